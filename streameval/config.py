@@ -1,0 +1,314 @@
+"""One typed settings tree, from TOML and the environment; read here and nowhere else.
+
+Order of precedence: environment (`STREAMEVAL_SECTION__KEY`), then the TOML file, then the defaults below. Unknown keys
+are errors. Every error names the key, the value and what would be right. Durations are stored in milliseconds, sizes
+in bytes; both are written like "30s", "5m", "24h", "512MB".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+
+ENV_PREFIX = "STREAMEVAL_"
+ENV_RESERVED = {"STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}  # switches of the tests, not settings
+
+_DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE_UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names the key, the value and the fix."""
+
+
+def parse_duration(value: object) -> int:
+    """Milliseconds of "30s", "5m", "24h", "7d", "250ms"; a bare 0 is allowed."""
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError('must be a duration such as "30s", "5m" or "24h"')
+    return round(float(match[1]) * _DURATION_UNITS[match[2]])
+
+
+def format_duration(ms: int) -> str:
+    """The shortest exact way to write a duration: 300000 -> "5m"."""
+    for unit in ("d", "h", "m", "s"):
+        size = _DURATION_UNITS[unit]
+        if ms and ms % size == 0 and not (unit == "d" and ms == size):
+            return f"{ms // size}{unit}"
+    return f"{ms}ms" if ms else "0s"
+
+
+def parse_size(value: object) -> int:
+    """Bytes of "512MB", "2GiB" or a plain number of bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    if not match or match[2].upper() not in _SIZE_UNITS:
+        raise ValueError('must be a size such as "512MB" or "2GiB"')
+    return round(float(match[1]) * _SIZE_UNITS[match[2].upper()])
+
+
+def _positive_duration(value: object) -> int:
+    ms = parse_duration(value)
+    if ms <= 0:
+        raise ValueError('must be positive, for example "5m"')
+    return ms
+
+
+Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="always")]
+PositiveDuration = Annotated[
+    int, BeforeValidator(_positive_duration), PlainSerializer(format_duration, when_used="always")
+]
+Size = Annotated[int, BeforeValidator(parse_size)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Join(_Section):
+    """How impressions and clicks become labels."""
+
+    attribution_window: Duration = Field("30m", description="a click within this time of its impression makes it positive; the label matures when the watermark passes the window's end")  # type: ignore[assignment]
+    allowed_lateness: Duration = Field("1m", description="how far behind the newest event another may arrive without being late; the watermark is the newest time less this")  # type: ignore[assignment]
+    correction_horizon: PositiveDuration = Field("24h", description="how long a matured impression can still be corrected by a late click; older ones are forgotten")  # type: ignore[assignment]
+    score_at: Literal["impression", "label"] = Field("impression", description="online models score when the impression arrives (as in production) or at maturity, just before learning")
+    request_gap: Duration = Field("10m", description="a request closes when the watermark is this far past its last impression's maturity")  # type: ignore[assignment]
+    idle_timeout: PositiveDuration = Field("30s", description="wall-clock time after which an input without events stops holding the watermark back")  # type: ignore[assignment]
+    max_future: PositiveDuration = Field("1h", description="an event whose time is further than this ahead of the wall clock is refused")  # type: ignore[assignment]
+    max_pending: int = Field(50_000_000, ge=1_000, description="impressions kept in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted")
+
+    @model_validator(mode="after")
+    def _horizon_covers_window(self) -> Join:
+        needed = self.attribution_window + self.request_gap + self.allowed_lateness
+        if self.correction_horizon < needed:
+            raise ValueError(
+                f'correction_horizon = "{format_duration(self.correction_horizon)}": must be at least attribution_window '
+                f'+ request_gap + allowed_lateness = "{format_duration(needed)}"'
+            )
+        return self
+
+
+class Windows(_Section):
+    """The panes and the windows that slide over them, in event time."""
+
+    pane: PositiveDuration = Field("1m", description="length of a pane, the unit of event time")  # type: ignore[assignment]
+    sliding: tuple[PositiveDuration, ...] = Field(("5m", "1h", "24h"), description="window lengths, each a multiple of the pane; the window `all` is always there")  # type: ignore[assignment]
+
+    @model_validator(mode="after")
+    def _multiples(self) -> Windows:
+        for window in self.sliding:
+            if window % self.pane:
+                raise ValueError(
+                    f'sliding = "{format_duration(window)}": must be a multiple of pane = "{format_duration(self.pane)}"'
+                )
+        if len(set(self.sliding)) != len(self.sliding):
+            raise ValueError("sliding: names a window twice; each once is enough")
+        return self
+
+
+class Slices(_Section):
+    """Which slices of the traffic get results of their own."""
+
+    dimensions: tuple[str, ...] = Field((), description="names from an event's `slices` that get results of their own")
+    max_values: int = Field(50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`")
+
+
+class Users(_Section):
+    """Per-user state."""
+
+    memory: Size = Field("512MB", description="budget of the per-user state; past it a consistent hash-sample of users is kept and reported as such")  # type: ignore[assignment]
+    weighting: Literal["impressions", "clicks", "uniform", "value"] = Field("impressions", description="what a user's AUC weighs in GAUC")
+
+
+class Buckets(_Section):
+    """pClick buckets."""
+
+    edges: tuple[float, ...] = Field((0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), description="inner edges of the fixed pClick buckets, increasing, in (0, 1); the first bucket starts at 0, the last ends at 1")
+    quantiles: int = Field(20, ge=2, le=100, description="number of equal-count buckets")
+
+    @model_validator(mode="after")
+    def _increasing(self) -> Buckets:
+        if not self.edges or len(self.edges) > 64:
+            raise ValueError(f"edges: {len(self.edges)} given; must be between 1 and 64")
+        if any(not 0 < e < 1 for e in self.edges) or any(b <= a for a, b in zip(self.edges, self.edges[1:], strict=False)):
+            raise ValueError(f"edges = {list(self.edges)}: must increase strictly inside (0, 1), for example [0.01, 0.1]")
+        return self
+
+
+class BatchSettings(_Section):
+    """How many events are taken at a time."""
+
+    max_events: int = Field(10_000, ge=1, le=1_000_000, description="events handled at a time")
+
+
+class FtrlModel(_Section):
+    """Hashed FTRL-Proximal logistic regression (McMahan et al. 2013)."""
+
+    name: str = Field(min_length=1)
+    kind: Literal["ftrl"] = "ftrl"
+    alpha: float = Field(0.05, gt=0, description="learning rate")
+    beta: float = Field(1.0, ge=0, description="smoothing of the learning rate")
+    l1: float = Field(0.0, ge=0, description="L1 penalty")
+    l2: float = Field(1.0, ge=0, description="L2 penalty")
+    bits: int = Field(22, ge=4, le=28, description="2**bits hashed weights, 16 bytes each")
+
+
+class RiverModel(_Section):
+    """Any River classifier, by import path and parameters."""
+
+    name: str = Field(min_length=1)
+    kind: Literal["river"] = "river"
+    factory: str = Field(description='"package.module:callable" or "river.linear_model.LogisticRegression"')
+    parameters: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the factory")
+
+
+Model = Annotated[FtrlModel | RiverModel, Field(discriminator="kind")]
+
+
+class Kafka(_Section):
+    """The brokers, the topics and the client."""
+
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, several separated by commas")
+    client: Literal["confluent", "kafka-python"] = Field("confluent", description="which client library reads")
+    group_id: str = Field("streameval", min_length=1, description="consumer group")
+    impressions_topic: str = Field("impressions", min_length=1)
+    clicks_topic: str = Field("clicks", min_length=1, description="may be the same topic as impressions_topic")
+    dead_letter_topic: str = Field("streameval-dead-letters", description='events that cannot be used go here whole; "" counts them only')
+    format: Literal["json", "arrow"] = Field("json", description="json (an object or an array of objects per message) or arrow (an IPC stream per message)")
+    start: Literal["earliest", "latest"] = Field("latest", description="where a group without offsets starts")
+    max_message: Size = Field("16MB", description="a larger message goes to the dead letters")  # type: ignore[assignment]
+    client_options: dict[str, Any] = Field(default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning")
+
+
+class Files(_Section):
+    """Event files."""
+
+    format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field("auto", description="auto goes by the file's name")
+    dead_letters: str = Field("dead-letters.jsonl", description="events that cannot be used go here whole; \"\" counts them only")
+    columns: dict[str, Any] = Field(default_factory=dict, description="our field = how to make it from a foreign file's columns")
+
+
+class Server(_Section):
+    """The HTTP side."""
+
+    host: str = Field("127.0.0.1", description="address to bind")
+    port: int = Field(8080, ge=0, le=65535, description="0 picks a free port")
+    token_file: str = Field("", description="file holding a bearer token that write endpoints and per-user endpoints ask for")
+    version_ttl: PositiveDuration = Field("24h", description="a version unseen for this long leaves /metrics")  # type: ignore[assignment]
+    snapshot_interval: PositiveDuration = Field("1s", description="how often the readers' snapshot is renewed at the most")  # type: ignore[assignment]
+    max_series: int = Field(10_000, ge=100, description="Prometheus series at the most; slice families are cut first, and counted")
+
+
+class Settings(_Section):
+    """The whole tree; see `docs/configuration.md`."""
+
+    join: Join = Field(default_factory=Join)
+    windows: Windows = Field(default_factory=Windows)
+    slices: Slices = Field(default_factory=Slices)
+    users: Users = Field(default_factory=Users)
+    buckets: Buckets = Field(default_factory=Buckets)
+    batch: BatchSettings = Field(default_factory=BatchSettings)
+    models: tuple[Model, ...] = Field(())
+    kafka: Kafka = Field(default_factory=Kafka)
+    files: Files = Field(default_factory=Files)
+    server: Server = Field(default_factory=Server)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Settings:
+        names = [m.name for m in self.models]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'models: the name "{name}" is given twice; every model needs its own')
+        return self
+
+
+def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from an optional TOML file and the environment.
+
+    Raises ConfigError with one line per problem.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{path}: no such file; give the path of a TOML file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    _overlay_environment(tree, environ or {})
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(problem) for problem in error.errors())) from None
+
+
+def to_toml(settings: Settings) -> str:
+    """The effective settings as TOML that `load` reads back."""
+    tree = settings.model_dump(mode="json")
+    lines: list[str] = []
+    models = tree.pop("models")
+    for section, values in tree.items():
+        lines += [f"[{section}]", *(_toml_line(k, v) for k, v in values.items() if not isinstance(v, dict))]
+        for key, value in values.items():
+            if isinstance(value, dict) and value:
+                lines += [f"[{section}.{key}]", *(_toml_line(k, v) for k, v in value.items())]
+        lines.append("")
+    for model in models:
+        lines += ["[[models]]", *(_toml_line(k, v) for k, v in model.items()), ""]
+    return "\n".join(lines)
+
+
+def _toml_line(key: str, value: object) -> str:
+    return f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else json.dumps(key)} = {_toml_value(value)}"
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(_toml_line(k, v) for k, v in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+    return json.dumps(value)
+
+
+def _overlay_environment(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
+    for name, text in sorted(environ.items()):
+        if not name.startswith(ENV_PREFIX) or name in ENV_RESERVED:
+            continue
+        path = name.removeprefix(ENV_PREFIX).lower().split("__")
+        if len(path) < 2:
+            raise ConfigError(
+                f'{name} = "{text}": must name a section and a key, for example {ENV_PREFIX}JOIN__ATTRIBUTION_WINDOW'
+            )
+        node = tree
+        for part in path[:-1]:
+            node = node.setdefault(part, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f'{name} = "{text}": "{part}" is not a section; give models in the TOML file')
+        try:  # lists, tables, numbers and booleans are written as TOML values; anything else is a string
+            node[path[-1]] = tomllib.loads(f"v = {text}")["v"]
+        except tomllib.TOMLDecodeError:
+            node[path[-1]] = text
+
+
+def _explain(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"] if part not in ("ftrl", "river"))
+    value = json.dumps(problem["input"], default=str)
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return f"{key} = {value}: unknown key; `streameval config show` lists the known ones"
+    if problem["type"] == "missing":
+        return f"{key}: is required"
+    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+        return f"{key}.{message}" if key else message
+    return f"{key} = {value}: {message[:1].lower() + message[1:]}"

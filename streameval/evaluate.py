@@ -1,0 +1,220 @@
+"""From the partitions' sketches to results: the one place where panes, windows and partitions are put together.
+
+Partitions hold disjoint users, so their vectors and GAUC terms add up; the AUC of the whole is taken from the merged
+scores. Windows end where every partition's labels are complete, on a pane's boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.config import format_duration
+from streameval.events import Catalog, Series
+from streameval.join import FOREVER
+from streameval.metrics.auc import ranked_auc
+from streameval.metrics.registry import evaluate
+from streameval.metrics.tables import fixed_buckets, quantile_buckets, score_counts
+from streameval.metrics.view import Ranked, View
+from streameval.monitor import Monitor
+from streameval.panestats import CORRECTED, MATURED, NEWEST, SEEN
+from streameval.report import Result, Totals
+from streameval.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
+from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One window: its name, its index among the sliding ones (None: the whole run), and the panes [start, end)."""
+
+    name: str
+    index: int | None
+    start: int
+    end: int
+
+
+class Evaluator:
+    """Makes the results of all partitions of this process."""
+
+    def __init__(
+        self, catalog: Catalog, slice_rows: SliceRows, edges: tuple[float, ...], quantiles: int, pane: int, windows: Sequence[int]
+    ) -> None:
+        """`pane` in ms, `windows` in panes."""
+        self._catalog = catalog
+        self._slice_rows = slice_rows
+        self._overall = Layout(OVERALL_BITS, edges)
+        self._slice = Layout(SLICE_BITS, edges)
+        self._quantiles = quantiles
+        self._pane = pane
+        self._windows = list(windows)
+
+    def frames(self, monitors: Sequence[Monitor]) -> list[Frame]:
+        """The windows as they stand: sliding ones end where the labels of every partition are complete."""
+        known = [m.complete_until() for m in monitors if m.panes.by_pane or m.panes.total[SEEN]]
+        complete = min((c for c in known if c is not None), default=None)
+        newest = max((max(m.panes.by_pane, default=0) for m in monitors), default=0)
+        end = 0
+        if complete is not None:
+            end = newest + 1 if complete >= FOREVER else min(complete // self._pane, newest + 1)
+        frames = [Frame(ALL, None, 0, end)]
+        for index, length in enumerate(self._windows):
+            frames.append(Frame(format_duration(length * self._pane), index, end - length, end))
+        return frames
+
+    def results(self, monitors: Sequence[Monitor], unreliable: dict[str, str]) -> list[Result]:
+        """Every result, overall ones first; `unreliable` gives the reason by window name."""
+        out: list[Result] = []
+        frames = self.frames(monitors)
+        for frame in frames:
+            maturity = self._maturity(monitors, frame)
+            vector = self._sum([self._dense(m, frame, False) for m in monitors])
+            for code, series in enumerate(self._catalog.series):
+                row = _row(vector, code, self._overall)
+                if row is not None:
+                    out.append(self._overall_result(monitors, frame, code, series, row, maturity, unreliable))
+        if self._catalog.dimensions:
+            known = self._slice_rows.known()
+            for frame in frames:
+                maturity = self._maturity(monitors, frame)
+                vector = self._sum([self._dense(m, frame, True) for m in monitors])
+                for number, code, dimension, value in known:
+                    row = _row(vector, number, self._slice)
+                    if row is not None:
+                        where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
+                        view = self._view(row, self._slice, None, None)
+                        out.append(
+                            self._result(self._catalog.series[code], frame, where, row, self._slice, view, maturity, unreliable)
+                        )
+        return out
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _dense(self, monitor: Monitor, frame: Frame, slices: bool) -> NDArray[np.int64]:
+        board = monitor.scoreboard
+        if frame.index is None:
+            return (board.slices if slices else board.overall).total
+        return (board.slice_windows if slices else board.overall_windows)[frame.index].move_to(frame.end)
+
+    @staticmethod
+    def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        if len(vectors) == 1:
+            return vectors[0]
+        out = np.zeros(max((v.size for v in vectors), default=0), np.int64)
+        for vector in vectors:
+            out[: vector.size] += vector
+        return out
+
+    def _overall_result(
+        self,
+        monitors: Sequence[Monitor],
+        frame: Frame,
+        code: int,
+        series: Series,
+        row: NDArray[np.int64],
+        maturity: tuple[float | None, int, int | None],
+        unreliable: dict[str, str],
+    ) -> Result:
+        weighted = weight = spread = 0.0
+        users = impressions = 0
+        sampled = min((m.scoreboard.users.sampled for m in monitors), default=1.0)
+        for m in monitors:
+            ranked, more = m.scoreboard.users.ranked(code, frame.index, frame.end)
+            weighted, weight = weighted + ranked.weighted_auc, weight + ranked.weight
+            users, impressions = users + ranked.users, impressions + ranked.impressions
+            spread += more or 0.0
+        view = self._view(
+            row, self._overall, Ranked(weighted, weight, users, impressions), self._exact_auc(monitors, frame, code)
+        )
+        error = None
+        if sampled < 1.0 and weight:
+            error = (spread * (1.0 - sampled)) ** 0.5 / weight
+        return self._result(
+            series, frame, None, row, self._overall, view, maturity, unreliable, sampled, error
+        )
+
+    @staticmethod
+    def _exact_auc(monitors: Sequence[Monitor], frame: Frame, code: int) -> float | None:
+        having = [m.scoreboard.users for m in monitors if code in m.scoreboard.users.series()]
+        if len(having) == 1:
+            return having[0].exact_auc(code, frame.index, frame.end)
+        parts = [users.scores(code, frame.index, frame.end) for users in having]
+        if any(p is None for p in parts):
+            return None
+        whole = [p for p in parts if p is not None]
+        return ranked_auc(np.sort(np.concatenate(whole))) if whole else None
+
+    def _view(
+        self, row: NDArray[np.int64], layout: Layout, ranked: Ranked | None, exact: float | None
+    ) -> View:
+        negatives, positives = read_histogram(row, layout)
+        return View(Moments.read(row), read_buckets(row, layout), negatives, positives, ranked, exact)
+
+    def _result(
+        self,
+        series: Series,
+        frame: Frame,
+        where: tuple[str, str] | None,
+        row: NDArray[np.int64],
+        layout: Layout,
+        view: View,
+        maturity: tuple[float | None, int, int | None],
+        unreliable: dict[str, str],
+        sampled: float = 1.0,
+        gauc_error: float | None = None,
+    ) -> Result:
+        m = view.moments
+        metrics, reasons = evaluate(view)
+        share, _, newest = maturity
+        why = f"{m.violations} scores may have known their label" if m.violations else unreliable.get(frame.name)
+        scores = score_counts(view.negatives, view.positives, layout)
+        end = frame.end * self._pane
+        return Result(
+            series=series,
+            window=frame.name,
+            slice=where,
+            totals=Totals(m.impressions, m.clicks, m.pclick, m.log_loss, m.squared, m.absolute),
+            metrics=metrics,
+            reasons=reasons,
+            buckets=fixed_buckets(view.buckets, layout.edges),
+            quantiles=quantile_buckets(scores, self._quantiles),
+            scores=scores,
+            window_start=None if frame.index is None else frame.start * self._pane,
+            window_end=None if frame.index is None else end,
+            matured_share=share,
+            corrected=m.corrected,
+            newest_label=newest,
+            violations=m.violations,
+            reliable=why is None,
+            reliable_reason=why,
+            users_sampled=sampled,
+            gauc_sampling_error=gauc_error,
+        )
+
+    def _maturity(self, monitors: Sequence[Monitor], frame: Frame) -> tuple[float | None, int, int | None]:
+        """(share of the window's impressions whose label is mature, corrected, newest mature impression)."""
+        seen = matured = corrected = 0
+        newest: int | None = None
+        for monitor in monitors:
+            rows = (
+                [monitor.panes.total]
+                if frame.index is None
+                else [row for _, row in monitor.panes.between(frame.start, frame.end)]
+            )
+            for row in rows:
+                seen, matured, corrected = seen + row[SEEN], matured + row[MATURED], corrected + row[CORRECTED]
+                if row[MATURED]:
+                    newest = row[NEWEST] if newest is None else max(newest, row[NEWEST])
+        return (matured / seen if seen else None), corrected, newest
+
+
+def _row(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:
+    """One row of a flat vector, a copy; None when nothing was counted in it."""
+    row = vector[number * layout.size : (number + 1) * layout.size]
+    if row.size < layout.size or not row[0]:
+        return None
+    return row.copy()

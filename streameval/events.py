@@ -1,0 +1,204 @@
+"""The columns that travel between the rooms.
+
+A batch is a struct of arrays: `Impressions` and `Clicks` hold thousands of events as NumPy columns, in arrival order.
+Ids are 64-bit hashes made once, at the decoder (`streameval.hashing`); names that the results show again (model
+versions, slice values) are small integer codes of one `Catalog` that the whole process shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+I8 = NDArray[np.int8]
+F64 = NDArray[np.float64]
+
+LABEL_UNKNOWN = -1
+OTHER = "__other__"
+MISSING = "__missing__"
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What online models learn from: row i owns `index[indptr[i]:indptr[i+1]]` and the `value`s beside it.
+
+    `index` is the stable 64-bit hash of `name=value` (strings, value 1) or of `name` (numbers and booleans).
+    `dicts` holds the same rows as River wants them ({name: number | "name=value": 1}), only when a model asks for it.
+    """
+
+    indptr: I64  # [n + 1]
+    index: U64  # [k]
+    value: F64  # [k]
+    dicts: tuple[dict[str, float], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """The `predictions` of n impressions: row i owns `series[indptr[i]:indptr[i+1]]` and the pClicks beside them."""
+
+    indptr: I64  # [n + 1]
+    series: I32  # [k] codes of the catalog
+    pclick: F64  # [k] in [0, 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The ids as they were written, kept only for `replay --predictions`; "" where absent."""
+
+    impression_id: NDArray[np.object_]  # [n] of str
+    user_id: NDArray[np.object_]
+    request_id: NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True)
+class Impressions:
+    """n valid impressions, in arrival order."""
+
+    order: I32  # [n] place in the batch's arrival order, shared with Clicks.order; strictly increasing
+    id: U64
+    ts: I64  # ms since the epoch
+    user: U64
+    request: U64  # 0: no request_id
+    item: U64  # 0: no item_id
+    series: I32  # code of (model, model_version, "logged")
+    pclick: F64  # NaN: not logged (then `shadow` has at least one prediction)
+    slices: I64  # slice values of the configured dimensions in one number, see Catalog.combine
+    label: I8  # 1 or 0 when the event carried `clicked`, else -1
+    position: I32  # -1: absent
+    propensity: F64  # NaN: absent
+    shadow: Shadow | None = None
+    features: Features | None = None
+    names: Names | None = None
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Clicks:
+    """m valid clicks, in arrival order."""
+
+    order: I32
+    id: U64  # the impression's id
+    ts: I64
+    value: F64  # NaN: absent
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a source hands over for one partition: decoded events and where they came from.
+
+    `shared` says that one input (a file, a shared topic) carries both kinds, so either kind moves the same watermark;
+    otherwise impressions and clicks are two inputs and the slower one holds the watermark back.
+    `offsets` maps (topic, partition) to the next offset to read once this batch is done (for checkpoints and lag).
+    `invalid` counts the events that went to the dead letters, by reason.
+    """
+
+    partition: int
+    impressions: Impressions
+    clicks: Clicks
+    shared: bool
+    offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    invalid: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.impressions) + len(self.clicks)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One stream of scores: who gave them. `source` is "logged" (production) or "online" (a model learning here)."""
+
+    model: str
+    version: str
+    source: str
+
+
+class Catalog:
+    """Names behind the codes, shared by every partition of the process; only ever grows, up to its limits.
+
+    `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `max_values` values (first
+    seen); later ones become `__other__`, and an impression without the dimension is `__missing__`. At most
+    `max_series` series are told apart; versions beyond become `__other__` of their model.
+    """
+
+    def __init__(self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64) -> None:
+        self.dimensions = tuple(dimensions)
+        self.max_values = max_values
+        self.max_series = max_series
+        self._series: dict[tuple[str, str, str], int] = {}
+        self.series: list[Series] = []
+        self.radix = max_values + 2
+        if self.radix ** max(1, len(self.dimensions)) > 2**62:
+            raise ValueError(
+                f"slices.dimensions = {list(dimensions)!r} with slices.max_values = {max_values}: too many combinations "
+                "to number; keep fewer dimensions or values"
+            )
+        # code 0 is __missing__, code 1 is __other__
+        self.values: list[list[str]] = [[MISSING, OTHER] for _ in self.dimensions]
+        self._values: list[dict[str, int]] = [{} for _ in self.dimensions]
+
+    def series_code(self, model: str, version: str, source: str = "logged") -> int:
+        """The code of a series, giving out a new one for a pair not seen before."""
+        code = self._series.get((model, version, source))
+        if code is None:
+            if len(self.series) >= self.max_series:
+                known = self._series.get((model, OTHER, source))
+                if known is not None:
+                    return known
+                if len(self.series) >= 2 * self.max_series:  # models too are bounded
+                    model = OTHER
+                    if (model, OTHER, source) in self._series:
+                        return self._series[(model, OTHER, source)]
+                version = OTHER
+            code = len(self.series)
+            self._series[(model, version, source)] = code
+            self.series.append(Series(model, version, source))
+        return code
+
+    def value_code(self, dimension: int, value: str) -> int:
+        """The code of a slice value in a dimension (its index in `dimensions`)."""
+        codes = self._values[dimension]
+        code = codes.get(value)
+        if code is None:
+            if len(codes) >= self.max_values:
+                return 1
+            code = len(self.values[dimension])
+            self.values[dimension].append(value)
+            codes[value] = code
+        return code
+
+    def combine(self, codes: Sequence[I64]) -> I64:
+        """One number for the value codes of all dimensions: sum over d of codes[d] * radix ** d."""
+        out = np.zeros(len(codes[0]) if codes else 0, dtype=np.int64)
+        for column in reversed(codes):
+            out = out * self.radix + column
+        return out
+
+    def split(self, combined: I64, dimension: int) -> I64:
+        """The value codes of one dimension out of combined numbers."""
+        return (combined // self.radix**dimension) % self.radix
+
+
+def empty_impressions() -> Impressions:
+    """No impressions."""
+    u, i = np.empty(0, np.uint64), np.empty(0, np.int64)
+    s, f = np.empty(0, np.int32), np.empty(0, np.float64)
+    return Impressions(s, u, i, u, u, u, s, f, i, np.empty(0, np.int8), s, f)
+
+
+def empty_clicks() -> Clicks:
+    """No clicks."""
+    return Clicks(
+        np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.float64)
+    )
+

@@ -1,0 +1,149 @@
+"""FTRL-Proximal logistic regression over hashed features: McMahan et al. 2013, Algorithm 1, to the letter.
+
+Per coordinate only z and n are kept; the weight is derived when it is needed:
+
+    w = 0                                            if |z| <= l1
+    w = -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)   otherwise
+
+and one example (x, y) with p = sigmoid(w . x) updates every coordinate of x:
+
+    g = (p - y) x,  sigma = (sqrt(n + g^2) - sqrt(n)) / alpha,  z += g - sigma w,  n += g^2.
+
+There is no intercept, as in the paper: give the events a constant feature if you want one. Coordinates are the top
+`bits` bits of a feature's stable hash; features of one example that fall on the same coordinate add up.
+Cost: 16 bytes a coordinate, touched pages only; about 0.2 us to predict and learn an example of 8 features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events import Features
+from streameval.models.protocol import ModelError, Needs
+
+
+@numba.njit(inline="always")
+def _weight(z: float, n: float, alpha: float, beta: float, l1: float, l2: float) -> float:
+    if abs(z) <= l1:
+        return 0.0
+    return -(z - math.copysign(l1, z)) / ((beta + math.sqrt(n)) / alpha + l2)
+
+
+@numba.njit(inline="always")
+def _sigmoid(m: float) -> float:
+    return 1.0 / (1.0 + math.exp(-m)) if m >= 0 else math.exp(m) / (1.0 + math.exp(m))
+
+
+@numba.njit(cache=True, nogil=True)
+def _predict(
+    indptr: NDArray[np.int64],
+    index: NDArray[np.uint64],
+    value: NDArray[np.float64],
+    zn: NDArray[np.float64],
+    shift: np.uint64,
+    parameters: tuple[float, float, float, float],
+    out: NDArray[np.float64],
+) -> None:
+    alpha, beta, l1, l2 = parameters
+    for row in range(indptr.size - 1):
+        margin = 0.0
+        for k in range(indptr[row], indptr[row + 1]):
+            i = index[k] >> shift
+            margin += value[k] * _weight(zn[i, 0], zn[i, 1], alpha, beta, l1, l2)
+        out[row] = _sigmoid(margin)
+
+
+@numba.njit(cache=True, nogil=True)
+def _learn(
+    indptr: NDArray[np.int64],
+    index: NDArray[np.uint64],
+    value: NDArray[np.float64],
+    label: NDArray[np.int8],
+    zn: NDArray[np.float64],
+    shift: np.uint64,
+    parameters: tuple[float, float, float, float],
+    coordinate: NDArray[np.uint64],
+    x: NDArray[np.float64],
+    w: NDArray[np.float64],
+) -> None:
+    alpha, beta, l1, l2 = parameters
+    for row in range(indptr.size - 1):
+        # the example's coordinates, each once
+        n = 0
+        for k in range(indptr[row], indptr[row + 1]):
+            i = index[k] >> shift
+            j = 0
+            while j < n and coordinate[j] != i:
+                j += 1
+            if j == n:
+                coordinate[n] = i
+                x[n] = value[k]
+                n += 1
+            else:
+                x[j] += value[k]
+        margin = 0.0
+        for j in range(n):
+            i = coordinate[j]
+            w[j] = _weight(zn[i, 0], zn[i, 1], alpha, beta, l1, l2)
+            margin += x[j] * w[j]
+        error = _sigmoid(margin) - label[row]
+        for j in range(n):
+            i = coordinate[j]
+            g = error * x[j]
+            squared = zn[i, 1] + g * g
+            sigma = (math.sqrt(squared) - math.sqrt(zn[i, 1])) / alpha
+            zn[i, 0] += g - sigma * w[j]
+            zn[i, 1] = squared
+
+
+class Ftrl:
+    """`kind = "ftrl"`. alpha > 0: learning rate; beta, l1, l2 >= 0; 2**bits coordinates, 4 <= bits <= 28."""
+
+    needs: Needs = "hashed"
+
+    def __init__(self, alpha: float = 0.05, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, bits: int = 22) -> None:
+        if alpha <= 0 or min(beta, l1, l2) < 0 or not 4 <= bits <= 28:
+            raise ModelError(
+                f"ftrl: alpha = {alpha}, beta = {beta}, l1 = {l1}, l2 = {l2}, bits = {bits}: "
+                "alpha must be positive, beta, l1 and l2 at least 0, bits between 4 and 28"
+            )
+        self._parameters = (float(alpha), float(beta), float(l1), float(l2))
+        self._shift = np.uint64(64 - bits)
+        self._zn = np.zeros((1 << bits, 2))
+
+    def predict(self, features: Features) -> NDArray[np.float64]:
+        """P(click) of n impressions."""
+        out = np.empty(features.indptr.size - 1)
+        _predict(features.indptr, features.index, features.value, self._zn, self._shift, self._parameters, out)
+        return out
+
+    def learn(self, features: Features, labels: NDArray[np.int8]) -> None:
+        """One update an example, in order: a batch learns exactly what its examples one by one would."""
+        longest = int(np.diff(features.indptr).max(initial=0))
+        _learn(
+            features.indptr, features.index, features.value, labels, self._zn, self._shift, self._parameters,
+            np.empty(longest, np.uint64), np.empty(longest), np.empty(longest),
+        )  # fmt: skip
+
+    def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:
+        """The coordinates in use, and their z and n."""
+        used = np.flatnonzero(self._zn[:, 1])
+        return {"coordinate": used, "zn": self._zn[used]}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic] | bytes]) -> None:
+        """Raises ModelError if the state does not fit this number of coordinates."""
+        used = np.asarray(state["coordinate"], np.int64)
+        if used.size and int(used.max()) >= len(self._zn):
+            raise ModelError(f"ftrl: the state has a coordinate {int(used.max())}; bits allows {len(self._zn)}")
+        self._zn[:] = 0.0
+        self._zn[used] = np.asarray(state["zn"], np.float64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of z and n (as allocated; the system gives memory only to pages in use)."""
+        return int(self._zn.nbytes)

@@ -1,0 +1,245 @@
+"""The progressive-validation loop of one partition: join -> score -> observe -> learn.
+
+The rule, kept here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
+through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions
+are scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch
+size, and at batch size 1 without lateness the loop is River's `simulate_qa`.
+
+The rule is also checked: a score is stored with the model's training watermark (the latest moment at which any label
+it has learned became known), and a score whose watermark lies after its impression counts as a violation. An
+impression that arrives behind the watermark is therefore not scored online at all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.columns import Scored
+from streameval.events import Batch, Features, Names
+from streameval.join import CLICKED, CORRECTED, FOREVER, LATE, NEVER, Flips, Joiner, JoinPolicy
+from streameval.models.protocol import OnlineModel
+from streameval.panestats import PaneStats
+from streameval.request_auc import observe_requests
+from streameval.requests import Requests
+from streameval.scoreboard import Labelled, Scoreboard
+
+
+@dataclass(slots=True)
+class Learner:
+    """An online model, the series of its scores, and how far it has learned."""
+
+    model: OnlineModel
+    series: int
+    trained: int = NEVER  # ms: the latest moment at which a label that it learned became known
+    updates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Rows that have just matured, with every score: what `replay --predictions` writes."""
+
+    id: NDArray[np.uint64]
+    ts: NDArray[np.int64]
+    label: NDArray[np.int8]
+    names: Names | None
+    scored: Scored
+
+
+@dataclass(slots=True)
+class Listener:
+    """Who wants to hear of labels: `settled` when they mature, `corrected` (ids, labels) when they change later."""
+
+    settled: Callable[[Settled], None]
+    corrected: Callable[[NDArray[np.uint64], NDArray[np.int8]], None]
+
+
+@dataclass(slots=True)
+class Monitor:
+    """One partition's state, and the loop over its batches."""
+
+    policy: JoinPolicy
+    scoreboard: Scoreboard
+    learners: list[Learner]
+    request_gap: int
+    score_at: Literal["impression", "label"] = "impression"
+    shared: bool = True
+    listener: Listener | None = None
+    joiner: Joiner = field(init=False)
+    requests: Requests = field(init=False)
+    panes: PaneStats = field(init=False)
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)  # wall clock spent, by stage
+
+    def __post_init__(self) -> None:
+        self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
+        self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.panes = PaneStats(self.scoreboard.pane)
+
+    def step(self, batch: Batch) -> None:
+        """Takes one batch through the loop."""
+        if not len(batch):
+            return
+        self._settle(self.joiner.mature(self.joiner.look_ahead(_earliest(batch))))
+        with self._timed("join"):
+            rows, flips = self.joiner.add(batch)
+            self.panes.seen(self.joiner.table.ts[rows])
+        self._correct(flips)
+        with self._timed("requests"):  # closed requests that get another impression close again later
+            self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)
+            self.requests.link(self.joiner.table, rows, self.joiner.front)
+        if self.score_at == "impression":
+            self._score(rows)
+        self._advance()
+
+    def set_idle(self, input_number: int, idle: bool) -> None:
+        """An input has been silent for long, or speaks again."""
+        self.joiner.set_idle(input_number, idle)
+        self._advance()
+
+    def finish(self) -> None:
+        """The stream has ended: everything matures, every request closes."""
+        self.joiner.finish()
+        self._advance()
+
+    def complete_until(self) -> int | None:
+        """Every impression before this time (ms) has its final label; None before the first event."""
+        watermark = self.joiner.watermark
+        if watermark == NEVER:
+            return None
+        return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Labels mature up to the watermark; requests close; what is too old is let go."""
+        joiner = self.joiner
+        self._settle(joiner.mature(max(joiner.watermark, joiner.pressure_watermark())))
+        with self._timed("requests"):
+            self._observe_requests(self.requests.close(joiner.watermark), +1)
+        with self._timed("join"):
+            joiner.drop_features()
+            joiner.forget()
+
+    def _score(self, rows: NDArray[np.int64]) -> None:
+        """Online models score rows that are not late; the score keeps how far the model had learned."""
+        if not self.learners or not rows.size:
+            return
+        with self._timed("score"):
+            table = self.joiner.table
+            late = (table.state[rows] & LATE) != 0
+            if late.any():
+                self.counts["late_unscored"] += int(late.sum())
+                rows = rows[~late]
+            features = self._features(rows)
+            for number, learner in enumerate(self.learners):
+                table.score[number][rows] = learner.model.predict(features)
+                table.trained[number][rows] = learner.trained
+
+    def _settle(self, rows: NDArray[np.int64]) -> None:
+        """Mature labels: (score,) observe, then learn; in this order."""
+        if not rows.size:
+            return
+        if self.score_at == "label":
+            self._score(rows)
+        with self._timed("observe"):
+            labelled = self._labelled(rows)
+            scored = self._scored(rows)
+            self.scoreboard.observe(labelled, scored)
+            self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
+            if self.listener is not None:
+                names = self.joiner.names(rows)
+                self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
+        if self.learners:
+            with self._timed("learn"):
+                features = self._features(rows)
+                known = int(labelled.ts[-1]) + self.policy.attribution_window
+                for learner in self.learners:
+                    learner.model.learn(features, labelled.label)
+                    learner.trained = max(learner.trained, known)
+                    learner.updates += rows.size
+
+    def _correct(self, flips: Flips) -> None:
+        """Labels that changed after maturity: what was counted is taken out, and counted again as it is now."""
+        rows = flips.rows
+        if not rows.size:
+            return
+        rows, first = np.unique(rows, return_index=True)  # an impression's first change holds what was counted
+        with self._timed("correct"):
+            table, board = self.joiner.table, self.scoreboard
+            after = self._labelled(rows)
+            before = Labelled(
+                after.ts, after.user, after.slices, flips.was_clicked[first].astype(np.int8),
+                flips.was_corrected[first], None if after.value is None else flips.was_value[first],
+            )  # fmt: skip
+            closed = self.requests.closed(table.request[rows])
+            state, value = table.state[rows], table.value[rows] if table.value.size else None
+            self._write_labels(rows, before)
+            self._observe_requests(closed, -1)
+            table.state[rows] = state
+            if value is not None:
+                table.value[rows] = value
+            self._observe_requests(closed, +1)
+            scored = self._scored(rows)
+            board.observe(before, scored, -1)
+            board.observe(after, scored, +1)
+            self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
+            if self.listener is not None:
+                self.listener.corrected(table.id[rows], after.label)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _labelled(self, rows: NDArray[np.int64]) -> Labelled:
+        table = self.joiner.table
+        state = table.state[rows]
+        return Labelled(
+            ts=table.ts[rows],
+            user=table.user[rows],
+            slices=table.slices[rows],
+            label=(state & CLICKED).astype(np.int8),
+            corrected=(state & CORRECTED) != 0,
+            value=table.value[rows] if table.value.size else None,
+        )
+
+    def _write_labels(self, rows: NDArray[np.int64], labelled: Labelled) -> None:
+        table = self.joiner.table
+        table.state[rows] = (table.state[rows] & ~np.uint8(CLICKED)) | labelled.label.astype(np.uint8)
+        if labelled.value is not None:
+            table.value[rows] = labelled.value
+
+    def _scored(self, rows: NDArray[np.int64]) -> Scored:
+        grace = self.policy.attribution_window if self.score_at == "label" else 0
+        return self.joiner.scored(rows, [learner.series for learner in self.learners], grace)
+
+    def _features(self, rows: NDArray[np.int64]) -> Features:
+        features = self.joiner.features(rows)
+        if features is None:  # events without any features: every row is empty
+            nothing = np.empty(0, np.uint64), np.empty(0)
+            return Features(np.zeros(rows.size + 1, np.int64), *nothing, tuple({} for _ in range(rows.size)))
+        return features
+
+    def _observe_requests(self, entries: NDArray[np.int32], sign: int) -> None:
+        if entries.size:
+            rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front)
+            if rows.size:
+                observe_requests(self.scoreboard, self._labelled(rows), group, self._scored(rows), sign)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] += time.perf_counter() - begin
+
+
+def _earliest(batch: Batch) -> int:
+    times = [int(column.min()) for column in (batch.impressions.ts, batch.clicks.ts) if column.size]
+    return min(times)

@@ -1,0 +1,227 @@
+"""What the readers see: results, and the immutable snapshot that holds them.
+
+The ingest loop publishes a `Snapshot`; the API, the Prometheus collector, the page and `replay --report` read it.
+Nothing here is ever changed after it was made (arrays are read-only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events import Series
+
+SCHEMA = 1
+METRIC_NAMES = (
+    "ctr", "mean_pclick", "auc", "auc_error", "gauc", "gauc_users", "gauc_impressions", "gauc_request", "log_loss",
+    "rig", "mse", "nmse", "mae", "prediction_error", "calibration", "ece",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One row of the bucket table; pClick in [lower, upper), the last bucket closed. None: undefined (empty)."""
+
+    lower: float
+    upper: float
+    impressions: int
+    clicks: int
+    mean_pclick: float | None
+    ctr: float | None
+    log_loss: float | None
+    prediction_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sums behind a result, in plain numbers: what Prometheus counters and any re-aggregation need."""
+
+    impressions: int
+    clicks: int
+    predicted_clicks: float  # sum of pClick
+    log_loss_nats: float  # sum of log loss, nats
+    squared_error: float
+    absolute_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCounts:
+    """The score histogram behind a result: bin i holds scores in [lower[i], upper[i]); only bins in use."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    negatives: NDArray[np.int64]
+    positives: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Every metric of one series in one window and slice.
+
+    `metrics` has the names of `METRIC_NAMES`; an undefined one is None and `reasons` says why (a word like
+    "no_clicks", "one_class", "no_eligible_user", "not_kept_for_slices").
+    """
+
+    series: Series
+    window: str  # "all", "5m", ...
+    slice: tuple[str, str] | None  # (dimension, value)
+    totals: Totals
+    metrics: Mapping[str, float | int | None]
+    reasons: Mapping[str, str]
+    buckets: tuple[Bucket, ...]
+    quantiles: tuple[Bucket, ...]
+    scores: ScoreCounts
+    window_start: int | None  # event time, ms; None when the window is empty
+    window_end: int | None
+    matured_share: float | None  # matured impressions / impressions seen, in the window's panes
+    corrected: int  # labels changed after maturity, in the window's panes
+    newest_label: int | None  # event time (ms) of the newest matured impression in it
+    violations: int  # scores that could have known their label; any number above 0 voids the result
+    reliable: bool  # False: the join is unhealthy (see reliable_reason) or violations > 0
+    reliable_reason: str | None
+    users_sampled: float = 1.0  # fraction of users that GAUC rests on
+    gauc_sampling_error: float | None = None  # standard error of GAUC from sampling users, when users_sampled < 1
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as in the report."""
+        where = None if self.slice is None else {"dimension": self.slice[0], "value": self.slice[1]}
+        return {
+            "model": self.series.model,
+            "version": self.series.version,
+            "source": self.series.source,
+            "window": self.window,
+            "slice": where,
+            "impressions": self.totals.impressions,
+            "clicks": self.totals.clicks,
+            **self.metrics,
+            "reasons": dict(self.reasons),
+            "window_start": self.window_start,
+            "window_end": self.window_end,
+            "matured_share": self.matured_share,
+            "corrected": self.corrected,
+            "newest_label": self.newest_label,
+            "violations": self.violations,
+            "reliable": self.reliable,
+            "reliable_reason": self.reliable_reason,
+            "users_sampled": self.users_sampled,
+            "gauc_sampling_error": self.gauc_sampling_error,
+            "buckets": [bucket_json(b) for b in self.buckets],
+        }
+
+
+def bucket_json(bucket: Bucket) -> dict[str, Any]:
+    """One bucket as in the report."""
+    return {name: getattr(bucket, name) for name in Bucket.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class UserColumns:
+    """Every kept user of one series over the whole run, as columns of u users."""
+
+    user: NDArray[np.uint64]  # stable hash of the user id, increasing
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+    pairs: NDArray[np.int64]  # twice the concordant (click, no click) pairs, ties counted once
+    predicted_clicks: NDArray[np.float64]
+    log_loss_nats: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+
+@dataclass(frozen=True, slots=True)
+class PaneColumns:
+    """One series over its panes (complete ones), oldest first: what /api/v1/series serves."""
+
+    start: NDArray[np.int64]  # ms
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+    corrected: NDArray[np.int64]
+    metrics: Mapping[str, NDArray[np.float64]]  # NaN: undefined
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Where one partition stands. Times are event time in ms; None before the first event."""
+
+    partition: int
+    watermark: int | None
+    label_complete: int | None  # every impression before it has its final label
+    newest_event: int | None
+    offsets: Mapping[tuple[str, int], int]  # next offset to read, by (topic, partition)
+    lag: Mapping[tuple[str, int], int]  # messages behind the end, where known
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Click time less impression time: a histogram with upper edges in seconds, the last one infinite."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]  # not cumulative
+    sum_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JoinHealth:
+    """Can the labels be believed? `reliable` is False with a `reason` when not."""
+
+    reliable: bool
+    reason: str | None
+    join_rate: float | None  # clicks that found their impression / clicks that should have by now
+    overdue_clicks: int  # clicks without an impression for longer than the allowed lateness
+    delays: Delays
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that readers may know, as of one moment between two batches."""
+
+    number: int  # increases with every snapshot
+    taken_at: float  # wall clock, seconds since the epoch
+    started_at: float
+    events: Mapping[str, Any]  # the report's "events": counters by fate, and "invalid" by reason
+    results: tuple[Result, ...]
+    partitions: tuple[PartitionState, ...]
+    join: JoinHealth
+    panes: Mapping[Series, PaneColumns] = field(default_factory=dict)
+    users: Mapping[Series, UserColumns] = field(default_factory=dict)
+    last_seen: Mapping[Series, float] = field(default_factory=dict)  # wall clock, seconds
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)  # decode, join, score, learn, observe, publish
+    table_bytes: Mapping[str, int] = field(default_factory=dict)  # join, users, panes, models
+    bucket_edges: tuple[float, ...] = ()  # 0, the configured edges, 1
+    undefined: Mapping[str, int] = field(default_factory=dict)  # "metric:reason" -> results it applies to now
+    online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
+    ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
+    attribution_window: int = 0  # ms
+
+    def report(self) -> dict[str, Any]:
+        """The report of `replay --report`."""
+        return {
+            "schema": SCHEMA,
+            "events": dict(self.events),
+            "join": {
+                "reliable": self.join.reliable,
+                "reason": self.join.reason,
+                "join_rate": self.join.join_rate,
+                "overdue_clicks": self.join.overdue_clicks,
+            },
+            "results": [result.as_json() for result in self.results],
+        }
+
+
+def empty_snapshot(started_at: float, bucket_edges: tuple[float, ...] = ()) -> Snapshot:
+    """What readers see before the first batch."""
+    return Snapshot(
+        number=0,
+        taken_at=started_at,
+        started_at=started_at,
+        events={},
+        results=(),
+        partitions=(),
+        join=JoinHealth(True, None, None, 0, Delays((float("inf"),), (0,), 0.0)),
+        bucket_edges=bucket_edges,
+    )

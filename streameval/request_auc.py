@@ -1,0 +1,80 @@
+"""The AUC of every closed request, added to the pane of the request's first impression."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.columns import Scored
+from streameval.scoreboard import Labelled, Scoreboard
+from streameval.sketches.fixed import add_real
+from streameval.sketches.grid import score_keys
+from streameval.sketches.layout import (
+    BUCKETS,
+    REQUEST_AUC,
+    REQUEST_IMPRESSIONS,
+    REQUEST_WEIGHT,
+    REQUESTS,
+)
+from streameval.sketches.ranks import concordant_pairs
+
+_WEIGHTINGS = ("impressions", "clicks", "uniform", "value")
+_CELLS = np.array([REQUESTS, REQUEST_IMPRESSIONS, REQUEST_WEIGHT, REQUEST_WEIGHT + 1, REQUEST_AUC, REQUEST_AUC + 1])
+
+
+@numba.njit(cache=True, nogil=True)
+def _terms(
+    group: NDArray[np.int64],
+    ranked: NDArray[np.uint32],
+    value: NDArray[np.float64],
+    weighting: int,
+    sign: int,
+    key: NDArray[np.int64],
+    cells: NDArray[np.int64],
+) -> int:
+    """One row of cells for every group (sorted) with both labels; returns how many."""
+    n = 0
+    i = 0
+    while i < group.size:
+        j = i
+        values = 0.0
+        while j < group.size and group[j] == group[i]:
+            values += max(value[j], 0.0)
+            j += 1
+        pairs, clicks = concordant_pairs(ranked[i:j], j - i)
+        others = (j - i) - clicks
+        if clicks and others:
+            auc = float(pairs) / (2.0 * float(clicks) * float(others))
+            weight = float(j - i) if weighting == 0 else float(clicks) if weighting == 1 else 1.0 if weighting == 2 else values
+            cells[n, REQUESTS] += sign
+            cells[n, REQUEST_IMPRESSIONS] += sign * (j - i)
+            add_real(cells[n], REQUEST_WEIGHT, weight, sign)
+            add_real(cells[n], REQUEST_AUC, weight * auc, sign)
+            key[n] = group[i]
+            n += 1
+        i = j
+    return n
+
+
+def observe_requests(
+    board: Scoreboard, labelled: Labelled, request: NDArray[np.int32], scored: Scored, sign: int
+) -> None:
+    """Adds (or takes out) requests: `request[i]` numbers the request of labelled row i from 0."""
+    first = np.full(int(request.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, request, labelled.ts)
+    pane = first // board.pane
+    series_count = int(scored.series.max(initial=0)) + 1
+    group = request[scored.row].astype(np.int64) * series_count + scored.series
+    ranked = (score_keys(scored.p) << np.uint32(1)) | labelled.label[scored.row].astype(np.uint32)
+    order = np.lexsort((ranked, group))
+    value = np.zeros(order.size) if labelled.value is None else labelled.value[scored.row][order]
+    cells = np.zeros((order.size, BUCKETS), np.int64)
+    key = np.empty(order.size, np.int64)
+    n = _terms(group[order], ranked[order], value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
+    of_pane = pane[key[:n] // series_count]
+    series = (key[:n] % series_count).astype(np.int32)
+    for number in np.unique(of_pane).tolist():
+        for one in np.unique(series[of_pane == number]).tolist():
+            total = cells[:n][(of_pane == number) & (series == one)].sum(axis=0)
+            board.add_cells(number, np.full(_CELLS.size, one, np.int32), _CELLS, total[_CELLS])

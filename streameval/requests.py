@@ -1,0 +1,211 @@
+"""Requests: the impressions of one ranked list, which close together and then give one AUC.
+
+A request's rows are chained backwards through the joiner's table (`previous`, distances), so a request costs 21 bytes
+here and 4 a row there. It closes when the watermark is `request_gap` past its last impression's maturity; an
+impression that comes later, or a label corrected later, takes the closed request's term out and puts the new one in.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.join import CLICKED, Table
+from streameval.sketches.directory import mix
+
+_NONE = np.int32(-1)
+
+
+@numba.njit(inline="always")
+def _lookup(index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: np.uint64) -> int:
+    """Where `wanted` is or belongs in the index."""
+    mask = np.uint64(index.size - 1)
+    h = mix(wanted) & mask
+    while index[h] != _NONE and keys[index[h]] != wanted:
+        h = (h + np.uint64(1)) & mask
+    return np.int64(h)
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: NDArray[np.uint64], out: NDArray[np.int32]) -> None:
+    for i in range(wanted.size):
+        out[i] = index[_lookup(index, keys, wanted[i])] if wanted[i] != 0 else _NONE
+
+
+@numba.njit(cache=True, nogil=True)
+def _link(
+    index: NDArray[np.int32],
+    keys: NDArray[np.uint64],
+    head: NDArray[np.int32],
+    last: NDArray[np.int64],
+    closed: NDArray[np.bool_],
+    n: int,
+    request: NDArray[np.uint64],
+    ts: NDArray[np.int64],
+    previous: NDArray[np.int32],
+    start: int,
+    end: int,
+    front: int,
+) -> int:
+    for row in range(start, end):
+        if request[row] == 0:
+            continue
+        h = _lookup(index, keys, request[row])
+        e = index[h]
+        if e == _NONE:
+            e = np.int32(n)
+            n += 1
+            index[h] = e
+            keys[e] = request[row]
+            last[e] = ts[row]
+        elif head[e] >= front:
+            previous[row] = row - head[e]
+        head[e] = row
+        last[e] = max(last[e], ts[row])
+        closed[e] = False
+    return n
+
+
+@numba.njit(cache=True, nogil=True)
+def _members(
+    entry: NDArray[np.int32],
+    head: NDArray[np.int32],
+    previous: NDArray[np.int32],
+    state: NDArray[np.uint8],
+    front: int,
+    both: bool,
+    rows: NDArray[np.int64],
+    group: NDArray[np.int32],
+) -> int:
+    """Rows of requests, each with the position of its request; with `both`, only of requests with both labels."""
+    k = 0
+    for g in range(entry.size):
+        begin = k
+        clicks = 0
+        row = np.int64(head[entry[g]])
+        while row >= front:
+            if k < rows.size:
+                rows[k] = row
+                group[k] = g
+            k += 1
+            clicks += np.int64(state[row] & CLICKED)
+            if previous[row] == 0:
+                break
+            row -= previous[row]
+        if both and (clicks == 0 or clicks == k - begin):
+            k = begin
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _reindex(index: NDArray[np.int32], keys: NDArray[np.uint64], n: int) -> None:
+    for e in range(n):
+        index[_lookup(index, keys, keys[e])] = e
+
+
+class Requests:
+    """The open and the closed requests whose rows are still in the joiner's table."""
+
+    def __init__(self, close_after: int, bucket: int) -> None:
+        """`close_after`: attribution window + request gap, ms; `bucket`: how finely closing times are kept, ms."""
+        self._close_after = close_after
+        self._bucket = bucket
+        self._n = 0
+        self._keys = np.empty(256, np.uint64)
+        self._head = np.empty(256, np.int32)
+        self._last = np.empty(256, np.int64)
+        self._closed = np.zeros(256, np.bool_)
+        self._index = np.full(1024, _NONE, np.int32)
+        self._closing: dict[int, list[NDArray[np.uint64]]] = {}
+        self._next_bucket: int | None = None
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        own = self._keys.nbytes + self._head.nbytes + self._last.nbytes + self._closed.nbytes + self._index.nbytes
+        return own + sum(part.nbytes for parts in self._closing.values() for part in parts)
+
+    def closed(self, request: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """The entries of those requests that are closed, each once."""
+        found = np.empty(request.size, np.int32)
+        _find(self._index, self._keys, request, found)
+        found = np.unique(found[found >= 0])
+        return found[self._closed[found]]
+
+    def link(self, table: Table, rows: NDArray[np.int64], front: int) -> None:
+        """Chains new rows (consecutive) to their requests, which are open from now on."""
+        if not rows.size or not table.request[rows[0] : rows[-1] + 1].any():
+            return
+        self._reserve(rows.size, front)
+        start, end = int(rows[0]), int(rows[-1]) + 1
+        self._n = _link(
+            self._index, self._keys, self._head, self._last, self._closed, self._n, table.request, table.ts,
+            table.previous, start, end, front,
+        )  # fmt: skip
+        request, when = table.request[start:end], (table.ts[start:end] + self._close_after) // self._bucket + 1
+        for bucket in np.unique(when).tolist():
+            named = request[(when == bucket) & (request != 0)]
+            self._closing.setdefault(bucket, []).append(np.unique(named))
+            if self._next_bucket is None or bucket < self._next_bucket:
+                self._next_bucket = bucket
+
+    def close(self, watermark: int) -> NDArray[np.int32]:
+        """The entries that close now; they count as closed from here on."""
+        upto = watermark // self._bucket
+        if self._next_bucket is None or self._next_bucket > upto:
+            return np.empty(0, np.int32)
+        due = [bucket for bucket in self._closing if bucket <= upto]
+        named = np.unique(np.concatenate([part for bucket in due for part in self._closing.pop(bucket)]))
+        self._next_bucket = min(self._closing, default=None)
+        found = np.empty(named.size, np.int32)
+        _find(self._index, self._keys, named, found)
+        found = found[found >= 0]
+        found = found[~self._closed[found] & (self._last[found] + self._close_after <= watermark)]
+        self._closed[found] = True
+        return found
+
+    def members(
+        self, entry: NDArray[np.int32], table: Table, front: int, both: bool = True
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(rows, position in `entry` of each row's request); with `both`, only requests with both labels."""
+        guess = 64 * max(1, entry.size) if entry.size < 1000 else 16 * entry.size
+        while True:
+            rows, group = np.empty(guess, np.int64), np.empty(guess, np.int32)
+            k = _members(entry, self._head, table.previous, table.state, front, False, rows, group)
+            if k <= guess:
+                break
+            guess = k
+        k = _members(entry, self._head, table.previous, table.state, front, both, rows, group)
+        return rows[:k], group[:k]
+
+    def shift(self, by: int) -> None:
+        """The joiner's rows were renumbered: all smaller by `by`; requests whose newest row is gone are forgotten."""
+        self._head[: self._n] -= np.int32(by)
+        self._keep(np.flatnonzero(self._head[: self._n] >= 0))
+
+    def _reserve(self, rows: int, front: int) -> None:
+        if self._n + rows <= self._keys.size:
+            return
+        self._keep(np.flatnonzero(self._head[: self._n] >= front))
+        if self._n + rows > self._keys.size:
+            capacity = max(self._n + rows, self._n + self._n // 2)
+            for name in ("_keys", "_head", "_last", "_closed"):
+                old = getattr(self, name)
+                new = np.zeros(capacity, old.dtype)
+                new[: self._n] = old[: self._n]
+                setattr(self, name, new)
+            self._index = np.full(1 << int(np.ceil(np.log2(capacity * 1.5))), _NONE, np.int32)
+            _reindex(self._index, self._keys, self._n)
+
+    def _keep(self, keep: NDArray[np.int64]) -> None:
+        if keep.size == self._n:
+            return
+        for column in (self._keys, self._head, self._last, self._closed):
+            column[: keep.size] = column[keep]
+        self._n = keep.size
+        self._index[:] = _NONE
+        _reindex(self._index, self._keys, self._n)

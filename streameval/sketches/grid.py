@@ -1,0 +1,100 @@
+"""Where a score goes: pClick -> 31-bit key -> histogram bin. Monotone, exact, the same on every machine.
+
+A key is made of the bits of the float64 itself (no logarithm): for p <= 1/2 its exponent and the first 24 bits of its
+mantissa, for p > 1/2 the mirror image of 1 - p (which is exact, Sterbenz). So keys are log-spaced near 0 *and* near 1
+with a relative step of 2**-24 (6e-8), as equal steps of the logit would be, and two scores with equal keys differ by
+less than that. Below 2**-64 from either end everything has the same key: 0 and 1 themselves are safe.
+
+A histogram of resolution `bits` cuts every octave into 2**bits bins and lumps what is within 2**-24 of 0 or of 1;
+it has 46 * 2**bits + 1 bins, the middle one for p = 1/2 alone. p = 1 falls in the last bin with its neighbours, p = 0 in the first.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+MANTISSA = 24  # bits of mantissa in a key
+HALF = 63 << MANTISSA  # key of 1/2
+TOP = 126 << MANTISSA  # key of 1; TOP * 2 + 1 fits 32 bits, so a label can ride in the low bit
+_TINY = 2.0**-64
+_SHIFT = 52 - MANTISSA
+_ORIGIN = (1023 - 64) << MANTISSA  # key bits of 2**-64
+_LUMP = 40 << MANTISSA  # half-key of 2**-24: the histogram's first edge
+
+
+@numba.njit(inline="always")
+def half_key(q: float) -> int:
+    """Key of a score in [0, 1/2]."""
+    if q < _TINY:
+        return 0
+    return (np.float64(q).view(np.int64) >> _SHIFT) - _ORIGIN
+
+
+@numba.njit(inline="always")
+def score_key(p: float) -> int:
+    """31-bit key of a score in [0, 1]; p <= q implies score_key(p) <= score_key(q)."""
+    if p <= 0.5:
+        return half_key(p)
+    return TOP - half_key(1.0 - p)
+
+
+@numba.njit(inline="always")
+def key_bin(key: int, bits: int) -> int:
+    """Histogram bin of a key, 0 .. 46 * 2**bits."""
+    shift = MANTISSA - bits
+    lump = _LUMP >> shift
+    if key <= HALF:
+        return max((key >> shift) - lump, 0)
+    return (46 << bits) - max(((TOP - key) >> shift) - lump, 0)
+
+
+@numba.njit(inline="always")
+def key_score(key: int) -> float:
+    """The middle of a key's scores: within 2**-25 (relative to p, or to 1 - p) of every score that has the key."""
+    half = key if key <= HALF else TOP - key
+    if half == 0:
+        q = 0.0
+    else:
+        q = np.int64((((half + _ORIGIN) << 1) + (half != HALF)) << (_SHIFT - 1)).view(np.float64)
+    return q if key <= HALF else 1.0 - q
+
+
+@numba.njit(cache=True, nogil=True)
+def _keys(p: NDArray[np.float64], out: NDArray[np.uint32]) -> None:
+    for i in range(p.size):
+        out[i] = score_key(p[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def _scores(key: NDArray[np.uint32], out: NDArray[np.float64]) -> None:
+    for i in range(key.size):
+        out[i] = key_score(np.int64(key[i]))
+
+
+def score_keys(p: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Keys of n scores in [0, 1] (uint32)."""
+    out = np.empty(p.size, np.uint32)
+    _keys(np.ascontiguousarray(p, np.float64), out)
+    return out
+
+
+def key_scores(keys: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """The middle score of each key."""
+    out = np.empty(keys.size, np.float64)
+    _scores(keys, out)
+    return out
+
+
+def bin_count(bits: int) -> int:
+    """Number of bins at a resolution."""
+    return (46 << bits) + 1
+
+
+def bin_edges(bits: int) -> NDArray[np.float64]:
+    """The bin_count(bits) + 1 edges: bin i covers [edges[i], edges[i + 1]] (which side is closed mirrors at 1/2)."""
+    shift = MANTISSA - bits
+    half = (np.arange(1, (23 << bits) + 1, dtype=np.int64) << shift) + _LUMP
+    low = ((half + _ORIGIN) << _SHIFT).view(np.float64)  # upper edges of the bins below 1/2, the last one 1/2
+    return np.concatenate(([0.0], low, 1.0 - low[::-1], [1.0]))

@@ -1,0 +1,1 @@
+"""Where batches come from: Kafka (two clients behind one protocol), files, the embedded broker; decoding; dead letters."""

@@ -1,0 +1,78 @@
+"""What a source promises, and where bad events go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streameval.events import Batch
+
+# The closed set of reasons for a dead letter: also the labels of the Prometheus counter.
+REASONS = (
+    "empty",  # no bytes, or a Kafka tombstone
+    "too_large",  # longer than kafka.max_message
+    "malformed",  # not JSON, not UTF-8, not an Arrow stream, nested too deep
+    "wrong_schema",  # an Arrow stream or file whose columns or types are not ours
+    "missing_field",  # a required field is absent or null
+    "wrong_type",  # a field has another type than the contract says
+    "out_of_range",  # pclick outside [0, 1], a negative time, NaN, ...
+    "future_timestamp",  # further ahead of the wall clock than join.max_future
+)
+
+
+class SourceError(RuntimeError):
+    """A source that cannot go on; the message names the source, what happened and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One event that could not be used, whole. `offset` is the Kafka offset, or the line or row number (from 0)."""
+
+    value: bytes  # the original bytes of the message or line; of a columnar row: the row as JSON
+    reason: str  # one of REASONS
+    field: str  # "" when no single field is at fault
+    message: str  # for people: the thing, the value, what would be right
+    topic: str  # or the file's path
+    partition: int
+    offset: int
+
+
+class DeadLetterSink(Protocol):
+    """Keeps dead letters, whole, outside the process."""
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Hand over letters; may return before they are stored."""
+
+    def flush(self) -> None:
+        """Return once everything written is stored; raises SourceError if that cannot be."""
+
+    def close(self) -> None:
+        """Flush and let go. May be called twice."""
+
+
+class Source(Protocol):
+    """Delivers decoded batches. One thread uses it."""
+
+    def poll(self, timeout: float) -> list[Batch]:
+        """Batches that are ready, at most one per partition, each with at most about `batch.max_events` events.
+
+        Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are
+        written to the sink before the batch that counts them is returned. Raises SourceError when it cannot go on.
+        """
+
+    @property
+    def finished(self) -> bool:
+        """True when nothing will ever come any more (the files are read). Kafka is never finished."""
+
+    def partitions(self) -> frozenset[int]:
+        """The partitions that this source reads now."""
+
+    def lag(self) -> Mapping[tuple[str, int], int]:
+        """Messages not read yet, by (topic, partition), where known."""
+
+    def progress(self) -> tuple[int, int] | None:
+        """(done, total) in units of the source's own, for a progress bar; None when there is no end."""
+
+    def close(self) -> None:
+        """Let go of connections and files. May be called twice."""
