@@ -349,6 +349,15 @@ class Joiner:
                     _watermark(self._newest, self._active, self.policy.allowed_lateness, self.watermark)
                 )
 
+    def is_idle(self, input_number: int) -> bool:
+        """Whether an input was set idle."""
+        return not self._active[input_number]
+
+    @property
+    def idle(self) -> bool:
+        """Whether all inputs are idle, so that nothing moves the watermark."""
+        return not self._active.any()
+
     @property
     def inputs(self) -> int:
         """1: impressions and clicks come by one input; 2: by two (0 impressions, 1 clicks)."""

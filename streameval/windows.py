@@ -25,6 +25,7 @@ class Panes:
         self.row_cells = row_cells
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
+        self.changed: set[int] = set()  # panes added to since somebody looked (and cleared it)
         self._windows: list[Window] = []
 
     def window(self, length: int) -> Window:
@@ -44,6 +45,7 @@ class Panes:
         delta.add_to(self.total)
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
+        self.changed.add(pane)
         if len(parts) >= _MERGE_AT:
             self._panes[pane] = [SparseVector.sum(parts)]
         for window in self._windows:
@@ -72,6 +74,7 @@ class Panes:
         """Lets old panes go; the total keeps them. A window that lags behind starts over when it is looked at."""
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
+        self.changed = {n for n in self.changed if n >= pane}
         for window in self._windows:
             if window.start < pane:
                 window.start = window.end = 0

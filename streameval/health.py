@@ -1,0 +1,82 @@
+"""Can the labels be believed? A dead click topic must not look like a calibration collapse.
+
+Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
+click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from streameval.config import format_duration
+from streameval.join import DELAY_EDGES
+from streameval.monitor import Monitor
+from streameval.panestats import CLICKS, MATURED
+from streameval.report import Delays, JoinHealth
+
+MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
+MIN_CLICKS = 50  # clicks before the join rate is judged
+SILENT_CLICKS = 30.0  # expected clicks that did not come
+RECENT_PANES = 60  # how far back the join rate looks while running
+
+
+class HealthTracker:
+    """Judges the join of all partitions, from the counts of the last `RECENT_PANES` panes."""
+
+    def __init__(self, pane: int) -> None:
+        self._pane = pane
+        self._past: deque[tuple[int, int, int]] = deque()  # (pane, clicks found, clicks lost) as they stood
+
+    def judge(self, monitors: Sequence[Monitor], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
+        """(health now, stretches [first pane, end pane) whose labels cannot be believed and why); `end`: pane."""
+        found = sum(m.joiner.counts[k] for m in monitors for k in ("matched_clicks", "duplicate_clicks", "late_clicks"))
+        lost = sum(m.joiner.counts["unmatched_clicks"] for m in monitors)
+        overdue = sum(m.joiner.overdue_clicks() for m in monitors)
+        while len(self._past) > 1 and self._past[1][0] <= end - RECENT_PANES:
+            self._past.popleft()
+        past_found, past_lost = self._past[0][1:] if self._past else (0, 0)
+        if not self._past or self._past[-1][0] != end:
+            self._past.append((end, found, lost))
+        if found + lost == past_found + past_lost:  # nothing since: say what is known
+            past_found = past_lost = 0
+        clicks = found - past_found + lost - past_lost + overdue
+        rate = (found - past_found) / clicks if clicks else None
+        silent = self._silent(monitors, end)
+        reason = None
+        if rate is not None and clicks >= MIN_CLICKS and rate < MIN_JOIN_RATE:
+            reason = f"only {rate:.0%} of {clicks} clicks found their impression"
+        elif silent and silent[-1][1] >= end:
+            reason = silent[-1][2]
+        return JoinHealth(reason is None, reason, rate, overdue, _delays(monitors)), silent
+
+    def _silent(self, monitors: Sequence[Monitor], end: int) -> list[tuple[int, int, str]]:
+        matured: dict[int, int] = {}
+        clicks: dict[int, int] = {}
+        for monitor in monitors:
+            for pane, row in monitor.panes.by_pane.items():
+                if pane < end:
+                    matured[pane] = matured.get(pane, 0) + row[MATURED]
+                    clicks[pane] = clicks.get(pane, 0) + row[CLICKS]
+        total = sum(m.panes.total[MATURED] for m in monitors)
+        ctr = sum(m.panes.total[CLICKS] for m in monitors) / total if total else 0.0
+        out: list[tuple[int, int, str]] = []
+        first: int | None = None
+        expected = 0.0
+        for pane in [*sorted(matured), end]:
+            if pane < end and not clicks[pane]:
+                first = pane if first is None else first
+                expected += ctr * matured[pane]
+                continue
+            if first is not None and expected >= SILENT_CLICKS:
+                length = format_duration((pane - first) * self._pane)
+                out.append((first, pane, f"no click for {length} where about {expected:.0f} were due"))
+            first, expected = None, 0.0
+        return out
+
+
+def _delays(monitors: Sequence[Monitor]) -> Delays:
+    counts = np.sum([m.joiner.delays for m in monitors], axis=0) if monitors else np.zeros(len(DELAY_EDGES) + 1, int)
+    return Delays(DELAY_EDGES, tuple(int(c) for c in counts[:-1]), float(counts[-1]) / 1000.0)

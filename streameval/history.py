@@ -1,0 +1,81 @@
+"""The metrics of every complete pane, in memory as far back as panes are kept: what /api/v1/series serves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from streameval.events import Catalog, Series
+from streameval.metrics.registry import METRICS, evaluate
+from streameval.metrics.view import Ranked, View
+from streameval.monitor import Monitor
+from streameval.report import PaneColumns
+from streameval.scoreboard import OVERALL_BITS
+from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+from streameval.sketches.sparse import SparseVector
+
+_LEFT_OUT = {"gauc", "gauc_users", "gauc_impressions", "gauc_request"}  # groups span panes
+
+
+class PaneHistory:
+    """Every series' metrics by pane; a pane is evaluated when it completes, and again when a late click changes it."""
+
+    def __init__(self, catalog: Catalog, edges: tuple[float, ...], pane: int) -> None:
+        self._catalog = catalog
+        self._layout = Layout(OVERALL_BITS, edges)
+        self._pane = pane
+        self._names = [m.name for m in METRICS if m.name not in _LEFT_OUT]
+        self._done: dict[int, dict[int, tuple[float, ...]]] = {}  # pane -> series -> (n, clicks, corrected, metrics)
+        self._end: int | None = None
+        self._columns: dict[Series, PaneColumns] = {}
+
+    def update(self, monitors: Sequence[Monitor], end: int, keep: int) -> dict[Series, PaneColumns]:
+        """Brings the panes before `end` up to date and forgets those before `keep`."""
+        changed = set()
+        for monitor in monitors:
+            changed |= {pane for pane in monitor.scoreboard.overall.changed if keep <= pane < end}
+            monitor.scoreboard.overall.changed = {p for p in monitor.scoreboard.overall.changed if p >= end}
+        stale = [pane for pane in self._done if pane < keep]
+        for pane in stale:
+            del self._done[pane]
+        for pane in sorted(changed):
+            self._done[pane] = self._evaluate(monitors, pane)
+        if changed or stale:
+            self._columns = self._collect()
+        return self._columns
+
+    def _evaluate(self, monitors: Sequence[Monitor], pane: int) -> dict[int, tuple[float, ...]]:
+        whole = SparseVector.sum([m.scoreboard.overall.get(pane) for m in monitors])
+        out: dict[int, tuple[float, ...]] = {}
+        size = self._layout.size
+        for code in np.unique(whole.cells // size).tolist():
+            low, high = np.searchsorted(whole.cells, (code * size, (code + 1) * size))
+            row = np.zeros(size, np.int64)
+            row[whole.cells[low:high] - code * size] = whole.values[low:high]
+            moments = Moments.read(row)
+            if not moments.impressions:
+                continue
+            negatives, positives = read_histogram(row, self._layout)
+            view = View(moments, read_buckets(row, self._layout), negatives, positives, Ranked(0.0, 0.0, 0, 0), None)
+            values, _ = evaluate(view)
+            numbers = (math.nan if values[name] is None else float(values[name] or 0.0) for name in self._names)
+            out[code] = (moments.impressions, moments.clicks, moments.corrected, *numbers)
+        return out
+
+    def _collect(self) -> dict[Series, PaneColumns]:
+        columns: dict[Series, PaneColumns] = {}
+        panes = sorted(self._done)
+        for code, series in enumerate(self._catalog.series):
+            rows = [(pane, self._done[pane][code]) for pane in panes if code in self._done[pane]]
+            if not rows:
+                continue
+            table = np.array([row for _, row in rows])
+            start = np.array([pane for pane, _ in rows], np.int64) * self._pane
+            counts = table[:, :3].astype(np.int64)
+            metrics = {name: table[:, 3 + i].copy() for i, name in enumerate(self._names)}
+            for array in (start, *metrics.values()):
+                array.flags.writeable = False
+            columns[series] = PaneColumns(start, counts[:, 0], counts[:, 1], counts[:, 2], metrics)
+        return columns

@@ -1,0 +1,239 @@
+"""All partitions of this process: a monitor each, and the snapshot over them. Knows no source and no reader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from streameval.config import FtrlModel, Settings
+from streameval.evaluate import ALL, Evaluator, Frame
+from streameval.events import Batch, Catalog, Series
+from streameval.health import HealthTracker
+from streameval.history import PaneHistory
+from streameval.join import FOREVER, NEVER, JoinPolicy
+from streameval.models import river
+from streameval.models.ftrl import Ftrl
+from streameval.models.protocol import OnlineModel
+from streameval.monitor import Learner, Listener, Monitor
+from streameval.report import PartitionState, Result, Snapshot, UserColumns
+from streameval.scoreboard import Scoreboard, SliceRows
+
+# Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
+FATES = (
+    "impressions", "clicks", "matured", "pending", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
+    "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
+    "forgotten_early", "matured_early",
+)  # fmt: skip
+
+
+class Pipeline:
+    """Takes batches of any partition; makes snapshots. Used by one thread."""
+
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float], listener_of: Callable[[Catalog], Listener] | None = None
+    ) -> None:
+        """`clock`: wall-clock seconds. Raises ModelError if a configured model cannot be made."""
+        self.settings = settings
+        self.catalog = Catalog(settings.slices.dimensions, settings.slices.max_values)
+        self._clock = clock
+        self._started = clock()
+        self._pane = settings.windows.pane
+        self._windows = [window // self._pane for window in settings.windows.sliding]
+        self._slice_rows = SliceRows(self.catalog)
+        edges = settings.buckets.edges
+        self._evaluator = Evaluator(
+            self.catalog, self._slice_rows, edges, settings.buckets.quantiles, self._pane, self._windows
+        )
+        self._health = HealthTracker(self._pane)
+        self._history = PaneHistory(self.catalog, edges, self._pane)
+        self._listener = listener_of(self.catalog) if listener_of else None
+        self.monitors: dict[int, Monitor] = {}
+        self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
+        self._offsets: dict[int, dict[tuple[str, int], int]] = {}
+        self._invalid: Counter[str] = Counter()
+        self._last_seen: dict[Series, float] = {}
+        self._last_count: dict[Series, int] = {}
+        self._number = 0
+        self._users: Mapping[Series, UserColumns] = {}
+        self._users_due = 0.0
+        self.seconds: Counter[str] = Counter()  # stages outside the monitors: poll, publish
+        for model in settings.models:  # fail at the start, not at the first batch
+            make_model(model)
+
+    def take(self, batch: Batch) -> None:
+        """One batch through its partition's loop."""
+        self._invalid.update(batch.invalid)
+        self._offsets.setdefault(batch.partition, {}).update(batch.offsets)
+        if not len(batch):
+            return
+        monitor = self.monitors.get(batch.partition)
+        if monitor is None:
+            monitor = self.monitors[batch.partition] = self._make_monitor(batch)
+        now = self._clock()
+        for number in range(monitor.joiner.inputs):
+            spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
+            key = (batch.partition, number)
+            if spoke or key not in self._last_input:
+                self._last_input[key] = now
+            if spoke:
+                monitor.joiner.set_idle(number, False)
+        monitor.step(batch)
+
+    def tick(self) -> None:
+        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back."""
+        limit = self._clock() - self.settings.join.idle_timeout / 1000.0
+        for (partition, number), last in self._last_input.items():
+            monitor = self.monitors[partition]
+            if last <= limit and not monitor.joiner.is_idle(number):
+                monitor.set_idle(number, True)
+
+    def finish(self) -> None:
+        """The stream has ended."""
+        for monitor in self.monitors.values():
+            monitor.finish()
+
+    def snapshot(
+        self,
+        lag: Mapping[tuple[str, int], int] | None = None,
+        ready: Mapping[str, bool] | None = None,
+        with_history: bool = True,
+    ) -> Snapshot:
+        """Everything that readers may know, as it is now. `with_history`: also panes and users."""
+        now = self._clock()
+        monitors = [self.monitors[p] for p in sorted(self.monitors)]
+        frames = self._evaluator.frames(monitors)
+        end = frames[0].end
+        health, silent = self._health.judge(monitors, end)
+        unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, silent))}
+        results = self._evaluator.results(monitors, unreliable)
+        panes = {}
+        if with_history:
+            longest = max(self._windows, default=0)
+            keep = end - max(longest, self.settings.join.correction_horizon // self._pane)
+            panes = self._history.update(monitors, end, keep)
+            if now >= self._users_due:
+                self._users = self._user_columns(monitors)
+                self._users_due = now + max(5.0, 20 * (self._clock() - now))
+            for monitor in monitors:
+                monitor.scoreboard.forget_before(keep)
+                monitor.panes.forget_before(keep)
+        self._number += 1
+        self._see(results, now)
+        return Snapshot(
+            number=self._number,
+            taken_at=now,
+            started_at=self._started,
+            events=self._events(monitors),
+            results=tuple(results),
+            partitions=tuple(self._partition(p, lag or {}) for p in sorted(self._offsets)),
+            join=health,
+            panes=panes,
+            users=self._users,
+            last_seen=dict(self._last_seen),
+            stage_seconds=dict(sum((m.seconds for m in monitors), Counter(self.seconds))),
+            table_bytes=self._bytes(monitors),
+            bucket_edges=(0.0, *self.settings.buckets.edges, 1.0),
+            undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
+            online_updates=self._updates(monitors),
+            ready=dict(ready or {}),
+            attribution_window=self.settings.join.attribution_window,
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _make_monitor(self, batch: Batch) -> Monitor:
+        s = self.settings
+        weighting = s.users.weighting
+        share = s.users.memory  # of one partition; partitions come as they are assigned
+        board = Scoreboard(
+            self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share
+        )
+        learners = [
+            Learner(make_model(model), self.catalog.series_code(model.name, "online", "online")) for model in s.models
+        ]
+        policy = JoinPolicy(
+            attribution_window=s.join.attribution_window,
+            allowed_lateness=s.join.allowed_lateness,
+            correction_horizon=s.join.correction_horizon,
+            max_pending=s.join.max_pending,
+            keep_value=weighting == "value",
+        )
+        return Monitor(
+            policy, board, learners, s.join.request_gap, s.join.score_at, shared=batch.shared, listener=self._listener
+        )
+
+    def _see(self, results: list[Result], now: float) -> None:
+        """A series was seen when its impressions over the run have grown."""
+        for result in results:
+            if result.window == ALL and result.slice is None:
+                n = result.totals.impressions
+                if self._last_count.get(result.series) != n:
+                    self._last_count[result.series] = n
+                    self._last_seen[result.series] = now
+
+    def _events(self, monitors: list[Monitor]) -> dict[str, object]:
+        counts = sum((m.joiner.counts + m.counts for m in monitors), Counter[str]())
+        counts["pending"] = sum(m.joiner.pending for m in monitors)
+        events: dict[str, object] = {fate: counts[fate] for fate in FATES}
+        events["invalid"] = dict(sorted(self._invalid.items()))
+        return events
+
+    def _partition(self, partition: int, lag: Mapping[tuple[str, int], int]) -> PartitionState:
+        monitor = self.monitors.get(partition)
+        watermark = monitor.joiner.watermark if monitor else NEVER
+        newest = monitor.joiner.newest_event if monitor else NEVER
+        complete = monitor.complete_until() if monitor else None
+        return PartitionState(
+            partition=partition,
+            watermark=None if watermark == NEVER else min(watermark, newest) if watermark >= FOREVER else watermark,
+            label_complete=None if complete is None else min(complete, newest),
+            newest_event=None if newest == NEVER else newest,
+            offsets=dict(self._offsets[partition]),
+            lag={where: n for where, n in lag.items() if where[1] == partition},
+        )
+
+    def _bytes(self, monitors: list[Monitor]) -> dict[str, int]:
+        models = sum(learner.model.nbytes for m in monitors for learner in m.learners)
+        return {
+            "join": sum(m.joiner.nbytes + m.requests.nbytes for m in monitors),
+            "panes": sum(m.scoreboard.nbytes for m in monitors),
+            "users": sum(m.scoreboard.users.nbytes for m in monitors),
+            "models": models,
+        }
+
+    def _updates(self, monitors: list[Monitor]) -> dict[str, int]:
+        updates = {model.name: 0 for model in self.settings.models}
+        for monitor in monitors:
+            for model, learner in zip(self.settings.models, monitor.learners, strict=True):
+                updates[model.name] += learner.updates
+        return updates
+
+    def _user_columns(self, monitors: list[Monitor]) -> dict[Series, UserColumns]:
+        out: dict[Series, UserColumns] = {}
+        for code, series in enumerate(self.catalog.series):
+            parts = [m.scoreboard.users.columns(code) for m in monitors if code in m.scoreboard.users.series()]
+            if not parts:
+                continue
+            ids = np.concatenate([user for user, _ in parts])
+            order = np.argsort(ids)
+            columns = {name: np.concatenate([c[name] for _, c in parts])[order] for name in parts[0][1]}
+            for column in columns.values():
+                column.flags.writeable = False
+            out[series] = UserColumns(ids[order], **columns)  # type: ignore[arg-type]  # dtypes as in GroupRanks.columns
+        return out
+
+
+def make_model(model: object) -> OnlineModel:
+    """The online model that a `[[models]]` entry describes. Raises ModelError."""
+    if isinstance(model, FtrlModel):
+        return Ftrl(model.alpha, model.beta, model.l1, model.l2, model.bits)
+    return river.River(river.make(model.factory, model.parameters, model.name))  # type: ignore[attr-defined]
+
+
+def _unreliable(frame: Frame, reason: str | None, silent: list[tuple[int, int, str]]) -> str | None:
+    """Why the labels of a window cannot be believed; None when they can."""
+    if reason is not None:
+        return reason
+    return next((why for first, end, why in reversed(silent) if first < frame.end and end > frame.start), None)
