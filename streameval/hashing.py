@@ -1,0 +1,119 @@
+"""Ids as 64-bit integers: xxHash64 (seed 0) of the UTF-8 bytes, the same on every machine, run and version.
+
+Written from the published specification (xxHash fast digest algorithm, XXH64); 0 is kept for "absent", so the one
+input in 2**64 whose hash is 0 becomes 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+@numba.njit(inline="always")
+def _rotate(x: np.uint64, r: int) -> np.uint64:
+    return (x << np.uint64(r)) | (x >> np.uint64(64 - r))
+
+
+@numba.njit(inline="always")
+def _u64(data: NDArray[np.uint8], i: int) -> np.uint64:
+    x = np.uint64(0)
+    for k in range(8):
+        x |= np.uint64(data[i + k]) << np.uint64(8 * k)
+    return x
+
+
+@numba.njit(inline="always")
+def _round(acc: np.uint64, lane: np.uint64) -> np.uint64:
+    return _rotate(acc + lane * _P2, 31) * _P1
+
+
+@numba.njit(inline="always")
+def _merge(acc: np.uint64, value: np.uint64) -> np.uint64:
+    return (acc ^ _round(np.uint64(0), value)) * _P1 + _P4
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    n = end - start
+    i = start
+    if n >= 32:
+        a, b = _P1 + _P2, _P2
+        c, d = np.uint64(0), np.uint64(0) - _P1
+        while i + 32 <= end:
+            a = _round(a, _u64(data, i))
+            b = _round(b, _u64(data, i + 8))
+            c = _round(c, _u64(data, i + 16))
+            d = _round(d, _u64(data, i + 24))
+            i += 32
+        h = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+        h = _merge(_merge(_merge(_merge(h, a), b), c), d)
+    else:
+        h = _P5
+    h += np.uint64(n)
+    while i + 8 <= end:
+        h = _rotate(h ^ _round(np.uint64(0), _u64(data, i)), 27) * _P1 + _P4
+        i += 8
+    if i + 4 <= end:
+        lane = np.uint64(0)
+        for k in range(4):
+            lane |= np.uint64(data[i + k]) << np.uint64(8 * k)
+        h = _rotate(h ^ (lane * _P1), 23) * _P2 + _P3
+        i += 4
+    while i < end:
+        h = _rotate(h ^ (np.uint64(data[i]) * _P5), 11) * _P1
+        i += 1
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    h ^= h >> np.uint64(32)
+    return h if h != 0 else np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
+    for i in range(out.size):
+        out[i] = _hash(data, offsets[i], offsets[i + 1])
+
+
+def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Hashes of data[offsets[i]:offsets[i + 1]] (uint64[n])."""
+    out = np.empty(offsets.size - 1, np.uint64)
+    _hash_all(data, offsets, out)
+    return out
+
+
+def hash_one(text: str) -> int:
+    """The hash of one id."""
+    return int(hash_strings([text])[0])
+
+
+def hash_strings(texts: Sequence[str] | pa.Array) -> NDArray[np.uint64]:
+    """Hashes of n strings (uint64[n]); 0 where an Arrow array is null."""
+    if not isinstance(texts, pa.Array):
+        try:
+            texts = pa.array(texts, pa.large_string())
+        except UnicodeEncodeError:  # lone surrogates, which JSON can spell
+            texts = pa.array([text.encode("utf-8", "surrogatepass") for text in texts], pa.large_binary())
+    if pa.types.is_dictionary(texts.type):
+        codes = texts.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        hashes = hash_strings(texts.dictionary)
+        out = hashes[codes] if hashes.size else np.zeros(len(texts), np.uint64)
+    else:
+        texts = texts.cast(pa.large_binary())
+        _, offsets, data = texts.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+        out = hash_bytes(raw, bounds) if len(texts) else np.empty(0, np.uint64)
+    if texts.null_count:
+        out[texts.is_null().to_numpy(zero_copy_only=False)] = 0
+    return out

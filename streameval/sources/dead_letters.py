@@ -1,0 +1,69 @@
+"""Dead letters in a file: one JSON object a line, the original bytes whole."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from streameval.sources.protocol import DeadLetter, SourceError
+
+
+class JsonlDeadLetters:
+    """Appends to `path`, which is created with the first letter; "" keeps none (they are still counted).
+
+    `value` holds the original text; bytes that are not UTF-8 are in `value_base64` instead.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        self._file: BinaryIO | None = None
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """Raises SourceError when the file cannot be written."""
+        if not self._path or not letters:
+            return
+        try:
+            if self._file is None:
+                self._file = open(self._path, "ab")  # noqa: SIM115  (kept open until close)
+            self._file.write(b"".join(self._encode(_as_json(letter)) + b"\n" for letter in letters))
+        except OSError as error:
+            raise SourceError(f"dead letters {self._path}: cannot be written: {error}") from None
+
+    def flush(self) -> None:
+        """Return once every letter is on disk."""
+        if self._file is not None:
+            try:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise SourceError(f"dead letters {self._path}: cannot be written: {error}") from None
+
+    def close(self) -> None:
+        """Flush and let go."""
+        if self._file is not None:
+            self.flush()
+            self._file.close()
+            self._file = None
+
+
+def _as_json(letter: DeadLetter) -> dict[str, object]:
+    out: dict[str, object] = {
+        "reason": letter.reason,
+        "field": letter.field,
+        "message": letter.message.encode("utf-8", "replace").decode(),
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+    }
+    try:
+        out["value"] = letter.value.decode("utf-8")
+    except UnicodeDecodeError:
+        out["value"] = None
+        out["value_base64"] = base64.b64encode(letter.value).decode()
+    return out

@@ -1,0 +1,359 @@
+"""Columnar input (Arrow IPC messages, Parquet, CSV text) to raw columns, a column at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
+from numpy.typing import NDArray
+
+from streameval.events import Clicks, Features, Impressions, Names, Shadow
+from streameval.sources import features as feature_columns
+from streameval.sources.decode_json import parse_time
+from streameval.sources.raw import Problem, RawEvents
+
+
+class SchemaError(ValueError):
+    """A stream or file whose columns cannot be ours."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem[2])
+        self.problem = problem
+
+
+def read_stream(value: bytes | None, max_message: int) -> pa.Table:
+    """The table of an Arrow IPC stream message. Raises SchemaError."""
+    if not value:
+        raise SchemaError(("empty", "", "no bytes; a message is an Arrow IPC stream"))
+    if len(value) > max_message:
+        raise SchemaError(("too_large", "", f"{len(value)} bytes: longer than kafka.max_message = {max_message}"))
+    try:
+        with pyarrow.ipc.open_stream(io.BytesIO(value)) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SchemaError(("malformed", "", f"not an Arrow IPC stream: {str(error)[:200]}")) from None
+    return table
+
+
+def to_raw(
+    table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool
+) -> RawEvents:
+    """Raw columns of a table. Raises SchemaError when a required column is missing or has an impossible type."""
+    n = table.num_rows
+    problems: dict[int, Problem] = {}
+    columns = {name: _flat(table[name]) for name in table.column_names}
+    for name in ("impression_id", "ts"):
+        if name not in columns:
+            raise SchemaError(("wrong_schema", name, f"column {name}: is missing; there are {sorted(columns)[:30]}"))
+    get = _Getter(columns, n, text, problems)
+    ts, has_ts = get.times()
+    prediction_row, version, prediction = _predictions(columns, n, text, problems)
+    given, has_features = _feature_columns(columns, n, problems)
+    features: Features | None = None
+    if hashed or dicts:
+        features = given if isinstance(given, Features) else feature_columns.from_columns(given, n, dicts)
+        if dicts and features.dicts is None:
+            features = feature_columns.from_columns([], n, True)
+    return RawEvents(
+        kind=np.full(n, kind, np.int8),
+        type=get.text("type"),
+        impression_id=get.text("impression_id"),
+        user_id=get.text("user_id"),
+        request_id=get.text("request_id"),
+        item_id=get.text("item_id"),
+        model=get.text("model"),
+        model_version=get.text("model_version"),
+        ts=ts,
+        has_ts=has_ts,
+        pclick=get.numbers("pclick"),
+        clicked=get.labels(),
+        position=get.positions(),
+        propensity=get.numbers("propensity"),
+        value=get.numbers("value"),
+        prediction_row=prediction_row,
+        prediction_version=version,
+        prediction=prediction,
+        slices=[_slice(columns, n, name, problems) for name in dimensions],
+        has_features=has_features,
+        features=features,
+        problems=problems,
+    )
+
+
+class _Getter:
+    """Takes contract columns out of a table, by the type each must have."""
+
+    def __init__(self, columns: dict[str, pa.Array], n: int, text: bool, problems: dict[int, Problem]) -> None:
+        self._columns = columns
+        self._n = n
+        self._text = text
+        self._problems = problems
+
+    def text(self, name: str) -> pa.Array:
+        """A string column; integers become their decimal text."""
+        column = self._columns.get(name)
+        if column is None:
+            return pa.nulls(self._n, pa.string())
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column = column.dictionary_decode()
+            kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
+            column = column.cast(pa.string())
+            return _blank_to_null(column) if self._text and name not in ("impression_id", "user_id") else column
+        raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a string"))
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A float column; NaN: absent. A value that is no finite number becomes a problem."""
+        column = self._columns.get(name)
+        if column is None:
+            return np.full(self._n, np.nan)
+        kind = column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            if not self._text:
+                raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
+            column = self._parse(name, _blank_to_null(column), pa.float64(), float)
+        elif pa.types.is_boolean(kind) or not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+            raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
+        out = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        written = column.is_valid().to_numpy(zero_copy_only=False) & ~np.isfinite(out)
+        for row in np.flatnonzero(written).tolist():
+            self._problems.setdefault(row, ("out_of_range", name, f"{name} = {out[row]}: must be a finite number"))
+            out[row] = np.nan
+        return out
+
+    def positions(self) -> NDArray[np.int64]:
+        """`position`; -1: absent, -2: not an integer >= 0 (a problem)."""
+        values = self.numbers("position")
+        out = np.where(np.isnan(values), -1.0, values)
+        wrong = ~np.isnan(values) & ((values < 0) | (values != np.floor(values)) | (values > 2**31 - 1))
+        for row in np.flatnonzero(wrong).tolist():
+            self._problems.setdefault(row, ("out_of_range", "position", f"position = {values[row]}: must be an integer >= 0"))
+        out[wrong] = -1
+        return out.astype(np.int64)
+
+    def labels(self) -> NDArray[np.int8]:
+        """`clicked`; -1: absent."""
+        column = self._columns.get("clicked")
+        if column is None:
+            return np.full(self._n, -1, np.int8)
+        if pa.types.is_boolean(column.type):
+            return np.array(column.cast(pa.int8()).fill_null(-1).to_numpy(zero_copy_only=False), np.int8)
+        if self._text and pa.types.is_string(column.type):
+            words = {"true": "1", "false": "0", "True": "1", "False": "0"}
+            self._columns["clicked"] = pa.array([words.get(v, v) for v in column.to_pylist()], pa.string())
+        values = self.numbers("clicked")
+        for row in np.flatnonzero(~np.isnan(values) & (values != 0) & (values != 1)).tolist():
+            self._problems.setdefault(row, ("out_of_range", "clicked", f"clicked = {values[row]:g}: must be 0 or 1"))
+            values[row] = np.nan
+        return np.where(np.isnan(values), -1, values).astype(np.int8)
+
+    def times(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(`ts` in ms, where it is given)."""
+        column = self._columns["ts"]
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            column = self._parse("ts", _blank_to_null(column), pa.int64(), _time)
+        elif not pa.types.is_integer(kind):
+            raise SchemaError(("wrong_schema", "ts", f"column ts is {kind}: must be integer ms, a timestamp or ISO 8601"))
+        else:
+            column = column.cast(pa.int64(), safe=False)
+        has = column.is_valid().to_numpy(zero_copy_only=False)
+        return np.array(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64), np.asarray(has, bool)
+
+    def _parse(self, name: str, column: pa.Array, kind: pa.DataType, one: Callable[[str], Any]) -> pa.Array:
+        """Text as numbers; a text that is none becomes a problem of its row."""
+        try:
+            return pc.cast(column, kind)
+        except pa.ArrowInvalid:
+            pass
+        out: list[Any] = []
+        for row, value in enumerate(column.to_pylist()):
+            try:
+                out.append(None if value is None else one(value))
+            except (ValueError, OverflowError):
+                out.append(None)
+                what = "integer ms or ISO 8601" if name == "ts" else "a number"
+                self._problems.setdefault(row, ("wrong_type", name, f'{name} = "{value[:50]}": must be {what}'))
+        return pa.array(out, kind)
+
+
+def _time(text: str) -> int:
+    try:
+        ms = int(text)
+    except ValueError:
+        found = parse_time(text)
+        if found is None:
+            raise
+        return found
+    if abs(ms) >= 1 << 63:
+        raise OverflowError
+    return ms
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    flat = column.combine_chunks()
+    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+
+
+def _blank_to_null(column: pa.Array) -> pa.Array:
+    column = column.cast(pa.string())
+    return pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), pa.scalar(None, pa.string()), column)
+
+
+def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Array]]:
+    """The members of a map-like field: dotted columns, or the children of a struct."""
+    whole = columns.get(prefix)
+    out = [(name[len(prefix) + 1 :], column) for name, column in columns.items() if name.startswith(prefix + ".")]
+    if whole is not None and pa.types.is_struct(whole.type):
+        children = whole.flatten()
+        out += [(whole.type.field(i).name, child) for i, child in enumerate(children)]
+    return out
+
+
+def _objects(column: pa.Array, field: str, problems: dict[int, Problem]) -> list[dict[str, Any] | None]:
+    """A map column, or a column of JSON objects as text, row by row."""
+    out: list[dict[str, Any] | None] = []
+    for row, value in enumerate(column.to_pylist()):
+        if value is None or value == "":
+            out.append(None)
+        elif isinstance(value, list):
+            out.append(dict(value))
+        else:
+            try:
+                parsed = msgspec.json.decode(value) if isinstance(value, (str, bytes)) else None
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                parsed = None
+            if not isinstance(parsed, dict):
+                problems.setdefault(row, ("wrong_type", field, f"{field}: must be a JSON object"))
+                parsed = None
+            out.append(parsed)
+    return out
+
+
+def _is_objects(column: pa.Array | None) -> bool:
+    return column is not None and not pa.types.is_struct(column.type) and not pa.types.is_null(column.type)
+
+
+def _predictions(
+    columns: dict[str, pa.Array], n: int, text: bool, problems: dict[int, Problem]
+) -> tuple[NDArray[np.int64], pa.Array, NDArray[np.float64]]:
+    rows: list[NDArray[np.int64]] = []
+    versions: list[str] = []
+    scores: list[NDArray[np.float64]] = []
+    for name, column in _dotted(columns, "predictions"):
+        p = _Getter({name: column}, n, text, problems).numbers(name)
+        on = np.flatnonzero(~np.isnan(p))
+        rows.append(on)
+        versions += [name] * on.size
+        scores.append(p[on])
+    if _is_objects(columns.get("predictions")):
+        for row, given in enumerate(_objects(columns["predictions"], "predictions", problems)):
+            for version, score in (given or {}).items():
+                if type(score) not in (int, float):
+                    problems.setdefault(row, ("wrong_type", "predictions", f'predictions["{version}"]: must be a number'))
+                    continue
+                rows.append(np.array([row]))
+                versions.append(str(version))
+                scores.append(np.array([float(score)]))
+    if not rows:
+        return np.empty(0, np.int64), pa.array([], pa.string()), np.empty(0)
+    return np.concatenate(rows), pa.array(versions, pa.string()), np.concatenate(scores)
+
+
+def _feature_columns(
+    columns: dict[str, pa.Array], n: int, problems: dict[int, Problem]
+) -> tuple[Features | list[tuple[str, pa.Array]], NDArray[np.bool_]]:
+    parts = _dotted(columns, "features")
+    has = np.zeros(n, bool)
+    if _is_objects(columns.get("features")):
+        given = _objects(columns["features"], "features", problems)
+        features, wrong = feature_columns.from_objects(given, True)
+        for row, message in wrong.items():
+            problems.setdefault(row, ("wrong_type", "features", message))
+        return features, np.array([g is not None for g in given], bool)
+    for name, column in parts:
+        kind = column.type
+        if pa.types.is_nested(kind) and not (
+            (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_string(kind.value_type)
+        ):
+            raise SchemaError(("wrong_schema", "features", f"features.{name} is {kind}: must be text, a number, a boolean or a list of strings"))  # fmt: skip
+        has |= column.is_valid().to_numpy(zero_copy_only=False)
+    return parts, has
+
+
+def _slice(columns: dict[str, pa.Array], n: int, name: str, problems: dict[int, Problem]) -> pa.Array:
+    for member, column in _dotted(columns, "slices"):
+        if member == name:
+            return _as_text(column)
+    if _is_objects(columns.get("slices")):
+        out: list[str | None] = []
+        for given in _objects(columns["slices"], "slices", problems):
+            value = (given or {}).get(name)
+            out.append(value if value is None or isinstance(value, str) else json.dumps(value))
+        return pa.array(out, pa.string())
+    return pa.nulls(n, pa.string())
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return _blank_to_null(column)
+    values = column.to_pylist()
+    return pa.array([None if v is None else json.dumps(v) for v in values], pa.string())
+
+
+def concat_impressions(parts: Sequence[Impressions]) -> Impressions:
+    """Several batches' impressions as one."""
+    if len(parts) == 1:
+        return parts[0]
+    plain = {
+        name: np.concatenate([getattr(p, name) for p in parts])
+        for name in ("order", "id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
+    }  # fmt: skip
+    shadow = None
+    if any(p.shadow is not None for p in parts):
+        filled = [p.shadow or Shadow(np.zeros(len(p) + 1, np.int64), np.empty(0, np.int32), np.empty(0)) for p in parts]
+        shadow = Shadow(
+            _join_indptr([s.indptr for s in filled]),
+            np.concatenate([s.series for s in filled]),
+            np.concatenate([s.pclick for s in filled]),
+        )
+    features = None
+    given = [p.features for p in parts if p.features is not None]
+    if len(given) == len(parts):
+        dicts = None if given[0].dicts is None else tuple(d for f in given for d in f.dicts or ())
+        features = Features(
+            _join_indptr([f.indptr for f in given]),
+            np.concatenate([f.index for f in given]),
+            np.concatenate([f.value for f in given]),
+            dicts,
+        )
+    names = None
+    texts = [p.names for p in parts if p.names is not None]
+    if len(texts) == len(parts):
+        names = Names(*(np.concatenate([getattr(t, f) for t in texts]) for f in Names.__slots__))
+    return Impressions(**plain, shadow=shadow, features=features, names=names)
+
+
+def concat_clicks(parts: Sequence[Clicks]) -> Clicks:
+    """Several batches' clicks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Clicks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Clicks.__slots__))
+
+
+def _join_indptr(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = np.concatenate([np.diff(p) for p in parts])
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

@@ -1,0 +1,53 @@
+"""A Kafka broker inside this process, for the demo and quick tests: librdkafka's own mock cluster.
+
+It speaks the Kafka protocol over TCP on 127.0.0.1, so any process of this machine can use it. Its limits: every topic
+has 4 partitions and comes into being at the first write; it keeps about 5 MB per partition in memory and drops the
+oldest beyond; nothing is durable; the first member of a group waits 3 seconds for others; no topic administration, no
+look-up by time, and transactions that only look like transactions. For anything else, use a real broker
+(`deploy/kafka/`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Producer
+
+PARTITIONS = 4  # of every topic; fixed in librdkafka
+_CLIENT_OPTIONS: dict[str, dict[str, Any]] = {
+    "confluent": {},
+    "kafka-python": {"api_version": (2, 3)},  # the mock answers newer version probes in a way that only C clients read
+}
+
+
+class EmbeddedBroker:
+    """Runs from `with EmbeddedBroker() as broker:` until the block ends."""
+
+    def __init__(self) -> None:
+        self._cluster: Producer | None = None
+        self._address = ""
+
+    def __enter__(self) -> EmbeddedBroker:
+        # the cluster lives in the client that was asked for it; log_level 4: no notice that it is a mock
+        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused:1", "log_level": 4})
+        brokers = self._cluster.list_topics(timeout=10).brokers.values()
+        self._address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port, while it runs."""
+        if self._cluster is None:
+            raise RuntimeError("the embedded broker does not run: use it in a with statement")
+        return self._address
+
+    def client_options(self, client: str) -> dict[str, Any]:
+        """What `kafka.client_options` must have for this broker, by `kafka.client`."""
+        return dict(_CLIENT_OPTIONS[client])
+
+    def close(self) -> None:
+        """Stop it; all its messages are gone. May be called twice."""
+        self._cluster = None  # its last reference: librdkafka ends the cluster with the client

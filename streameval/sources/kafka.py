@@ -1,0 +1,336 @@
+"""Impressions and clicks from Kafka, through either client library.
+
+`KafkaReader` is all that a client must do; `kafka_confluent.py` and `kafka_python.py` do it. `KafkaSource` turns what a
+reader delivers into batches: partition p of the impressions topic and partition p of the clicks topic make one batch,
+so the topics must have equal partition counts and be keyed by the same user id.
+
+Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition
+back; else at the offset given to the constructor (a checkpoint's); else at the group's committed offset; else at
+`kafka.start`. Offsets committed to Kafka serve lag tools and a restart without a checkpoint; nothing else reads them.
+
+A topic that does not exist yet is waited for (a producer may come later), said in the log every 30 seconds. A broker
+that does not answer at all for the first 30 seconds is an error; one that goes away later is not: polls stay empty and
+the client reconnects. Messages that Kafka has deleted before they were read are skipped with a warning in the log,
+unless a checkpoint asked for them: that is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streameval.config import Kafka
+from streameval.events import Batch
+from streameval.sources.kafka_pacing import Pacing, Place
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
+
+if TYPE_CHECKING:
+    from streameval.sources.decode import Decoder
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT = 30.0  # seconds that the brokers may take to answer for the first time
+FIRST_POLL = 100  # messages of the first poll, when it is not known yet how many events a message holds
+_SECRET = re.compile(r"password|secret|token|key|pem|jaas|oauth|username", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Messages of one topic partition, in offset order; None is a tombstone."""
+
+    topic: str
+    partition: int
+    values: list[bytes | None]
+    offsets: list[int]
+
+
+class UnreachableError(Exception):
+    """No broker answered in time; the message says what the client saw."""
+
+
+Headers = Sequence[tuple[str, bytes]]
+
+# Told the partitions of a new assignment; answers with those whose next offset is known. May raise SourceError.
+Assigned = Callable[[frozenset[Place]], Mapping[Place, int]]
+
+
+class KafkaReader(Protocol):
+    """A consumer of one client library in one group. One thread uses it."""
+
+    def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
+        """Partitions of those topics that exist. Raises UnreachableError, or SourceError when access is denied."""
+
+    def subscribe(self, topics: Sequence[str], assigned: Assigned) -> None:
+        """Join the group; `assigned` is called inside `poll` at every assignment."""
+
+    def poll(self, timeout: float, max_messages: int) -> list[Run]:
+        """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
+
+        Never delivers a message twice, nor out of offset order, to this process. Raises SourceError when it cannot
+        go on; a connection lost is no such case.
+        """
+
+    @property
+    def assignment(self) -> frozenset[Place]:
+        """The last assignment given; it holds until the next one comes, also during a rebalance."""
+
+    def lag(self) -> dict[Place, int]:
+        """Messages between the next one to be delivered and the end, where the end is known."""
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Tell the group, without waiting, the next offsets to read; the last ones are made sure of by `close`."""
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Deliver nothing of these until `resume` (or the next assignment)."""
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Go on with these where they were paused."""
+
+    def close(self) -> None:
+        """Leave the group and let go of connections. May be called twice."""
+
+
+class Positions:
+    """The next offset of every topic partition, for a reader.
+
+    A position goes with the state in this process' memory, which survives a rebalance that gives the partition back;
+    so it is forgotten only when an assignment comes without the partition.
+    """
+
+    def __init__(self) -> None:
+        self.next: dict[Place, int] = {}
+
+    def regained(self, places: frozenset[Place]) -> dict[Place, int]:
+        """The positions that still hold after an assignment."""
+        self.next = {place: offset for place, offset in self.next.items() if place in places}
+        return dict(self.next)
+
+    def advance(self, run: Run) -> Run | None:
+        """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
+        place = (run.topic, run.partition)
+        due = self.next.get(place, 0)
+        if run.offsets[0] < due:
+            keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
+            if not keep:
+                return None
+            run = Run(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
+        self.next[place] = run.offsets[-1] + 1
+        return run
+
+
+class KafkaSource:
+    """Batches from Kafka, one per partition and poll; see `streameval.sources.protocol.Source`.
+
+    `offsets` are the next offsets to read by (topic, partition), as a checkpoint has them (`Batch.offsets`). Each poll
+    takes as many messages as hold about `max_events` events, by what the last ones held.
+    """
+
+    def __init__(
+        self,
+        settings: Kafka,
+        decoder: Decoder,
+        sink: DeadLetterSink,
+        max_events: int,
+        *,
+        offsets: Mapping[Place, int] | None = None,
+        start_timeout: float = START_TIMEOUT,
+        pacing: Pacing | None = None,
+    ) -> None:
+        self._settings = settings
+        self._decoder = decoder
+        self._sink = sink
+        self._max_events = max_events
+        self._offsets = dict(offsets or {})
+        self._start_timeout = start_timeout
+        self._pacing = pacing or Pacing()
+        self._shared = settings.impressions_topic == settings.clicks_topic
+        self._topics = tuple(dict.fromkeys((settings.impressions_topic, settings.clicks_topic)))
+        self._kinds = {settings.impressions_topic: 0} if self._shared else dict(zip(self._topics, (1, 2), strict=True))
+        self._reader = open_reader(settings)
+        self._counts: dict[str, int] = {}
+        self._subscribed = self._closed = False
+        self._deadline: float | None = None  # for the first answer of a broker
+        self._say_missing_at = 0.0
+        self._paused: frozenset[Place] = frozenset()
+        self._density = max_events / FIRST_POLL  # events per message
+
+    @property
+    def finished(self) -> bool:
+        """Never."""
+        return False
+
+    def poll(self, timeout: float) -> list[Batch]:
+        """See `Source.poll`. The very first calls wait for brokers and topics, up to 2 seconds more than `timeout`."""
+        if self._closed:
+            raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
+        if not self._subscribed and not self._subscribe(timeout):
+            return []
+        runs = self._reader.poll(timeout, max(1, int(self._max_events / self._density)))
+        by_partition: dict[int, list[Run]] = {}
+        for run in runs:
+            by_partition.setdefault(run.partition, []).append(run)
+        batches: list[Batch] = []
+        letters: list[DeadLetter] = []
+        for partition, ours in sorted(by_partition.items()):
+            batch, refused = self._decode(partition, ours)
+            batches.append(batch)
+            letters += refused
+        if letters:
+            self._sink.write(letters)
+        if batches:
+            events = sum(len(batch) for batch in batches) / sum(len(run.values) for run in runs)
+            self._density = max(1.0, events, 0.8 * self._density)
+        if not self._shared:
+            self._pace(batches)
+        return batches
+
+    def partitions(self) -> frozenset[int]:
+        """The partitions assigned to this member; kept during a rebalance until the new assignment is known."""
+        return frozenset(partition for _, partition in self._reader.assignment)
+
+    def lag(self) -> Mapping[Place, int]:
+        """Messages not delivered yet, by (topic, partition), where the end is known."""
+        return self._reader.lag()
+
+    def progress(self) -> None:
+        """None: there is no end."""
+        return
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Tell the group the next offsets to read (`Batch.offsets`), without waiting: call it now and then."""
+        self._reader.commit(offsets)
+
+    def close(self) -> None:
+        """See `Source.close`; the dead-letter sink stays open, it is not ours."""
+        self._closed = True
+        self._reader.close()
+
+    def _subscribe(self, timeout: float) -> bool:
+        """Join the group once a broker answers and the topics exist; False: not yet."""
+        now = time.monotonic()
+        self._deadline = self._deadline or now + self._start_timeout
+        try:
+            self._counts = self._reader.partition_counts(self._topics, max(timeout, min(2.0, self._start_timeout)))
+        except UnreachableError as error:
+            if time.monotonic() < self._deadline:
+                return False
+            raise SourceError(
+                f'kafka.bootstrap_servers = "{self._settings.bootstrap_servers}": no broker answered within '
+                f"{self._start_timeout:.0f} s ({error}); check the address, that Kafka runs there, and the TLS and "
+                "SASL settings in kafka.client_options"
+            ) from None
+        self._deadline = float("inf")
+        missing = [topic for topic in self._topics if topic not in self._counts]
+        if missing:
+            if now >= self._say_missing_at:
+                self._say_missing_at = now + 30.0
+                log.warning("not there yet, waiting: topic %s", " and ".join(map(repr, missing)))
+            time.sleep(min(timeout, 1.0))
+            return False
+        self._check_counts()
+        self._reader.subscribe(self._topics, self._assigned)
+        self._subscribed = True
+        return True
+
+    def _check_counts(self) -> None:
+        impressions, clicks = self._topics[0], self._topics[-1]
+        if self._counts[impressions] != self._counts[clicks]:
+            more = max(self._counts[impressions], self._counts[clicks])
+            raise SourceError(
+                f'topic "{impressions}" has {self._counts[impressions]} partitions but "{clicks}" has '
+                f"{self._counts[clicks]}: an impression and its click must meet in the same partition number; give "
+                f"both {more} partitions and key both by user id"
+            )
+
+    def _assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
+        """Called by the reader: check the assignment, and say where a checkpoint wants to go on."""
+        by_topic = {topic: {p for t, p in places if t == topic} for topic in self._topics}
+        impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
+        if impressions != clicks:
+            raise SourceError(
+                f'group "{self._settings.group_id}" gave this member partitions {sorted(impressions)} of '
+                f'"{self._topics[0]}" but {sorted(clicks)} of "{self._topics[-1]}": give both topics equally many '
+                "partitions, and let every member of the group read both"
+            )
+        self._paused = frozenset()
+        if not self._shared:
+            self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in impressions)
+        log.info("group %s: assigned partitions %s", self._settings.group_id, sorted(impressions))
+        # the others' offsets are dropped: when such a partition comes later, another member has read on
+        self._offsets = {place: offset for place, offset in self._offsets.items() if place in places}
+        return self._offsets
+
+    def _decode(self, partition: int, runs: list[Run]) -> tuple[Batch, Sequence[DeadLetter]]:
+        values: list[bytes | None] = []
+        offsets: list[int] = []
+        kinds: list[int] = []
+        next_offsets: dict[Place, int] = {}
+        for run in runs:
+            values += run.values
+            offsets += run.offsets
+            kinds += [self._kinds[run.topic]] * len(run.values)
+            next_offsets[run.topic, partition] = run.offsets[-1] + 1
+        return self._decoder.messages(
+            values,
+            kinds,
+            topic=self._topics,
+            partition=partition,
+            offsets=offsets,
+            format=self._settings.format,
+            shared=self._shared,
+            next_offsets=next_offsets,
+        )
+
+    def _pace(self, batches: Iterable[Batch]) -> None:
+        """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""
+        for batch in batches:
+            impressions, clicks = self._topics
+            if len(batch.impressions):
+                self._pacing.delivered((impressions, batch.partition), int(batch.impressions.ts.max()))
+            if len(batch.clicks):
+                self._pacing.delivered((clicks, batch.partition), int(batch.clicks.ts.max()))
+        held = self._pacing.held(self._reader.lag())
+        if held != self._paused:
+            self._reader.resume(self._paused - held)
+            self._reader.pause(held - self._paused)
+            self._paused = held
+
+
+def open_reader(settings: Kafka) -> KafkaReader:
+    """The reader that `kafka.client` names. Raises SourceError for options that cannot be used."""
+    if settings.client == "confluent":
+        from streameval.sources.kafka_confluent import ConfluentReader
+
+        return ConfluentReader(settings)
+    from streameval.sources.kafka_python import KafkaPythonReader
+
+    return KafkaPythonReader(settings)
+
+
+def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
+    """Raise SourceError for a client option that is ours to set; `reserved` has the fix by option."""
+    for name in options:
+        if name in reserved:
+            raise SourceError(f"kafka.client_options.{name}: {reserved[name]}")
+
+
+def check_start(place: Place, offset: int, low: int, high: int) -> None:
+    """Raise SourceError when a checkpoint's offset is outside of what the broker has, [low, high]."""
+    if not low <= offset <= high:
+        raise SourceError(
+            f"{place[0]} [{place[1]}]: the checkpoint goes on at offset {offset}, but Kafka has {low} to {high}: "
+            "events would be lost or mistaken; begin without the checkpoint, or keep messages longer (retention.ms)"
+        )
+
+
+def redacted(text: object, options: Mapping[str, Any]) -> str:
+    """A client's message without the values of those options that may be secrets."""
+    clean = str(text)
+    for name, value in options.items():
+        if _SECRET.search(name) and isinstance(value, str) and value:
+            clean = clean.replace(value, "***")
+    return clean

@@ -1,0 +1,108 @@
+"""Sends messages with the confluent-kafka client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streameval.sources.kafka import Headers, check_options, redacted
+from streameval.sources.kafka_confluent import RESERVED, make_client
+from streameval.sources.protocol import SourceError
+
+log = logging.getLogger(__name__)
+
+
+class ConfluentSender:
+    """See `streameval.sources.kafka_writer.Sender`."""
+
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+        check_options(client_options, {"bootstrap.servers": RESERVED["bootstrap.servers"]})
+        options = {
+            "client.id": "streameval",
+            "linger.ms": 20,
+            "partitioner": "murmur2_random",  # as Java's and kafka-python's: equal keys, equal partitions
+            "queue.buffering.max.kbytes": 65_536,
+            "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
+            "enable.idempotence": True,  # no duplicate and no change of order when a broker goes away
+            "reconnect.backoff.max.ms": 2_000,
+            **client_options,
+            "delivery.report.only.error": True,
+            "bootstrap.servers": bootstrap_servers,
+            "error_cb": self._on_error,
+        }
+        self._bootstrap_servers = bootstrap_servers
+        self._client_options = client_options
+        self._producer = make_client(Producer, options, client_options)
+        self._last_error = ""
+        self._sent = 0
+        self._failed = ""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """See `Sender.send`."""
+        if self._failed:
+            raise SourceError(self._failed)
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is None:
+                return
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and refused is not None:
+                refused()
+            elif not self._failed:
+                self._failed = f'topic "{topic}": not delivered: {redacted(error.str(), self._client_options)}'
+
+        place = {} if partition is None else {"partition": partition}
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered, **place)
+                break
+            except BufferError:  # full: wait for deliveries; they fail, and make room, after message.timeout.ms
+                self._producer.poll(0.1)
+        self._sent += 1
+        if self._sent % 1_000 == 0:
+            self._producer.poll(0)
+
+    def flush(self, timeout: float) -> None:
+        """See `Sender.flush`."""
+        left = self._producer.flush(timeout)
+        if self._failed:
+            raise SourceError(self._failed)
+        if left:
+            raise SourceError(
+                f"{self._bootstrap_servers}: {left} messages not delivered within {timeout:.0f} s"
+                f"{f' ({self._last_error})' if self._last_error else ''}; check that the brokers run"
+            )
+
+    def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
+        """See `Sender.create_topics`."""
+        options = {**self._client_options, "bootstrap.servers": self._bootstrap_servers}
+        admin = make_client(AdminClient, options, self._client_options)
+        for name, future in admin.create_topics(
+            [NewTopic(name, num_partitions=partitions) for name in names], operation_timeout=timeout
+        ).items():
+            try:
+                future.result(timeout)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise SourceError(f'topic "{name}" could not be created: {error.args[0].str()}') from None
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        self._producer.purge()
+        self._producer.flush(1.0)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._last_error = redacted(error.str(), self._client_options)
+        log.warning("kafka: %s", self._last_error)

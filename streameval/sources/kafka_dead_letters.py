@@ -1,0 +1,86 @@
+"""Dead letters to a Kafka topic: the original bytes, and headers that say what was wrong and where it came from.
+
+Delivery is at least once: the same letter can be written again after a restart; (topic, partition, offset) and the
+reason are its identity. A value that the dead-letter topic refuses for its size (raise `max.message.bytes` there) is
+replaced by an empty one with a header `value_bytes`, the size; the original is still where the headers point.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from streameval.config import Kafka
+from streameval.sources.kafka_writer import FLUSH_TIMEOUT, open_sender
+from streameval.sources.protocol import DeadLetter
+
+log = logging.getLogger(__name__)
+
+
+class KafkaDeadLetters:
+    """Writes to `kafka.dead_letter_topic`; with "" it drops the letters. See `DeadLetterSink`.
+
+    A queue of at most 64 MB stands between `write` and the broker; when it is full, `write` waits. What could not be
+    delivered (after 2 to 5 minutes of trying) raises SourceError, at the latest in `flush`.
+    """
+
+    def __init__(self, settings: Kafka) -> None:
+        self._topic = settings.dead_letter_topic
+        self._sender = None
+        if self._topic:
+            self._sender = open_sender(settings.client, settings.bootstrap_servers, settings.client_options)
+        self._refused: deque[DeadLetter] = deque()
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `DeadLetterSink.write`."""
+        if self._sender is None:
+            return
+        for letter in letters:
+            self._sender.send(
+                self._topic,
+                letter.value,
+                headers=_headers(letter),
+                refused=lambda letter=letter: self._refused.append(letter),  # type: ignore[misc]
+            )
+        self._write_refused()
+
+    def flush(self) -> None:
+        """See `DeadLetterSink.flush`."""
+        if self._sender is None:
+            return
+        self._sender.flush(FLUSH_TIMEOUT)
+        if self._refused:
+            self._write_refused()
+            self._sender.flush(FLUSH_TIMEOUT)
+
+    def close(self) -> None:
+        """See `DeadLetterSink.close`."""
+        sender = self._sender
+        if sender is not None:
+            try:
+                self.flush()
+            finally:
+                self._sender = None
+                sender.close()
+
+    def _write_refused(self) -> None:
+        while self._refused and self._sender is not None:
+            letter = self._refused.popleft()
+            size = len(letter.value)
+            log.warning(
+                'topic "%s" does not take %d bytes: keeping only where they are: %s [%d] offset %d',
+                *(self._topic, size, letter.topic, letter.partition, letter.offset),
+            )
+            self._sender.send(self._topic, b"", headers=[*_headers(letter), ("value_bytes", str(size).encode())])
+
+
+def _headers(letter: DeadLetter) -> list[tuple[str, bytes]]:
+    return [
+        ("reason", letter.reason.encode()),
+        ("field", letter.field.encode()),
+        ("topic", letter.topic.encode()),
+        ("partition", str(letter.partition).encode()),
+        ("offset", str(letter.offset).encode()),
+        ("message", letter.message.encode(errors="replace")),
+    ]

@@ -1,0 +1,68 @@
+"""Keeps the two inputs of a partition together in event time while a backlog is drained.
+
+The joiner's watermark is the slower of its two inputs, so whatever the faster one is ahead must be kept in memory. A
+Kafka client serves topics by bytes, not by event time: clicks are few and small, so a client reads days of them before
+the impressions of the first hour. The rule here: an input more than `ahead` of its partner is held, until it is less
+than half of that ahead. It never holds an input that has nothing to wait for: when the partner is at its end, or when
+the partner has been silent for `patience` seconds (its leader is away, or its end is not what it seems), the input
+runs free until the partner speaks again.
+
+What can pile up is then `ahead` of event time plus one poll, whatever the length of the backlog.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+Place = tuple[str, int]  # (topic, partition)
+
+AHEAD_MS = 300_000  # smaller: clients drop and refetch their queues more often; larger: more early clicks in memory
+PATIENCE = 5.0  # seconds; longer than a leader election, shorter than anybody's idea of "stuck"
+
+
+@dataclass(slots=True)
+class _Input:
+    ts: int  # where it stands in event time, ms
+    spoke: float  # when it last delivered, by the clock
+    held: bool = False
+
+
+class Pacing:
+    """Decides which of the `pairs` (impressions, clicks) of topic partitions must wait for its partner."""
+
+    def __init__(
+        self, ahead_ms: int = AHEAD_MS, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ahead = ahead_ms
+        self._patience = patience
+        self._clock = clock
+        self._partner: dict[Place, Place] = {}
+        self._inputs: dict[Place, _Input] = {}
+
+    def assign(self, pairs: Iterable[tuple[Place, Place]]) -> None:
+        """Begin with these pairs, nothing held (a client forgets its pauses when it is assigned partitions)."""
+        self._partner = {}
+        for one, other in pairs:
+            self._partner[one], self._partner[other] = other, one
+        self._inputs = {}
+
+    def delivered(self, place: Place, ts: int) -> None:
+        """An input has come to event time `ts` (ms); a partner not heard of yet is taken to stand there too."""
+        now = self._clock()
+        for known in (place, self._partner.get(place, place)):
+            self._inputs.setdefault(known, _Input(ts, now))
+        self._inputs[place].ts = ts
+        self._inputs[place].spoke = now
+
+    def held(self, lag: Mapping[Place, int]) -> frozenset[Place]:
+        """The inputs that must not be read now; `lag` has the messages left by input (absent: taken as none)."""
+        now = self._clock()
+        for place, input_ in self._inputs.items():
+            other = self._partner.get(place, place)
+            partner = self._inputs.get(other, input_)
+            limit = self._ahead // 2 if input_.held else self._ahead
+            worth_waiting = lag.get(other, 0) > 0 and now - partner.spoke <= self._patience
+            input_.held = worth_waiting and input_.ts - partner.ts > limit
+        return frozenset(place for place, input_ in self._inputs.items() if input_.held)

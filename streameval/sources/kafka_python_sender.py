@@ -1,0 +1,94 @@
+"""Sends messages with the kafka-python client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka import errors as kafka_errors
+
+from streameval.sources.kafka import Headers, check_options, redacted
+from streameval.sources.kafka_python import RESERVED, make_client, shared_options
+from streameval.sources.protocol import SourceError
+
+
+class KafkaPythonSender:
+    """See `streameval.sources.kafka_writer.Sender`."""
+
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+        check_options(client_options, {"bootstrap_servers": RESERVED["bootstrap_servers"]})
+        self._bootstrap_servers = bootstrap_servers
+        self._client_options = client_options
+        self._failed = ""
+        options = {
+            "linger_ms": 20,
+            "batch_size": 262_144,
+            "max_request_size": 1_000_000_000,  # the topic's own limit decides
+            "reconnect_backoff_max_ms": 2_000,
+            **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
+            "bootstrap_servers": bootstrap_servers.split(","),
+        }
+        self._producer = make_client(KafkaProducer, options, client_options)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """See `Sender.send`."""
+        if self._failed:
+            raise SourceError(self._failed)
+
+        def failed(error: BaseException) -> None:
+            too_large = isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError))
+            if too_large and refused is not None:
+                refused()
+            elif not self._failed:
+                self._failed = f'topic "{topic}": not delivered: {redacted(error, self._client_options)}'
+
+        try:
+            self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
+        except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
+            raise SourceError(f'topic "{topic}": not sent: {redacted(error, self._client_options)}') from None
+
+    def flush(self, timeout: float) -> None:
+        """See `Sender.flush`."""
+        try:
+            self._producer.flush(timeout=timeout)
+        except kafka_errors.KafkaError as error:
+            raise SourceError(
+                f"{self._bootstrap_servers}: messages not delivered within {timeout:.0f} s "
+                f"({redacted(error, self._client_options)}); check that the brokers run"
+            ) from None
+        if self._failed:
+            raise SourceError(self._failed)
+
+    def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
+        """See `Sender.create_topics`."""
+        options = {
+            **shared_options(self._client_options, KafkaAdminClient.DEFAULT_CONFIG),
+            "bootstrap_servers": self._bootstrap_servers.split(","),
+        }
+        admin = make_client(KafkaAdminClient, options, self._client_options)
+        try:
+            for name in names:
+                wanted = {name: {"num_partitions": partitions, "replication_factor": -1}}
+                try:
+                    admin.create_topics(wanted, timeout_ms=int(timeout * 1_000))
+                except kafka_errors.TopicAlreadyExistsError:
+                    continue
+                except kafka_errors.KafkaError as error:
+                    text = redacted(error, self._client_options)
+                    raise SourceError(f'topic "{name}" could not be created: {text}') from None
+        finally:
+            admin.close()
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        self._producer.close(timeout=1.0)

@@ -1,0 +1,84 @@
+"""Writes messages to Kafka: traffic of `simulate` and the demo, and what the dead-letter sink is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from streameval.sources.kafka import Headers
+
+FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deliver a message
+
+
+class Sender(Protocol):
+    """A producer of one client library. One thread uses it."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int | None = None,
+        *,
+        headers: Headers = (),
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """Hand over a message; waits while too many are under way.
+
+        Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys meet in the same
+        partition number of topics with equal partition counts. `refused` is called, maybe on another thread, when the
+        topic does not take a message of this size. Raises SourceError for messages that could not be delivered before.
+        """
+
+    def flush(self, timeout: float) -> None:
+        """Wait until everything is delivered. Raises SourceError for what is not after `timeout` s."""
+
+    def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
+        """Create topics; those that exist stay as they are. Raises SourceError for one that cannot be created."""
+
+    def close(self) -> None:
+        """Let go of connections; what is not flushed is dropped. May be called twice."""
+
+
+def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any]) -> Sender:
+    """A sender of the client library that `kafka.client` names."""
+    if client == "confluent":
+        from streameval.sources.kafka_confluent_sender import ConfluentSender
+
+        return ConfluentSender(bootstrap_servers, client_options)
+    from streameval.sources.kafka_python_sender import KafkaPythonSender
+
+    return KafkaPythonSender(bootstrap_servers, client_options)
+
+
+class KafkaWriter:
+    """Writes keyed messages."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client_options: Mapping[str, Any] | None = None,
+        client: Literal["confluent", "kafka-python"] = "confluent",
+    ) -> None:
+        self._sender = open_sender(client, bootstrap_servers, client_options or {})
+
+    def write(self, topic: str, keys: Sequence[bytes], values: Sequence[bytes], partition: int | None = None) -> None:
+        """Hand over messages, in order; see `Sender.send` for the partition and the errors."""
+        send = self._sender.send
+        for key, value in zip(keys, values, strict=True):
+            send(topic, value, key, partition)
+
+    def create_topics(self, names: Sequence[str], partitions: int, timeout: float = 30.0) -> None:
+        """Create topics, for a real broker; the embedded one creates a topic, with 4 partitions, at the first write."""
+        self._sender.create_topics(names, partitions, timeout)
+
+    def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Return once everything written is stored. Raises SourceError if that cannot be."""
+        self._sender.flush(timeout)
+
+    def close(self) -> None:
+        """Flush and let go. May be called twice."""
+        try:
+            self._sender.flush(FLUSH_TIMEOUT)
+        finally:
+            self._sender.close()
