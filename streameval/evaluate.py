@@ -68,7 +68,10 @@ class Evaluator:
         return frames
 
     def results(self, monitors: Sequence[Monitor], unreliable: dict[str, str]) -> list[Result]:
-        """Every result, overall ones first; `unreliable` gives the reason by window name."""
+        """Every result: overall ones, then slices, each by window, series and slice value.
+
+        `unreliable` gives the reason by window name.
+        """
         out: list[Result] = []
         frames = self.frames(monitors)
         for frame in frames:
@@ -91,6 +94,9 @@ class Evaluator:
                         out.append(
                             self._result(self._catalog.series[code], frame, where, row, self._slice, view, maturity, unreliable)
                         )
+        # by name, not by code: codes come in order of arrival, and the report must not depend on that
+        place = {frame.name: i for i, frame in enumerate(frames)}
+        out.sort(key=lambda r: (r.slice is not None, place[r.window], r.series.model, r.series.version, r.series.source, r.slice or ()))  # fmt: skip
         return out
 
     # -- inside --------------------------------------------------------------------------------------------------

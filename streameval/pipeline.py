@@ -31,9 +31,7 @@ FATES = (
 class Pipeline:
     """Takes batches of any partition; makes snapshots. Used by one thread."""
 
-    def __init__(
-        self, settings: Settings, clock: Callable[[], float], listener_of: Callable[[Catalog], Listener] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         """`clock`: wall-clock seconds. Raises ModelError if a configured model cannot be made."""
         self.settings = settings
         self.catalog = Catalog(settings.slices.dimensions, settings.slices.max_values)
@@ -48,7 +46,7 @@ class Pipeline:
         )
         self._health = HealthTracker(self._pane)
         self._history = PaneHistory(self.catalog, edges, self._pane)
-        self._listener = listener_of(self.catalog) if listener_of else None
+        self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.monitors: dict[int, Monitor] = {}
         self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
@@ -161,7 +159,7 @@ class Pipeline:
             keep_value=weighting == "value",
         )
         return Monitor(
-            policy, board, learners, s.join.request_gap, s.join.score_at, shared=batch.shared, listener=self._listener
+            policy, board, learners, s.join.request_gap, s.join.score_at, shared=batch.shared, listener=self.listener
         )
 
     def _see(self, results: list[Result], now: float) -> None:

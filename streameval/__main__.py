@@ -1,0 +1,5 @@
+"""`python -m streameval`."""
+
+from streameval.cli import main
+
+main()

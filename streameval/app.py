@@ -1,0 +1,166 @@
+"""The composition root: the one module that sees every room. Commands in `cli.py` are thin over it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from streameval import __version__
+from streameval.config import Settings
+from streameval.monitor import Listener
+from streameval.pipeline import Pipeline
+from streameval.predictions import PredictionsWriter
+from streameval.publish import Publisher
+from streameval.report import Snapshot, empty_snapshot
+from streameval.sources.dead_letters import JsonlDeadLetters
+from streameval.sources.decode import Decoder
+from streameval.sources.files import FileSource
+from streameval.sources.protocol import DeadLetterSink, Source
+
+POLL_SECONDS = 0.2
+PUBLISH_SHARE = 20  # a snapshot may take at most 1/20 of the loop's time
+
+
+@dataclass(slots=True)
+class Loop:
+    """The ingest loop: polls a source, feeds the pipeline, publishes a snapshot now and then."""
+
+    source: Source
+    pipeline: Pipeline
+    publisher: Publisher
+    interval: float  # seconds between snapshots at the least
+    clock: Callable[[], float] = time.time
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set or the source has ended. Raises SourceError."""
+        due = 0.0
+        while not stop.is_set() and not self.source.finished:
+            begin = time.perf_counter()
+            batches = self.source.poll(POLL_SECONDS)
+            if batches:
+                self.pipeline.seconds["read"] += time.perf_counter() - begin
+            for batch in batches:
+                self.pipeline.take(batch)
+            self.pipeline.tick()
+            now = time.monotonic()
+            if now >= due:
+                self.publish()
+                took = time.monotonic() - now
+                due = now + max(self.interval, PUBLISH_SHARE * took)
+
+    def publish(self) -> None:
+        """A snapshot of now, for the readers."""
+        begin = time.perf_counter()
+        assigned = bool(self.source.partitions())
+        lag = self.source.lag()
+        ready = {"assigned": assigned, "caught_up": assigned and _caught_up(lag)}
+        self.publisher.publish(self.pipeline.snapshot(lag, ready))
+        self.pipeline.seconds["publish"] += time.perf_counter() - begin
+
+
+MAX_LAG = 100_000  # messages behind, over all partitions, up to which the monitor counts as caught up
+
+
+def _caught_up(lag: object) -> bool:
+    return isinstance(lag, dict) and sum(lag.values()) <= MAX_LAG
+
+
+def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False) -> Decoder:
+    """The decoder that the configured models and slices need."""
+    kinds = {model.kind for model in settings.models}
+    return Decoder(
+        pipeline.catalog,
+        clock=lambda: int(time.time() * 1000),
+        max_future=settings.join.max_future,
+        hashed="ftrl" in kinds,
+        dicts="river" in kinds,
+        names=names,
+        max_message=settings.kafka.max_message,
+    )
+
+
+def new_publisher(settings: Settings) -> Publisher:
+    """A publisher that holds an empty snapshot."""
+    return Publisher(empty_snapshot(time.time(), (0.0, *settings.buckets.edges, 1.0)))
+
+
+def replay(
+    settings: Settings,
+    paths: list[Path],
+    predictions: Path | None = None,
+    on_progress: Callable[[tuple[int, int] | None, int], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Snapshot:
+    """Runs files through the pipeline as fast as it goes; the snapshot after their end.
+
+    `on_progress` is told (bytes done, bytes in all) and the events so far. Raises SourceError, ModelError.
+    """
+    writer: PredictionsWriter | None = None
+
+    pipeline = Pipeline(settings, time.time)
+    if predictions is not None:
+        writer = PredictionsWriter(predictions, pipeline.catalog)
+        pipeline.listener = Listener(writer.settled, writer.corrected)
+    sink = JsonlDeadLetters(settings.files.dead_letters)
+    decoder = make_decoder(settings, pipeline, names=predictions is not None)
+    source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink)
+    events = 0
+    try:
+        while not source.finished and not (stop and stop.is_set()):
+            for batch in source.poll(POLL_SECONDS):
+                pipeline.take(batch)
+                events += len(batch)
+            if on_progress:
+                on_progress(source.progress(), events)
+        pipeline.finish()
+        snapshot = pipeline.snapshot(with_history=False)
+        if writer is not None:
+            writer.close()
+        return snapshot
+    except BaseException:
+        if writer is not None:
+            writer.abort()
+        raise
+    finally:
+        source.close()
+        sink.close()
+
+
+def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None], report: Path | None = None) -> Snapshot:
+    """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
+
+    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError.
+    """
+    from streameval.server.app import create_app
+    from streameval.server.serve import serve
+    from streameval.sources.kafka import KafkaSource
+
+    pipeline = Pipeline(settings, time.time)
+    publisher = new_publisher(settings)
+    sink = kafka_dead_letters(settings)
+    source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
+    try:
+        server = serve(create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port)
+        try:
+            on_ready(server.url)
+            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000)
+            loop.run(stop)
+            loop.publish()
+            return publisher.latest()
+        finally:
+            server.stop()
+    finally:
+        source.close()
+        sink.close()
+
+
+def kafka_dead_letters(settings: Settings) -> DeadLetterSink:
+    """The dead-letter topic, or nothing when it is switched off."""
+    from streameval.sources.kafka_dead_letters import KafkaDeadLetters
+
+    if not settings.kafka.dead_letter_topic:
+        return JsonlDeadLetters("")
+    return KafkaDeadLetters(settings.kafka)
