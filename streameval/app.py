@@ -129,7 +129,9 @@ def replay(
         sink.close()
 
 
-def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None], report: Path | None = None) -> Snapshot:
+def run(
+    settings: Settings, stop: threading.Event, on_ready: Callable[[str], None], report: Path | None = None
+) -> Snapshot:
     """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
 
     `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError.
@@ -143,7 +145,9 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     sink = kafka_dead_letters(settings)
     source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
     try:
-        server = serve(create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port)
+        server = serve(
+            create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
+        )
         try:
             on_ready(server.url)
             loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000)

@@ -47,7 +47,9 @@ def run(config_path: Path | None) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the report here, as JSON.")
-@click.option("--predictions", type=click.Path(path_type=Path, dir_okay=False), help="Write one row per score here, as Parquet.")
+@click.option(
+    "--predictions", type=click.Path(path_type=Path, dir_okay=False), help="Write one row per score here, as Parquet."
+)
 def replay(files: tuple[Path, ...], config_path: Path | None, report: Path | None, predictions: Path | None) -> None:
     """Run event FILES (JSONL, CSV, Parquet, Arrow) through the same pipeline, as fast as it goes."""
     settings = _load(config_path)
@@ -66,7 +68,9 @@ def replay(files: tuple[Path, ...], config_path: Path | None, report: Path | Non
 
 
 @cli.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the page; 0 picks a free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the page; 0 picks a free one."
+)
 @click.option("--seconds", type=click.FloatRange(min=1), help="End by itself after so long (default: Ctrl-C).")
 @click.option("--client", type=click.Choice(["confluent", "kafka-python"]), default="confluent", show_default=True)
 def demo(port: int, seconds: float | None, client: str) -> None:
@@ -81,13 +85,23 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 @cli.command()
 @click.argument("target")
 @click.option("--scenario", type=click.Choice(["demo", "bench", "nasty"]), default="demo", show_default=True)
-@click.option("--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length, in event time.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length, in event time."
+)
 @click.option("--rate", type=click.FloatRange(min=1), help="Impressions a second of event time.")
-@click.option("--speed", type=click.FloatRange(min=0), default=None, help="Into Kafka: 1 is real time; default flat out.")
+@click.option(
+    "--speed", type=click.FloatRange(min=0), default=None, help="Into Kafka: 1 is real time; default flat out."
+)
 @click.option("--seed", type=int, default=1, show_default=True)
 @CONFIG
 def simulate(
-    target: str, scenario: str, seconds: float, rate: float | None, speed: float | None, seed: int, config_path: Path | None
+    target: str,
+    scenario: str,
+    seconds: float,
+    rate: float | None,
+    speed: float | None,
+    seed: int,
+    config_path: Path | None,
 ) -> None:
     """Write traffic with known truth to TARGET: a file (.jsonl[.gz|.zst], .csv, .parquet), or `kafka`."""
     settings = _load(config_path)
@@ -196,7 +210,7 @@ def _progress_bar() -> Iterator[Any]:
 def _table(snapshot: Snapshot) -> str:
     """The overall results as text."""
     head = ("model", "version", "window", "impressions", "clicks", "auc", "gauc", "log_loss", "rig", "calibration")
-    rows = [head]
+    rows: list[tuple[str, ...]] = [head]
     for r in snapshot.results:
         if r.slice is None:
             numbers = ["-" if (v := r.metrics[name]) is None else f"{v:.4f}" for name in head[5:]]

@@ -22,7 +22,9 @@ class Scored:
 
 
 @numba.njit(cache=True, nogil=True)
-def _flat(indptr: NDArray[np.int64], rows: NDArray[np.int64], lengths: NDArray[np.int64], flat: NDArray[np.int64]) -> None:
+def _flat(
+    indptr: NDArray[np.int64], rows: NDArray[np.int64], lengths: NDArray[np.int64], flat: NDArray[np.int64]
+) -> None:
     k = 0
     for i in range(rows.size):
         for j in range(lengths[i]):

@@ -20,7 +20,15 @@ ENV_PREFIX = "STREAMEVAL_"
 ENV_RESERVED = {"STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}  # switches of the tests, not settings
 
 _DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZE_UNITS = {"B": 1, "KB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_SIZE_UNITS = {
+    "B": 1,
+    "KB": 1_000,
+    "MB": 1_000_000,
+    "GB": 1_000_000_000,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+}
 
 
 class ConfigError(ValueError):
@@ -70,6 +78,11 @@ PositiveDuration = Annotated[
 Size = Annotated[int, BeforeValidator(parse_size)]
 
 
+def _written(default: object, description: str) -> Any:
+    """A field whose default is written as users write it ("30m") and validated like what they write."""
+    return Field(default, description=description)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -77,14 +90,36 @@ class _Section(BaseModel):
 class Join(_Section):
     """How impressions and clicks become labels."""
 
-    attribution_window: Duration = Field("30m", description="a click within this time of its impression makes it positive; the label matures when the watermark passes the window's end")  # type: ignore[assignment]
-    allowed_lateness: Duration = Field("1m", description="how far behind the newest event another may arrive without being late; the watermark is the newest time less this")  # type: ignore[assignment]
-    correction_horizon: PositiveDuration = Field("24h", description="how long a matured impression can still be corrected by a late click; older ones are forgotten")  # type: ignore[assignment]
-    score_at: Literal["impression", "label"] = Field("impression", description="online models score when the impression arrives (as in production) or at maturity, just before learning")
-    request_gap: Duration = Field("10m", description="a request closes when the watermark is this far past its last impression's maturity")  # type: ignore[assignment]
-    idle_timeout: PositiveDuration = Field("30s", description="wall-clock time after which an input without events stops holding the watermark back")  # type: ignore[assignment]
-    max_future: PositiveDuration = Field("1h", description="an event whose time is further than this ahead of the wall clock is refused")  # type: ignore[assignment]
-    max_pending: int = Field(50_000_000, ge=1_000, description="impressions kept in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted")
+    attribution_window: Duration = _written(
+        "30m",
+        description="a click within this time of its impression makes it positive; the label matures when the watermark passes the window's end",
+    )
+    allowed_lateness: Duration = _written(
+        "1m",
+        description="how far behind the newest event another may arrive without being late; the watermark is the newest time less this",
+    )
+    correction_horizon: PositiveDuration = _written(
+        "24h",
+        description="how long a matured impression can still be corrected by a late click; older ones are forgotten",
+    )
+    score_at: Literal["impression", "label"] = Field(
+        "impression",
+        description="online models score when the impression arrives (as in production) or at maturity, just before learning",
+    )
+    request_gap: Duration = _written(
+        "10m", description="a request closes when the watermark is this far past its last impression's maturity"
+    )
+    idle_timeout: PositiveDuration = _written(
+        "30s", description="wall-clock time after which an input without events stops holding the watermark back"
+    )
+    max_future: PositiveDuration = _written(
+        "1h", description="an event whose time is further than this ahead of the wall clock is refused"
+    )
+    max_pending: int = Field(
+        50_000_000,
+        ge=1_000,
+        description="impressions kept in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted",
+    )
 
     @model_validator(mode="after")
     def _horizon_covers_window(self) -> Join:
@@ -100,8 +135,10 @@ class Join(_Section):
 class Windows(_Section):
     """The panes and the windows that slide over them, in event time."""
 
-    pane: PositiveDuration = Field("1m", description="length of a pane, the unit of event time")  # type: ignore[assignment]
-    sliding: tuple[PositiveDuration, ...] = Field(("5m", "1h", "24h"), description="window lengths, each a multiple of the pane; the window `all` is always there")  # type: ignore[assignment]
+    pane: PositiveDuration = _written("1m", description="length of a pane, the unit of event time")
+    sliding: tuple[PositiveDuration, ...] = _written(
+        ("5m", "1h", "24h"), description="window lengths, each a multiple of the pane; the window `all` is always there"
+    )
 
     @model_validator(mode="after")
     def _multiples(self) -> Windows:
@@ -119,28 +156,42 @@ class Slices(_Section):
     """Which slices of the traffic get results of their own."""
 
     dimensions: tuple[str, ...] = Field((), description="names from an event's `slices` that get results of their own")
-    max_values: int = Field(50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`")
+    max_values: int = Field(
+        50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`"
+    )
 
 
 class Users(_Section):
     """Per-user state."""
 
-    memory: Size = Field("512MB", description="budget of the per-user state; past it a consistent hash-sample of users is kept and reported as such")  # type: ignore[assignment]
-    weighting: Literal["impressions", "clicks", "uniform", "value"] = Field("impressions", description="what a user's AUC weighs in GAUC")
+    memory: Size = _written(
+        "512MB",
+        description="budget of the per-user state; past it a consistent hash-sample of users is kept and reported as such",
+    )
+    weighting: Literal["impressions", "clicks", "uniform", "value"] = Field(
+        "impressions", description="what a user's AUC weighs in GAUC"
+    )
 
 
 class Buckets(_Section):
     """pClick buckets."""
 
-    edges: tuple[float, ...] = Field((0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), description="inner edges of the fixed pClick buckets, increasing, in (0, 1); the first bucket starts at 0, the last ends at 1")
+    edges: tuple[float, ...] = Field(
+        (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+        description="inner edges of the fixed pClick buckets, increasing, in (0, 1); the first bucket starts at 0, the last ends at 1",
+    )
     quantiles: int = Field(20, ge=2, le=100, description="number of equal-count buckets")
 
     @model_validator(mode="after")
     def _increasing(self) -> Buckets:
         if not self.edges or len(self.edges) > 64:
             raise ValueError(f"edges: {len(self.edges)} given; must be between 1 and 64")
-        if any(not 0 < e < 1 for e in self.edges) or any(b <= a for a, b in zip(self.edges, self.edges[1:], strict=False)):
-            raise ValueError(f"edges = {list(self.edges)}: must increase strictly inside (0, 1), for example [0.01, 0.1]")
+        if any(not 0 < e < 1 for e in self.edges) or any(
+            b <= a for a, b in zip(self.edges, self.edges[1:], strict=False)
+        ):
+            raise ValueError(
+                f"edges = {list(self.edges)}: must increase strictly inside (0, 1), for example [0.01, 0.1]"
+            )
         return self
 
 
@@ -182,19 +233,31 @@ class Kafka(_Section):
     group_id: str = Field("streameval", min_length=1, description="consumer group")
     impressions_topic: str = Field("impressions", min_length=1)
     clicks_topic: str = Field("clicks", min_length=1, description="may be the same topic as impressions_topic")
-    dead_letter_topic: str = Field("streameval-dead-letters", description='events that cannot be used go here whole; "" counts them only')
-    format: Literal["json", "arrow"] = Field("json", description="json (an object or an array of objects per message) or arrow (an IPC stream per message)")
+    dead_letter_topic: str = Field(
+        "streameval-dead-letters", description='events that cannot be used go here whole; "" counts them only'
+    )
+    format: Literal["json", "arrow"] = Field(
+        "json", description="json (an object or an array of objects per message) or arrow (an IPC stream per message)"
+    )
     start: Literal["earliest", "latest"] = Field("latest", description="where a group without offsets starts")
-    max_message: Size = Field("16MB", description="a larger message goes to the dead letters")  # type: ignore[assignment]
-    client_options: dict[str, Any] = Field(default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning")
+    max_message: Size = _written("16MB", description="a larger message goes to the dead letters")
+    client_options: dict[str, Any] = Field(
+        default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning"
+    )
 
 
 class Files(_Section):
     """Event files."""
 
-    format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field("auto", description="auto goes by the file's name")
-    dead_letters: str = Field("dead-letters.jsonl", description="events that cannot be used go here whole; \"\" counts them only")
-    columns: dict[str, Any] = Field(default_factory=dict, description="our field = how to make it from a foreign file's columns")
+    format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field(
+        "auto", description="auto goes by the file's name"
+    )
+    dead_letters: str = Field(
+        "dead-letters.jsonl", description='events that cannot be used go here whole; "" counts them only'
+    )
+    columns: dict[str, Any] = Field(
+        default_factory=dict, description="our field = how to make it from a foreign file's columns"
+    )
 
 
 class Server(_Section):
@@ -202,25 +265,31 @@ class Server(_Section):
 
     host: str = Field("127.0.0.1", description="address to bind")
     port: int = Field(8080, ge=0, le=65535, description="0 picks a free port")
-    token_file: str = Field("", description="file holding a bearer token that write endpoints and per-user endpoints ask for")
-    version_ttl: PositiveDuration = Field("24h", description="a version unseen for this long leaves /metrics")  # type: ignore[assignment]
-    snapshot_interval: PositiveDuration = Field("1s", description="how often the readers' snapshot is renewed at the most")  # type: ignore[assignment]
-    max_series: int = Field(10_000, ge=100, description="Prometheus series at the most; slice families are cut first, and counted")
+    token_file: str = Field(
+        "", description="file holding a bearer token that write endpoints and per-user endpoints ask for"
+    )
+    version_ttl: PositiveDuration = _written("24h", description="a version unseen for this long leaves /metrics")
+    snapshot_interval: PositiveDuration = _written(
+        "1s", description="how often the readers' snapshot is renewed at the most"
+    )
+    max_series: int = Field(
+        10_000, ge=100, description="Prometheus series at the most; slice families are cut first, and counted"
+    )
 
 
 class Settings(_Section):
     """The whole tree; see `docs/configuration.md`."""
 
-    join: Join = Field(default_factory=Join)
-    windows: Windows = Field(default_factory=Windows)
-    slices: Slices = Field(default_factory=Slices)
-    users: Users = Field(default_factory=Users)
-    buckets: Buckets = Field(default_factory=Buckets)
-    batch: BatchSettings = Field(default_factory=BatchSettings)
+    join: Join = Join()
+    windows: Windows = Windows()
+    slices: Slices = Slices()
+    users: Users = Users()
+    buckets: Buckets = Buckets()
+    batch: BatchSettings = BatchSettings()
     models: tuple[Model, ...] = Field(())
-    kafka: Kafka = Field(default_factory=Kafka)
-    files: Files = Field(default_factory=Files)
-    server: Server = Field(default_factory=Server)
+    kafka: Kafka = Kafka()
+    files: Files = Files()
+    server: Server = Server()
 
     @model_validator(mode="after")
     def _names_differ(self) -> Settings:

@@ -42,7 +42,13 @@ class Evaluator:
     """Makes the results of all partitions of this process."""
 
     def __init__(
-        self, catalog: Catalog, slice_rows: SliceRows, edges: tuple[float, ...], quantiles: int, pane: int, windows: Sequence[int]
+        self,
+        catalog: Catalog,
+        slice_rows: SliceRows,
+        edges: tuple[float, ...],
+        quantiles: int,
+        pane: int,
+        windows: Sequence[int],
     ) -> None:
         """`pane` in ms, `windows` in panes."""
         self._catalog = catalog
@@ -92,11 +98,20 @@ class Evaluator:
                         where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
                         view = self._view(row, self._slice, None, None)
                         out.append(
-                            self._result(self._catalog.series[code], frame, where, row, self._slice, view, maturity, unreliable)
+                            self._result(
+                                self._catalog.series[code], frame, where, row, self._slice, view, maturity, unreliable
+                            )
                         )
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
         place = {frame.name: i for i, frame in enumerate(frames)}
-        out.sort(key=lambda r: (r.slice is not None, place[r.window], r.series.model, r.series.version, r.series.source, r.slice or ()))  # fmt: skip
+        out.sort(
+            key=lambda r: (
+                r.slice is not None,
+                place[r.window],
+                (r.series.model, r.series.version, r.series.source),
+                r.slice or (),
+            )
+        )
         return out
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -140,9 +155,7 @@ class Evaluator:
         error = None
         if sampled < 1.0 and weight:
             error = (spread * (1.0 - sampled)) ** 0.5 / weight
-        return self._result(
-            series, frame, None, row, self._overall, view, maturity, unreliable, sampled, error
-        )
+        return self._result(series, frame, None, row, self._overall, view, maturity, unreliable, sampled, error)
 
     @staticmethod
     def _exact_auc(monitors: Sequence[Monitor], frame: Frame, code: int) -> float | None:
@@ -155,9 +168,7 @@ class Evaluator:
         whole = [p for p in parts if p is not None]
         return ranked_auc(np.sort(np.concatenate(whole))) if whole else None
 
-    def _view(
-        self, row: NDArray[np.int64], layout: Layout, ranked: Ranked | None, exact: float | None
-    ) -> View:
+    def _view(self, row: NDArray[np.int64], layout: Layout, ranked: Ranked | None, exact: float | None) -> View:
         negatives, positives = read_histogram(row, layout)
         return View(Moments.read(row), read_buckets(row, layout), negatives, positives, ranked, exact)
 

@@ -140,8 +140,8 @@ class Catalog:
         self.radix = max_values + 2
         if self.radix ** max(1, len(self.dimensions)) > 2**62:
             raise ValueError(
-                f"slices.dimensions = {list(dimensions)!r} with slices.max_values = {max_values}: too many combinations "
-                "to number; keep fewer dimensions or values"
+                f"slices.dimensions = {list(dimensions)!r} with slices.max_values = {max_values}: too many "
+                "combinations to number; keep fewer dimensions or values"
             )
         # code 0 is __missing__, code 1 is __other__
         self.values: list[list[str]] = [[MISSING, OTHER] for _ in self.dimensions]
@@ -198,7 +198,4 @@ def empty_impressions() -> Impressions:
 
 def empty_clicks() -> Clicks:
     """No clicks."""
-    return Clicks(
-        np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.float64)
-    )
-
+    return Clicks(np.empty(0, np.int32), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.float64))

@@ -9,8 +9,8 @@ own time included), so the fates do not depend on how the stream was cut into ba
 - a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
   impression positive, once; in time but arriving after maturity it is a correction.
 
-An impression matures when the watermark passes its time + attribution window. It costs 53 bytes here, 6 to 12 in the
-id index, 16 for every online model's score, and what its features take until it matures. Rows lie in arrival order in
+An impression matures when the watermark passes its time + attribution window. It costs 49 bytes here (53 with
+very many slice combinations), 6 to 12 in the id index, 16 for every online model's score, and what its features take until it matures. Rows lie in arrival order in
 parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives out the mature ones in (time, arrival)
 order.
 """
@@ -51,6 +51,7 @@ class JoinPolicy:
     allowed_lateness: int
     correction_horizon: int
     max_pending: int = 50_000_000
+    wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
     keep_value: bool = False  # keep the click's value (for GAUC weighted by value)
 
 
@@ -88,7 +89,7 @@ class Table:
     ts: NDArray[np.int64]
     user: NDArray[np.uint64]
     request: NDArray[np.uint64]
-    slices: NDArray[np.int64]
+    slices: NDArray[np.int64] | NDArray[np.uint32]
     series: NDArray[np.int32]
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
@@ -389,9 +390,7 @@ class Joiner:
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
         was = flip_state[:flips]
-        return rows, Flips(
-            flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0
-        )
+        return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
 
     def mature(self, watermark: int) -> NDArray[np.int64]:
         """Rows whose attribution window ends at or before the watermark and that were not given out yet.
@@ -403,7 +402,11 @@ class Joiner:
         while self._due and self._due[0][0] <= limit:
             _, run = heapq.heappop(self._due)
             order = run.due_order
-            ts = self.table.ts[run.start : run.end] if order is None else self.table.ts[run.start + order.astype(np.int64)]
+            ts = (
+                self.table.ts[run.start : run.end]
+                if order is None
+                else self.table.ts[run.start + order.astype(np.int64)]
+            )
             upto = int(np.searchsorted(ts, limit, side="right"))
             due = np.arange(run.given, upto) if order is None else order[run.given : upto]
             parts.append((run.start, due.astype(np.int64) + run.start))
@@ -625,7 +628,7 @@ class Joiner:
             if self._start > self._end // 4 and live + impressions <= self.table.id.size:
                 self._move(self.table)
             else:
-                self._move(self._allocate(max(live + impressions, live + live // 2)))
+                self._move(self._allocate(max(live + impressions, live + live // 4)))
         if (self._end + impressions) * 3 > self._index.size * 2:
             size = self._index.size
             while (self._end - self._start + impressions) * 3 > size * 2:
@@ -656,7 +659,7 @@ class Joiner:
     def _allocate(self, n: int) -> Table:
         return Table(
             id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
-            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64), series=np.empty(n, np.int32),
+            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64 if self.policy.wide_slices else np.uint32), series=np.empty(n, np.int32),
             pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), previous=np.empty(n, np.int32),
             value=np.empty(n if self.policy.keep_value else 0, np.float64),
             score=[np.empty(n, np.float64) for _ in range(self._online)],

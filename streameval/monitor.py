@@ -13,7 +13,7 @@ impression that arrives behind the watermark is therefore not scored online at a
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ class Monitor:
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)  # wall clock spent, by stage
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
@@ -202,7 +202,7 @@ class Monitor:
         return Labelled(
             ts=table.ts[rows],
             user=table.user[rows],
-            slices=table.slices[rows],
+            slices=table.slices[rows].astype(np.int64),
             label=(state & CLICKED).astype(np.int8),
             corrected=(state & CORRECTED) != 0,
             value=table.value[rows] if table.value.size else None,

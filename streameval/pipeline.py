@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -56,7 +56,7 @@ class Pipeline:
         self._number = 0
         self._users: Mapping[Series, UserColumns] = {}
         self._users_due = 0.0
-        self.seconds: Counter[str] = Counter()  # stages outside the monitors: poll, publish
+        self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the monitors: poll, publish
         for model in settings.models:  # fail at the start, not at the first batch
             make_model(model)
 
@@ -130,7 +130,7 @@ class Pipeline:
             panes=panes,
             users=self._users,
             last_seen=dict(self._last_seen),
-            stage_seconds=dict(sum((m.seconds for m in monitors), Counter(self.seconds))),
+            stage_seconds=_stages([self.seconds, *(m.seconds for m in monitors)]),
             table_bytes=self._bytes(monitors),
             bucket_edges=(0.0, *self.settings.buckets.edges, 1.0),
             undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
@@ -156,6 +156,7 @@ class Pipeline:
             allowed_lateness=s.join.allowed_lateness,
             correction_horizon=s.join.correction_horizon,
             max_pending=s.join.max_pending,
+            wide_slices=self.catalog.radix ** len(self.catalog.dimensions) >= 1 << 32,
             keep_value=weighting == "value",
         )
         return Monitor(
@@ -219,7 +220,7 @@ class Pipeline:
             columns = {name: np.concatenate([c[name] for _, c in parts])[order] for name in parts[0][1]}
             for column in columns.values():
                 column.flags.writeable = False
-            out[series] = UserColumns(ids[order], **columns)  # type: ignore[arg-type]  # dtypes as in GroupRanks.columns
+            out[series] = UserColumns(ids[order], **columns)
         return out
 
 
@@ -228,6 +229,14 @@ def make_model(model: object) -> OnlineModel:
     if isinstance(model, FtrlModel):
         return Ftrl(model.alpha, model.beta, model.l1, model.l2, model.bits)
     return river.River(river.make(model.factory, model.parameters, model.name))  # type: ignore[attr-defined]
+
+
+def _stages(parts: list[defaultdict[str, float]]) -> dict[str, float]:
+    out: defaultdict[str, float] = defaultdict(float)
+    for part in parts:
+        for stage, seconds in part.items():
+            out[stage] += seconds
+    return dict(out)
 
 
 def _unreliable(frame: Frame, reason: str | None, silent: list[tuple[int, int, str]]) -> str | None:

@@ -46,7 +46,15 @@ def _terms(
         others = (j - i) - clicks
         if clicks and others:
             auc = float(pairs) / (2.0 * float(clicks) * float(others))
-            weight = float(j - i) if weighting == 0 else float(clicks) if weighting == 1 else 1.0 if weighting == 2 else values
+            weight = (
+                float(j - i)
+                if weighting == 0
+                else float(clicks)
+                if weighting == 1
+                else 1.0
+                if weighting == 2
+                else values
+            )
             cells[n, REQUESTS] += sign
             cells[n, REQUEST_IMPRESSIONS] += sign * (j - i)
             add_real(cells[n], REQUEST_WEIGHT, weight, sign)

@@ -24,11 +24,13 @@ def _lookup(index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: np.uint6
     h = mix(wanted) & mask
     while index[h] != _NONE and keys[index[h]] != wanted:
         h = (h + np.uint64(1)) & mask
-    return np.int64(h)
+    return int(h)
 
 
 @numba.njit(cache=True, nogil=True)
-def _find(index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: NDArray[np.uint64], out: NDArray[np.int32]) -> None:
+def _find(
+    index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: NDArray[np.uint64], out: NDArray[np.int32]
+) -> None:
     for i in range(wanted.size):
         out[i] = index[_lookup(index, keys, wanted[i])] if wanted[i] != 0 else _NONE
 
@@ -83,7 +85,7 @@ def _members(
     for g in range(entry.size):
         begin = k
         clicks = 0
-        row = np.int64(head[entry[g]])
+        row = int(head[entry[g]])
         while row >= front:
             if k < rows.size:
                 rows[k] = row
@@ -92,7 +94,7 @@ def _members(
             clicks += np.int64(state[row] & CLICKED)
             if previous[row] == 0:
                 break
-            row -= previous[row]
+            row = row - int(previous[row])
         if both and (clicks == 0 or clicks == k - begin):
             k = begin
     return k

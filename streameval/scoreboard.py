@@ -6,6 +6,7 @@ Everything goes in by `observe` with sign +1 and comes out again, bit by bit, wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -127,12 +128,14 @@ class Scoreboard:
         of_score = panes[scored.row]
         order = np.argsort(of_score, kind="stable")
         bounds = np.flatnonzero(np.concatenate(([True], of_score[order][1:] != of_score[order][:-1], [True])))
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for begin, end in pairwise(bounds.tolist()):
             part = order[begin:end]
             some = Scored(scored.row[part], scored.series[part], scored.p[part], scored.violation[part])
             self._observe_pane(int(of_score[part[0]]), labelled, slot, some, sign)
 
-    def add_cells(self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+    def add_cells(
+        self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
+    ) -> None:
         """Adds `values[i]` to cell `cells[i]` (a count or a limb) of overall series `series[i]` in a pane."""
         self.scratch.grow(int(series.max()) + 1)
         for row, cell, value in zip(series.tolist(), cells.tolist(), values.tolist(), strict=True):
@@ -151,9 +154,7 @@ class Scoreboard:
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
 
-    def _observe_pane(
-        self, pane: int, labelled: Labelled, slot: NDArray[np.int32], scored: Scored, sign: int
-    ) -> None:
+    def _observe_pane(self, pane: int, labelled: Labelled, slot: NDArray[np.int32], scored: Scored, sign: int) -> None:
         label = labelled.label[scored.row]
         corrected = labelled.corrected[scored.row]
         self.scratch.grow(int(scored.series.max()) + 1)

@@ -2,12 +2,12 @@
 
 A pane logs what happened in it as rank entries (user slot, score key, label; 8 bytes an impression), additions and
 retractions apart. The whole run's ranks take the entries in bulk; a window's ranks move from pane range to pane range
-by adding the panes that enter and retracting those that leave, when somebody looks. The same log gives the exact AUC of a
-window or of the run while it holds at most `EXACT_LIMIT` scores; beyond, the score histogram's certified one is
+by adding the panes that enter and retracting those that leave, when somebody looks. The same log gives the exact AUC
+of a window or of the run while it holds at most `EXACT_LIMIT` scores; beyond, the score histogram's certified one is
 used, whose own rounding then is below 1e-6.
 
-Past the budget, a consistent hash-sample of users is kept: the fraction halves until it fits. A user is in or out by the
-hash of the id alone, so the kept users are whole and the same in every window; GAUC then has a standard error.
+Past the budget, a consistent hash-sample of users is kept: the fraction halves until it fits. A user is in or out by
+the hash of the id alone, so the kept users are whole and the same in every window; GAUC then has a standard error.
 """
 
 from __future__ import annotations

@@ -102,11 +102,13 @@ class Window:
         self._fit()
         if start >= self.end or end <= self.start or self.start == self.end:  # nothing in common: start over
             self.dense[:] = 0
-            entering, leaving = self._panes.between(start, end), iter(())
+            entering: list[int] = list(self._panes.between(start, end))
+            leaving: list[int] = []
         else:
-            leaving = iter(
-                [*self._panes.between(self.start, min(start, self.end)), *self._panes.between(max(end, self.start), self.end)]
-            )
+            leaving = [
+                *self._panes.between(self.start, min(start, self.end)),
+                *self._panes.between(max(end, self.start), self.end),
+            ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
         for pane in leaving:
             self._panes.get(pane).add_to(self.dense, -1)
@@ -131,4 +133,3 @@ def grown(vector: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     out = np.zeros(size, np.int64)
     out[: vector.size] = vector
     return out
-

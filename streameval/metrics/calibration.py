@@ -26,6 +26,6 @@ def calibration(view: View) -> float | Undefined:
 
 
 def ece(view: View) -> float | Undefined:
-    """Expected calibration error: sum_b n_b / n |mean p_b - ctr_b| over the fixed pClick buckets (Naeini et al. 2015)."""
+    """Expected calibration error: sum_b n_b / n |mean p_b - ctr_b| over the fixed buckets (Naeini et al. 2015)."""
     missing = view.need_impressions()
     return missing or sum(abs(b.pclick - b.clicks) for b in view.buckets) / view.moments.impressions

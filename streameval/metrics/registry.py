@@ -31,7 +31,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("auc_error", ranking.auc_error, "ratio", "lower", "sum_b pos_b neg_b / (2 P N)", ""),
     Metric("gauc", ranking.gauc, "ratio", "higher", "sum_u w_u AUC_u / sum_u w_u", "Zhou et al. 2018"),
     Metric("gauc_users", ranking.gauc_users, "users", "", "users with both labels", ""),
-    Metric("gauc_impressions", ranking.gauc_impressions, "impressions", "", "impressions of users with both labels", ""),
+    Metric(
+        "gauc_impressions", ranking.gauc_impressions, "impressions", "", "impressions of users with both labels", ""
+    ),
     Metric("gauc_request", ranking.gauc_request, "ratio", "higher", "sum_r w_r AUC_r / sum_r w_r", "session AUC"),
     Metric("log_loss", losses.log_loss, "nats", "lower", "-sum [c ln p + (1-c) ln(1-p)] / n", ""),
     Metric("rig", losses.rig, "ratio", "higher", "1 - log_loss / H(g)", "Yi et al. 2013; He et al. 2014"),

@@ -61,9 +61,13 @@ def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:
         on = which == q
         out.append(
             make_bucket(
-                float(scores.lower[on][0]), float(scores.upper[on][-1]), int(total[on].sum()),
-                int(scores.positives[on].sum()), math.fsum(total[on] * middle[on]), math.fsum(loss[on]),
-            )  # fmt: skip
+                float(scores.lower[on][0]),
+                float(scores.upper[on][-1]),
+                int(total[on].sum()),
+                int(scores.positives[on].sum()),
+                math.fsum(total[on] * middle[on]),
+                math.fsum(loss[on]),
+            )
         )
     return tuple(out)
 

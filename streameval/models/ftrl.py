@@ -106,7 +106,9 @@ class Ftrl:
 
     needs: Needs = "hashed"
 
-    def __init__(self, alpha: float = 0.05, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, bits: int = 22) -> None:
+    def __init__(
+        self, alpha: float = 0.05, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, bits: int = 22
+    ) -> None:
         if alpha <= 0 or min(beta, l1, l2) < 0 or not 4 <= bits <= 28:
             raise ModelError(
                 f"ftrl: alpha = {alpha}, beta = {beta}, l1 = {l1}, l2 = {l2}, bits = {bits}: "

@@ -21,7 +21,9 @@ def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
     """
     module_name, _, attribute = factory.partition(":") if ":" in factory else factory.rpartition(".")
     if not module_name or not attribute:
-        raise ModelError(f'models "{name}": factory = "{factory}": write "package.module:callable" or "package.module.Class"')
+        raise ModelError(
+            f'models "{name}": factory = "{factory}": write "package.module:callable" or "package.module.Class"'
+        )
     try:
         target: Any = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -10,9 +10,9 @@ _EMPTY = np.int32(-1)
 
 
 @numba.njit(inline="always")
-def mix(h: int) -> int:
+def mix(value: np.uint64) -> np.uint64:
     """Spreads the bits of a hash before it is cut to a table index (the finaliser of SplitMix64)."""
-    h = np.uint64(h)
+    h = np.uint64(value)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return h ^ (h >> np.uint64(31))
@@ -20,7 +20,12 @@ def mix(h: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _slots(
-    table: NDArray[np.int32], ids: NDArray[np.uint64], count: int, wanted: NDArray[np.uint64], add: bool, out: NDArray[np.int32]
+    table: NDArray[np.int32],
+    ids: NDArray[np.uint64],
+    count: int,
+    wanted: NDArray[np.uint64],
+    add: bool,
+    out: NDArray[np.int32],
 ) -> int:
     mask = np.uint64(table.size - 1)
     for i in range(wanted.size):
@@ -86,4 +91,11 @@ class Directory:
         size = 1 << int(np.ceil(np.log2(capacity * 1.5)))
         if size > self._table.size:
             self._table = np.full(size, _EMPTY, np.int32)
-            _slots(self._table, np.empty(self._count, np.uint64), 0, ids[: self._count].copy(), True, np.empty(self._count, np.int32))
+            _slots(
+                self._table,
+                np.empty(self._count, np.uint64),
+                0,
+                ids[: self._count].copy(),
+                True,
+                np.empty(self._count, np.int32),
+            )

@@ -6,7 +6,8 @@ with a relative step of 2**-24 (6e-8), as equal steps of the logit would be, and
 less than that. Below 2**-64 from either end everything has the same key: 0 and 1 themselves are safe.
 
 A histogram of resolution `bits` cuts every octave into 2**bits bins and lumps what is within 2**-24 of 0 or of 1;
-it has 46 * 2**bits + 1 bins, the middle one for p = 1/2 alone. p = 1 falls in the last bin with its neighbours, p = 0 in the first.
+it has 46 * 2**bits + 1 bins, the middle one for p = 1/2 alone. p = 1 falls in the last bin with its neighbours,
+p = 0 in the first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def half_key(q: float) -> int:
     """Key of a score in [0, 1/2]."""
     if q < _TINY:
         return 0
-    return (np.float64(q).view(np.int64) >> _SHIFT) - _ORIGIN
+    return int(np.float64(q).view(np.int64) >> _SHIFT) - _ORIGIN
 
 
 @numba.njit(inline="always")
@@ -54,10 +55,8 @@ def key_bin(key: int, bits: int) -> int:
 def key_score(key: int) -> float:
     """The middle of a key's scores: within 2**-25 (relative to p, or to 1 - p) of every score that has the key."""
     half = key if key <= HALF else TOP - key
-    if half == 0:
-        q = 0.0
-    else:
-        q = np.int64((((half + _ORIGIN) << 1) + (half != HALF)) << (_SHIFT - 1)).view(np.float64)
+    bits = ((half + _ORIGIN) << 1) + (half != HALF)  # one bit more: the middle of the key
+    q = 0.0 if half == 0 else np.int64(bits << (_SHIFT - 1)).view(np.float64)
     return q if key <= HALF else 1.0 - q
 
 

@@ -32,9 +32,9 @@ _PART = 1 << 16  # entries merged at a time
 
 def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.int8]) -> NDArray[np.uint64]:
     """Entries of n scored impressions, not sorted."""
-    return (
-        (slot.astype(np.uint64) << np.uint64(32)) | (key.astype(np.uint64) << np.uint64(1)) | label.astype(np.uint64)
-    )
+    group, score = slot.astype(np.uint64), key.astype(np.uint64)
+    packed: NDArray[np.uint64] = (group << np.uint64(32)) | (score << np.uint64(1)) | label.astype(np.uint64)
+    return packed
 
 
 @numba.njit(inline="always")
@@ -56,7 +56,7 @@ def concordant_pairs(sorted_entries: NDArray[np.uint32], n: int) -> tuple[int, i
             clicks += 1
         else:
             tied += 1
-    return pairs, clicks
+    return int(pairs), int(clicks)
 
 
 @numba.njit(inline="always")
@@ -90,7 +90,7 @@ def _measure(add: NDArray[np.uint64], length: NDArray[np.int32], capacity: NDArr
         if size > capacity[slot]:
             need += room(size_class(size))
         i = j
-    return need, longest
+    return int(need), int(longest)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -141,10 +141,18 @@ def _apply(
                     sums[slot, 1] += np.int64(np.rint(log_loss(p, np.int64(entry & np.uint32(1))) * SCALE))
             else:
                 break
-            while s < sub.size and np.int64(sub[s] >> np.uint64(32)) == slot and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) < entry:
+            while (
+                s < sub.size
+                and np.int64(sub[s] >> np.uint64(32)) == slot
+                and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) < entry
+            ):
                 missing += 1
                 s += 1
-            if s < sub.size and np.int64(sub[s] >> np.uint64(32)) == slot and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) == entry:
+            if (
+                s < sub.size
+                and np.int64(sub[s] >> np.uint64(32)) == slot
+                and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) == entry
+            ):
                 s += 1
                 if keep_sums:
                     p = key_score(np.int64(entry >> np.uint32(1)))
@@ -205,12 +213,16 @@ def _apply(
         totals[5] += (n if eligible else 0) - (was if was_eligible else 0)
         totals[6] += np.int64(n > 0) - np.int64(was > 0)
         totals[7] += n - was
-    return used, missing
+    return used, int(missing)
 
 
 @numba.njit(cache=True, nogil=True)
 def _compact(
-    offset: NDArray[np.int64], length: NDArray[np.int32], capacity: NDArray[np.int32], arena: NDArray[np.uint32], out: NDArray[np.uint32]
+    offset: NDArray[np.int64],
+    length: NDArray[np.int32],
+    capacity: NDArray[np.int32],
+    arena: NDArray[np.uint32],
+    out: NDArray[np.uint32],
 ) -> int:
     """Moves every list to the front of `out`, in slot order; returns the cells used."""
     used = 0
@@ -268,7 +280,9 @@ class GroupRanks:
         while a < add.size or s < sub.size:  # in parts, so that little room must be set aside for the worst case
             a_end = _group_end(add, a + _PART)
             last = add[a_end - 1] >> np.uint64(32) if a_end < add.size else _LABEL_MASK
-            s_end = int(np.searchsorted(sub, (last + np.uint64(1)) << np.uint64(32))) if last < _LABEL_MASK else sub.size
+            s_end = (
+                int(np.searchsorted(sub, (last + np.uint64(1)) << np.uint64(32))) if last < _LABEL_MASK else sub.size
+            )
             missing += self._apply_part(add[a:a_end], sub[s:s_end])
             a, s = a_end, s_end
         if missing:

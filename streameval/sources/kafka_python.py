@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 LINGER = 0.05  # seconds a poll waits for more after the first messages: at most 20 small batches/s when little comes
 SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
+REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
+REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined anew
 ASK_TIMEOUT_MS = 10_000  # for one question to a broker that has answered before
 
 TUNING: dict[str, Any] = {
@@ -91,6 +93,8 @@ class KafkaPythonReader:
         self._assignment: frozenset[Place] = frozenset()
         self._assigned: Assigned | None = None
         self._given: frozenset[Place] | None = None  # an assignment that is not begun yet
+        self._topics: list[str] = []
+        self._revoked_at: float | None = None  # a rebalance is under way since
         self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._ready: deque[Run] = deque()  # received, not delivered yet
         self._paused: set[Place] = set()
@@ -122,7 +126,10 @@ class KafkaPythonReader:
     def subscribe(self, topics: Sequence[str], assigned: Assigned) -> None:
         """See `KafkaReader.subscribe`."""
         self._assigned = assigned
-        self._consumer.subscribe(topics=list(topics), listener=_Listener(self._on_assign, self._on_revoke))
+        self._topics = list(topics)
+        self._consumer.subscribe(topics=self._topics, listener=_Listener(self._on_assign, self._on_revoke))
+        # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
+        self._consumer.topics()
 
     def poll(self, timeout: float, max_messages: int) -> list[Run]:
         """See `KafkaReader.poll`."""
@@ -203,6 +210,15 @@ class KafkaPythonReader:
         self._made.close(timeout_ms=5_000)
 
     def _receive(self, timeout: float, max_messages: int) -> None:
+        if self._revoked_at is not None:
+            # When poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may
+            # forget that it does, for ever. So be patient; and if it lasts, make it begin anew.
+            timeout = max(timeout, REJOIN_SLICE)
+            if time.monotonic() - self._revoked_at > REJOIN_PATIENCE:
+                log.warning("kafka: no assignment for %.0f s: joining the group again", REJOIN_PATIENCE)
+                self._revoked_at = time.monotonic()
+                self._consumer.unsubscribe()
+                self._consumer.subscribe(topics=self._topics, listener=_Listener(self._on_assign, self._on_revoke))
         try:
             fetched = self._consumer.poll(timeout_ms=int(timeout * 1_000), max_records=max_messages)
         except kafka_errors.OffsetOutOfRangeError as error:
@@ -267,10 +283,12 @@ class KafkaPythonReader:
         given = list(partitions)
         for partition in given:
             self._consumer.seek(partition, 0)
+        self._revoked_at = None
         self._given = frozenset((p.topic, p.partition) for p in given)
 
     def _on_revoke(self, _: Iterable[Any]) -> None:
         self._given = None
+        self._revoked_at = time.monotonic()
 
     def _begin(self, places: frozenset[Place]) -> None:
         """Read every partition from a number: ours, the checkpoint's, the group's, or the one `kafka.start` means."""

@@ -1,0 +1,28 @@
+"""Prints the tables. `python -m benchmarks [name ...]`; without names, all that need no Kafka, then Kafka if it is there."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import kafka, memory, pipeline, serving, startup
+
+ALL = {
+    "pipeline": pipeline.main,
+    "memory": memory.main,
+    "serving": serving.main,
+    "startup": startup.main,
+    "kafka": kafka.main,
+}
+
+
+def main() -> None:
+    """Runs the benchmarks that were named."""
+    names = sys.argv[1:] or list(ALL)
+    for name in names:
+        if name not in ALL:
+            sys.exit(f"unknown benchmark {name!r}; there are {', '.join(ALL)}")
+        print(f"\n== {name}")
+        ALL[name]()
+
+
+main()

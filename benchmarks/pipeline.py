@@ -1,0 +1,67 @@
+"""The whole in-memory pipeline against River's `progressive_val_score` on the same events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from river import evaluate, linear_model, metrics
+
+from benchmarks.events import Events
+from streameval.config import Settings
+from streameval.pipeline import Pipeline
+
+EVENTS = 1_000_000
+RIVER_EVENTS = 40_000
+
+
+def settings(models: bool) -> Settings:
+    """Two slice dimensions, default windows, ftrl when asked."""
+    tree: dict[str, object] = {"slices": {"dimensions": ["country", "device"]}}
+    if models:
+        tree["models"] = [{"name": "ftrl", "kind": "ftrl"}]
+    return Settings.model_validate(tree)
+
+
+def rate(events: Events, models: bool, size: int = 10_000) -> float:
+    """Impressions a second: join, (FTRL predict + learn,) all sketches, users, buckets, slices, and the final report."""
+    pipeline = Pipeline(settings(models), time.time)
+    events.name_slices(pipeline.catalog)
+    batches = list(events.batches(pipeline.catalog, size, models))
+    begin = time.perf_counter()
+    for batch in batches:
+        pipeline.take(batch)
+    pipeline.finish()
+    pipeline.snapshot(with_history=False)
+    return events.n / (time.perf_counter() - begin)
+
+
+def river_rate(events: Events) -> float:
+    """Impressions a second of River on the same features and labels."""
+    data = [(x, bool(y)) for x, y in zip(events.dicts or [], events.clicked.tolist(), strict=True)]
+    begin = time.perf_counter()
+    evaluate.progressive_val_score(data, linear_model.LogisticRegression(), metrics.ROCAUC() + metrics.LogLoss())
+    return len(data) / (time.perf_counter() - begin)
+
+
+def median(measure: Callable[[], float], times: int = 3) -> float:
+    """The middle of several measurements."""
+    return sorted(measure() for _ in range(times))[times // 2]
+
+
+def main() -> None:
+    """Prints the table."""
+    small = Events(RIVER_EVENTS, dicts=True)
+    big = Events(EVENTS)
+    rate(Events(50_000), True)  # compile
+    rate(Events(50_000), False)
+    river = river_rate(small)
+    full = median(lambda: rate(big, True))
+    logged = median(lambda: rate(big, False))
+    print("| what | impressions/s | against River |")
+    print("|---|---|---|")
+    print(f"| River progressive_val_score, LogisticRegression, ROCAUC + LogLoss | {river:,.0f} | 1 |")
+    print(
+        f"| streameval: join, FTRL, users, buckets, 2 slice dimensions | {full:,.0f} | {full / river:.1f} (goal 20) |"
+    )
+    print(f"| streameval: the same, logged pClick only | {logged:,.0f} | {logged / river:.1f} |")

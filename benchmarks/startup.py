@@ -1,0 +1,45 @@
+"""From nothing to the first batch, with Numba's cache warm and cold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+_CODE = """
+import time
+from streameval.config import Settings
+from streameval.pipeline import Pipeline
+from benchmarks.events import Events
+settings = Settings.model_validate({"slices": {"dimensions": ["country", "device"]}, "models": [{"name": "ftrl", "kind": "ftrl"}]})
+pipeline = Pipeline(settings, time.time)
+events = Events(20000)
+events.name_slices(pipeline.catalog)
+for batch in events.batches(pipeline.catalog, 10000):
+    pipeline.take(batch)
+pipeline.finish()
+pipeline.snapshot()
+"""
+
+
+def once(cache: str | None) -> float:
+    """Seconds of a fresh process."""
+    environment = dict(os.environ)
+    if cache:
+        environment["NUMBA_CACHE_DIR"] = cache
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", _CODE], check=True, env=environment)
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Prints the table."""
+    with tempfile.TemporaryDirectory() as cache:
+        cold = once(cache)
+        warm = sorted(once(cache) for _ in range(3))[1]
+    print("| what | seconds | limit |")
+    print("|---|---|---|")
+    print(f"| import, first batches and a snapshot, cache warm | {warm:.2f} | 3 |")
+    print(f"| the same, cache cold (every kernel compiled) | {cold:.1f} | |")

@@ -1,0 +1,121 @@
+"""Results: metrics, bucket tables and ROC curves of the windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from streameval.publish import Publisher
+from streameval.report import Result, Snapshot, bucket_json
+from streameval.server import schemas
+from streameval.server.answers import answer, result_json, series_json
+from streameval.server.problems import Problem, bad_parameter, problem_responses, unknown
+from streameval.server.queries import BucketsQuery, ResultsQuery, RocQuery
+from streameval.server.roc import roc_curve
+from streameval.server.selection import matching_results, one_series, parse_slice
+
+
+def router(publisher: Publisher) -> APIRouter:
+    """/api/v1/results, /api/v1/buckets and /api/v1/roc."""
+    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 422))
+
+    @routes.get("/results", response_model=schemas.Results)
+    def get_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
+        """Every metric of the matching series, windows and slices."""
+        snapshot = publisher.latest()
+        found = matching_results(snapshot, query)
+        return answer(
+            request,
+            snapshot,
+            lambda: {**_counted(found, query.limit), "results": [result_json(r) for r in found[: query.limit]]},
+        )
+
+    @routes.get("/buckets", response_model=schemas.Buckets)
+    def get_buckets(request: Request, query: Annotated[BucketsQuery, Query()]) -> Response:
+        """pClick bucket tables: predicted against observed."""
+        snapshot = publisher.latest()
+        found = matching_results(snapshot, query)
+        return answer(
+            request,
+            snapshot,
+            lambda: {
+                "kind": query.kind,
+                **_counted(found, query.limit),
+                "tables": [_table(r, query.kind) for r in found[: query.limit]],
+            },
+        )
+
+    @routes.get("/roc", response_model=schemas.Roc)
+    def get_roc(request: Request, query: Annotated[RocQuery, Query()]) -> Response:
+        """The ROC curve of one series in one window, from its score histogram."""
+        snapshot = publisher.latest()
+        result = _one_result(snapshot, query)
+        return answer(request, snapshot, lambda: _roc(result, query.max_points))
+
+    return routes
+
+
+def _counted(found: list[Result], limit: int) -> dict[str, Any]:
+    return {"matched": len(found), "truncated": len(found) > limit}
+
+
+def _where(result: Result) -> dict[str, Any]:
+    return {
+        **series_json(result.series.model, result.series.version, result.series.source),
+        "window": result.window,
+        "slice": None if result.slice is None else {"dimension": result.slice[0], "value": result.slice[1]},
+        "impressions": result.totals.impressions,
+        "clicks": result.totals.clicks,
+    }
+
+
+def _table(result: Result, kind: str) -> dict[str, Any]:
+    buckets = result.buckets if kind == "fixed" else result.quantiles
+    return {**_where(result), "buckets": [bucket_json(bucket) for bucket in buckets]}
+
+
+def _one_result(snapshot: Snapshot, query: RocQuery) -> Result:
+    series = one_series(dict.fromkeys(r.series for r in snapshot.results), query)
+    mine = [r for r in snapshot.results if r.series == series]
+    windows = list(dict.fromkeys(r.window for r in mine))
+    if query.window not in windows:
+        raise unknown("window", query.window, windows)
+    dimension, value = parse_slice(snapshot, query.slice)
+    if dimension is not None and value is None:
+        raise bad_parameter("slice", query.slice, f"names a dimension; one curve needs one value, {dimension}:<value>")
+    where = None if dimension is None or value is None else (dimension, value)
+    for result in mine:
+        if result.window == query.window and result.slice == where:
+            return result
+    raise Problem(404, f'slice = "{query.slice}": this series has nothing there in window {query.window}')
+
+
+def _roc(result: Result, max_points: int) -> dict[str, Any]:
+    curve = roc_curve(result.scores, max_points)
+    points: list[dict[str, Any]] = []
+    if curve is not None:
+        columns = (
+            curve.threshold, curve.false_positive_rate, curve.true_positive_rate,
+            curve.false_positives, curve.true_positives,
+        )  # fmt: skip
+        points = [
+            {
+                "threshold": None if math.isnan(threshold) else threshold,
+                "fpr": fpr,
+                "tpr": tpr,
+                "non_clicks": fp,
+                "clicks": tp,
+            }
+            for threshold, fpr, tpr, fp, tp in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+    return {
+        **_where(result),
+        "auc": result.metrics.get("auc"),
+        "auc_error": result.metrics.get("auc_error"),
+        "reason": None if points else result.reasons.get("auc", "one_class"),
+        "points_total": 0 if curve is None else curve.points,
+        "points": points,
+    }

@@ -1,0 +1,95 @@
+"""Single users. Their ids never leave the program: lists show the stable hash, questions bring the id along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import numpy as np
+from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.responses import Response
+
+from streameval.events import Series
+from streameval.hashing import hash_one
+from streameval.publish import Publisher
+from streameval.report import Snapshot
+from streameval.server import schemas
+from streameval.server.answers import answer, series_json
+from streameval.server.problems import Problem, problem_responses
+from streameval.server.queries import UsersQuery, Which
+from streameval.server.selection import matching_series, one_series
+from streameval.server.user_pages import page, rows
+
+
+def router(publisher: Publisher, guard: Callable[..., Awaitable[None]]) -> APIRouter:
+    """/api/v1/users and /api/v1/users/{user_id}; `guard` decides who may ask."""
+    routes = APIRouter(
+        prefix="/api/v1", tags=["users"], dependencies=[Depends(guard)], responses=problem_responses(401, 404, 422)
+    )
+
+    @routes.get("/users", response_model=schemas.Users)
+    def get_users(request: Request, query: Annotated[UsersQuery, Query()]) -> Response:
+        """Users of one series over the whole run, sorted; ties go by hash, undefined values come last."""
+        snapshot = publisher.latest()
+        series = one_series(snapshot.users, query)
+        users, cursor = page(snapshot.users[series], series, query)
+        return answer(
+            request,
+            snapshot,
+            lambda: {
+                **series_json(series.model, series.version, series.source),
+                "sort": query.sort,
+                "order": query.order,
+                "total": len(snapshot.users[series]),
+                "users_sampled": _sampled(snapshot, series),
+                "users": users,
+                "next": None if cursor is None else _next_link(series, query, cursor),
+            },
+            private=True,
+        )
+
+    @routes.get("/users/{user_id:path}", response_model=schemas.User)
+    def get_user(
+        request: Request,
+        user_id: Annotated[str, Path(min_length=1, max_length=1024, description="the user id, or ~ and its hash")],
+        query: Annotated[Which, Query()],
+    ) -> Response:
+        """One user in every matching series. `~` and 16 hex digits address a user by hash, as listed."""
+        snapshot = publisher.latest()
+        by_hash = re.fullmatch(r"~([0-9a-fA-F]{16})", user_id)
+        user = int(by_hash[1], 16) if by_hash else int(hash_one(user_id))
+        found = _find(snapshot, user, query)
+        if not found:
+            raise Problem(
+                404,
+                f'user = "{user_id[:200]}": not kept in any of the {len(snapshot.users)} series; an id without '
+                "impressions is unknown, and past users.memory only a sample of users is kept",
+            )
+        return answer(request, snapshot, lambda: {"user": f"{user:016x}", "series": found}, private=True)
+
+    return routes
+
+
+def _find(snapshot: Snapshot, user: int, which: Which) -> list[dict[str, Any]]:
+    found = []
+    for series in matching_series(snapshot.users, which):
+        users = snapshot.users[series]
+        at = int(np.searchsorted(users.user, np.uint64(user)))
+        if at < len(users) and int(users.user[at]) == user:
+            row = rows(users, np.array([at]))[0]
+            found.append({**series_json(series.model, series.version, series.source), **row})
+    return found
+
+
+def _sampled(snapshot: Snapshot, series: Series) -> float:
+    for result in snapshot.results:
+        if result.series == series and result.window == "all" and result.slice is None:
+            return result.users_sampled
+    return 1.0
+
+
+def _next_link(series: Series, query: UsersQuery, cursor: str) -> str:
+    parts = {**series_json(series.model, series.version, series.source), "sort": query.sort, "order": query.order}
+    return "/api/v1/users?" + urlencode({**parts, "limit": query.limit, "cursor": cursor}, errors="replace")

@@ -1,0 +1,239 @@
+"""The Prometheus collector: reads the latest snapshot, builds new families on each scrape, keeps to a series budget.
+
+The families of the flow come first and always; then each series (model, version, source), its buckets, and last its
+slices, those with the most impressions first. Once a group does not fit into `max_series`, it and the rest of its kind
+are left out whole, and counted by family.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample as Exposed
+
+from streameval.events import Series
+from streameval.publish import Publisher
+from streameval.report import Result, Snapshot
+from streameval.server.families import BY_NAME, FAMILIES
+from streameval.server.flow import flow_samples, timestamp
+
+Sample = tuple[str, tuple[str, ...], float]  # family, label values, value
+
+_WINDOW_GAUGES = {
+    "auc": "auc",
+    "auc_error_bound": "auc_error",
+    "gauc": "gauc",
+    "gauc_users": "gauc_users",
+    "gauc_request": "gauc_request",
+    "log_loss": "log_loss",
+    "normalized_entropy": "rig",
+    "calibration_ratio": "calibration",
+    "expected_calibration_error": "ece",
+    "ctr_ratio": "ctr",
+    "predicted_ctr_ratio": "mean_pclick",
+}
+_SLICE_GAUGES = {"slice_auc": "auc", "slice_normalized_entropy": "rig", "slice_calibration_ratio": "calibration"}
+_LONGEST_LABEL = 200
+
+
+class SnapshotCollector(Collector):
+    """Collects the latest snapshot of `publisher`; versions unseen for `version_ttl` seconds are left out."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        *,
+        version: str,
+        version_ttl: float,
+        max_series: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._publisher = publisher
+        self._version = version
+        self._version_ttl = version_ttl
+        self._max_series = max_series
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._dropped: dict[str, int] = {}
+        self._held: dict[tuple[object, ...], tuple[float, ...]] = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: without this, registering would collect."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """New families, in the order of the table; a family without a value is absent."""
+        started = time.perf_counter()
+        with self._lock:  # one scrape at a time, so that counters that are held go forward only
+            sheet = self._fill()
+        sheet.add(("series", (), sheet.size + 2))
+        sheet.add(("collect_duration_seconds", (), time.perf_counter() - started))
+        return sheet.families()
+
+    def _fill(self) -> _Sheet:
+        snapshot = self._publisher.latest()
+        oldest = self._clock() - self._version_ttl
+        gone = {series for series, seen in snapshot.last_seen.items() if seen < oldest}
+        results = [r for r in snapshot.results if r.series not in gone]
+        overall: dict[tuple[object, ...], list[Result]] = {}
+        sliced: dict[tuple[object, ...], list[Result]] = {}
+        for result in results:
+            groups = overall if result.slice is None else sliced
+            groups.setdefault((result.series, result.slice), []).append(result)
+
+        sheet = _Sheet()
+        sheet.add(("build_info", (self._version,), 1))
+        for sample in flow_samples(snapshot, gone):
+            sheet.add(sample)
+        held, self._held = self._held, {}
+        room = self._max_series - len(FAMILIES) - sheet.size  # the first: `series`, and one drop counter a family
+        room = self._fit(sheet, room, ([*self._overall(rs, held)] for rs in overall.values()))
+        room = self._fit(sheet, room, ([*self._buckets(rs, snapshot, held)] for rs in overall.values()))
+        self._fit(sheet, room, ([*self._slices(rs, held)] for rs in sorted(sliced.values(), key=_most_first)))
+        for family, count in sorted(self._dropped.items()):
+            sheet.add(("series_dropped_total", ("streameval_" + family,), count))
+        return sheet
+
+    def _fit(self, sheet: _Sheet, room: int, groups: Iterable[list[Sample]]) -> int:
+        full = False
+        for group in groups:
+            full = full or len(group) > room
+            if full:
+                for family, _, _ in group:
+                    self._dropped[family] = self._dropped.get(family, 0) + 1
+                continue
+            room -= len(group)
+            for sample in group:
+                sheet.add(sample)
+        return 0 if full else room
+
+    def _overall(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
+        for result in results:
+            labels = _labels(result.series)
+            if result.window == "all":
+                t = result.totals
+                counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats, t.squared_error)
+                values = self._hold((result.series,), counts, held)
+                for name, value in zip(
+                    ("impressions", "clicks", "predicted_clicks", "log_loss_nats", "squared_error"), values, strict=True
+                ):
+                    yield f"{name}_total", labels, value
+                newest = timestamp(result.newest_label)
+                if newest is not None:
+                    yield "newest_label_timestamp_seconds", labels, newest
+            at = (*labels, result.window)
+            yield from _gauges(result, _WINDOW_GAUGES, at)
+            yield "window_impressions", at, result.totals.impressions
+            yield "window_clicks", at, result.totals.clicks
+            if result.matured_share is not None:
+                yield "window_matured_ratio", at, result.matured_share
+            yield "result_reliable", at, float(result.reliable)
+            yield "result_violations", at, result.violations
+
+    def _buckets(
+        self, results: list[Result], snapshot: Snapshot, held: Mapping[tuple[object, ...], tuple[float, ...]]
+    ) -> Iterator[Sample]:
+        for result in results:
+            if result.window != "all":
+                continue
+            for i, bucket in enumerate(result.buckets):
+                predicted = (bucket.mean_pclick or 0.0) * bucket.impressions
+                counts = (bucket.impressions, bucket.clicks, predicted)
+                # new edges are other buckets: nothing is held over from them
+                key = (result.series, "bucket", bucket.lower, bucket.upper)
+                at = (*_labels(result.series), f"{i:02d}")
+                for name, value in zip(
+                    ("impressions", "clicks", "predicted_clicks"), self._hold(key, counts, held), strict=True
+                ):
+                    yield f"bucket_{name}_total", at, value
+
+    def _slices(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
+        for result in results:
+            assert result.slice is not None
+            labels = (*_labels(result.series), _label(result.slice[0]), _label(result.slice[1]))
+            t = result.totals
+            if result.window == "all":
+                counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats)
+                values = self._hold((result.series, result.slice), counts, held)
+                for name, value in zip(
+                    ("impressions", "clicks", "predicted_clicks", "log_loss_nats"), values, strict=True
+                ):
+                    yield f"slice_{name}_total", labels, value
+            at = (*labels, result.window)
+            yield from _gauges(result, _SLICE_GAUGES, at)
+            yield "slice_window_impressions", at, t.impressions
+            yield "slice_window_clicks", at, t.clicks
+
+    def _hold(
+        self, key: tuple[object, ...], counts: tuple[float, ...], held: Mapping[tuple[object, ...], tuple[float, ...]]
+    ) -> tuple[float, ...]:
+        """The counts, none of them below what was scraped before.
+
+        A corrected label can lower a sum of losses, and PromQL would read any decrease as a restart and count the
+        whole sum again. So a sum waits until it has grown past its highest value. Impressions (the first count) are
+        never lowered by a correction: when they fall, state was really lost, and the reset is passed on.
+        """
+        before = held.get(key)
+        if before is not None and counts[0] >= before[0]:
+            counts = tuple(max(pair) for pair in zip(counts, before, strict=True))
+        self._held[key] = counts
+        return counts
+
+
+class _Sheet:
+    """The samples of one scrape, by family."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Metric] = {}
+        self.size = 0
+
+    def add(self, sample: Sample) -> None:
+        name, labels, value = sample
+        family = self._rows.get(name)
+        if family is None:
+            family = self._rows[name] = BY_NAME[name].new()
+        kind = BY_NAME[name]
+        if kind.kind == "histogram":  # labels: what follows the name, with the upper edge of a bucket
+            suffix, *le = labels
+            family.samples.append(Exposed(kind.exposed + suffix, {"le": le[0]} if le else {}, value))
+        else:
+            family.samples.append(Exposed(kind.exposed, dict(zip(kind.labels, labels, strict=True)), value))
+        self.size += 1
+
+    def families(self) -> Iterator[Metric]:
+        return (self._rows[family.name] for family in FAMILIES if family.name in self._rows)
+
+
+def _gauges(result: Result, gauges: Mapping[str, str], at: tuple[str, ...]) -> Iterator[Sample]:
+    for family, metric in gauges.items():
+        value = result.metrics.get(metric)
+        if value is not None and value == value:  # noqa: PLR0124  a NaN would poison every aggregation
+            yield family, at, 1 - value if metric == "rig" else value
+
+
+def _most_first(results: list[Result]) -> tuple[object, ...]:
+    return (
+        -max(r.totals.impressions for r in results),
+        results[0].series.model,
+        results[0].series.version,
+        results[0].series.source,
+        results[0].slice,
+    )
+
+
+def _labels(series: Series) -> tuple[str, str, str]:
+    return _label(series.model), _label(series.version), series.source
+
+
+def _label(text: str) -> str:
+    """The text as a label: UTF-8, and cut with a digest when it is very long, so that different ones stay different."""
+    data = text.encode("utf-8", "backslashreplace")
+    clean = data.decode()
+    if len(clean) <= _LONGEST_LABEL:
+        return clean
+    return f"{clean[: _LONGEST_LABEL - 17]}~{hashlib.blake2b(data, digest_size=8).hexdigest()}"

@@ -1,0 +1,141 @@
+"""Every metric family of /metrics: name, type, labels and meaning. docs/prometheus.md is held to this table by a test.
+
+Names are composed here and nowhere else. What adds up is a counter; what does not is a gauge over an event-time
+window, absent when undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+PREFIX = "streameval_"
+MODEL = ("model_name", "model_version", "source")
+WINDOW = (*MODEL, "window")
+SLICE = (*MODEL, "slice", "slice_value")
+
+
+_NEW: dict[str, Callable[..., Metric]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family; `name` is without the prefix and, for counters, with `_total`."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def exposed(self) -> str:
+        """The name as scraped."""
+        return PREFIX + self.name
+
+    def new(self) -> Metric:
+        """An empty family for one scrape."""
+        return _NEW[self.kind](self.exposed, self.meaning, labels=list(self.labels))
+
+
+def _counters(labels: Sequence[str], **meanings: str) -> tuple[Family, ...]:
+    return tuple(Family(name, "counter", tuple(labels), meaning) for name, meaning in meanings.items())
+
+
+def _gauges(labels: Sequence[str], **meanings: str) -> tuple[Family, ...]:
+    return tuple(Family(name, "gauge", tuple(labels), meaning) for name, meaning in meanings.items())
+
+
+FAMILIES: tuple[Family, ...] = (
+    *_counters(
+        MODEL,
+        impressions_total="Scored impressions whose label is final.",
+        clicks_total="Clicks among them.",
+        predicted_clicks_total="Sum of pClick over them.",
+        log_loss_nats_total="Sum of their log loss, in nats.",
+        squared_error_total="Sum of (pClick - click) squared.",
+    ),
+    *_counters(
+        (*MODEL, "bucket"),
+        bucket_impressions_total="Impressions by pClick bucket.",
+        bucket_clicks_total="Clicks by pClick bucket.",
+        bucket_predicted_clicks_total="Sum of pClick by pClick bucket.",
+    ),
+    *_gauges(("bucket", "lower", "upper"), bucket_info="1; the pClick edges of a bucket, [lower, upper)."),
+    *_gauges(
+        WINDOW,
+        auc="Area under the ROC curve over all samples of the window, ties 1/2.",
+        auc_error_bound="The exact AUC is certainly within this of auc; 0 when auc is exact.",
+        gauc="Mean of per-user AUC over users with both labels, weighted as configured.",
+        gauc_users="Users that gauc rests on.",
+        gauc_request="GAUC with the request (one ranked list) as the group.",
+        log_loss="Mean log loss, in nats.",
+        normalized_entropy="log_loss over the entropy of the click rate; above 1 is worse than the base rate.",
+        calibration_ratio="Predicted clicks over clicks; above 1 is over-prediction.",
+        expected_calibration_error="Mean distance of mean pClick and click rate over pClick buckets, by impressions.",
+        ctr_ratio="Clicks over impressions.",
+        predicted_ctr_ratio="Mean pClick.",
+        window_impressions="Impressions in the window, labels final.",
+        window_clicks="Clicks in the window, labels final.",
+        window_matured_ratio="Share of the impressions seen in the window whose label is final.",
+        result_reliable="1 when the window's numbers can be believed, else 0.",
+        result_violations="Scores that could have known their label; above 0 voids the result.",
+    ),
+    *_gauges(MODEL, newest_label_timestamp_seconds="Event time of the newest impression with a final label."),
+    *_counters(
+        SLICE,
+        slice_impressions_total="Scored impressions of a slice whose label is final.",
+        slice_clicks_total="Clicks among them.",
+        slice_predicted_clicks_total="Sum of pClick over them.",
+        slice_log_loss_nats_total="Sum of their log loss, in nats.",
+    ),
+    *_gauges(
+        (*SLICE, "window"),
+        slice_auc="auc of a slice.",
+        slice_normalized_entropy="normalized_entropy of a slice.",
+        slice_calibration_ratio="calibration_ratio of a slice.",
+        slice_window_impressions="Impressions of a slice in the window, labels final.",
+        slice_window_clicks="Clicks of a slice in the window, labels final.",
+    ),
+    *_gauges(("metric", "reason"), undefined_results="Results in which a metric has no value now, and why."),
+    *_counters(("event",), events_received_total="Valid events read."),
+    *_counters(("event", "fate"), events_total="Events by what became of them; one event may have several fates."),
+    *_counters(("reason",), events_invalid_total="Events that went to the dead letters."),
+    *_gauges((), pending_impressions="Impressions whose label is not final yet."),
+    *_gauges(
+        ("partition",),
+        watermark_timestamp_seconds="Event time up to which everything has arrived; absent before the first event.",
+        label_complete_timestamp_seconds="Event time before which labels are final; absent before the first event.",
+    ),
+    *_gauges(("topic", "partition"), consumer_lag_records="Records not read yet; absent when unknown."),
+    *_gauges(("table",), table_bytes="Memory of a state table."),
+    *_counters(("stage",), stage_seconds_total="Time spent in a stage of the loop."),
+    Family("join_delay_seconds", "histogram", (), "Click time less impression time, of clicks that joined."),
+    *_gauges(
+        (),
+        join_ratio="Clicks that found their impression over clicks that should have by now.",
+        join_reliable="1 when the labels can be believed, else 0.",
+        overdue_clicks="Clicks without an impression for longer than the allowed lateness.",
+        attribution_window_seconds="The configured attribution window.",
+    ),
+    *_counters(("model_name",), online_updates_total="Labels that an online model has learned."),
+    *_gauges(
+        (),
+        snapshot_timestamp_seconds="Wall-clock time of the snapshot behind this scrape.",
+        snapshot_number="Number of the snapshot behind this scrape.",
+        start_timestamp_seconds="Wall-clock time when the program started.",
+    ),
+    *_gauges(("version",), build_info="1; the version of streameval."),
+    *_counters(("family",), series_dropped_total="Series left out of scrapes because of server.max_series."),
+    *_gauges((), series="Series of streameval in this scrape."),
+    *_gauges((), collect_duration_seconds="Time taken to collect this scrape, without writing it out."),
+)
+
+BY_NAME = {family.name: family for family in FAMILIES}

@@ -1,0 +1,97 @@
+"""The samples that are about the flow of events, not about a model: always exported, whatever the series budget."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from prometheus_client.utils import floatToGoString
+
+from streameval.events import Series
+from streameval.report import Delays, Snapshot
+from streameval.server.answers import LAST_MS
+from streameval.sources.protocol import REASONS
+
+# the report's counters -> (event, fate); known ones are exported as 0 before they happen
+FATES = {
+    "matured": ("impression", "matured"),
+    "duplicate_impressions": ("impression", "duplicate"),
+    "late_impressions": ("impression", "late"),
+    "late_unscored": ("impression", "late_unscored"),
+    "expired_impressions": ("impression", "expired"),
+    "matured_early": ("impression", "matured_early"),
+    "forgotten_early": ("impression", "forgotten_early"),
+    "matched_clicks": ("click", "matched"),
+    "duplicate_clicks": ("click", "duplicate"),
+    "unmatched_clicks": ("click", "unmatched"),
+    "late_clicks": ("click", "late"),
+    "corrected": ("click", "corrected"),
+}
+
+
+def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """(family, label values, value); online models in `gone` are left out."""
+    events = snapshot.events
+    yield "events_received_total", ("impression",), events.get("impressions", 0)
+    yield "events_received_total", ("click",), events.get("clicks", 0)
+    for name, (event, fate) in FATES.items():
+        yield "events_total", (event, fate), events.get(name, 0)
+    invalid = dict.fromkeys(REASONS, 0) | dict(events.get("invalid", {}))
+    for reason, count in invalid.items():
+        yield "events_invalid_total", (reason,), count
+    yield "pending_impressions", (), events.get("pending", 0)
+    yield from _partitions(snapshot)
+    for i, (lower, upper) in enumerate(zip(snapshot.bucket_edges, snapshot.bucket_edges[1:], strict=False)):
+        yield "bucket_info", (f"{i:02d}", _number(lower), _number(upper)), 1
+    for key, count in snapshot.undefined.items():
+        metric, _, reason = key.rpartition(":")
+        yield "undefined_results", (metric, reason), count
+    for table, size in snapshot.table_bytes.items():
+        yield "table_bytes", (table,), size
+    for stage, seconds in snapshot.stage_seconds.items():
+        yield "stage_seconds_total", (stage,), seconds
+    yield from _delays(snapshot.join.delays)
+    if snapshot.join.join_rate is not None:
+        yield "join_ratio", (), snapshot.join.join_rate
+    yield "join_reliable", (), float(snapshot.join.reliable)
+    yield "overdue_clicks", (), snapshot.join.overdue_clicks
+    yield "attribution_window_seconds", (), snapshot.attribution_window / 1000
+    for model, updates in snapshot.online_updates.items():
+        if Series(model, "online", "online") not in gone:
+            yield "online_updates_total", (model,), updates
+    yield "snapshot_timestamp_seconds", (), snapshot.taken_at
+    yield "snapshot_number", (), snapshot.number
+    yield "start_timestamp_seconds", (), snapshot.started_at
+
+
+def timestamp(ms: int | None) -> float | None:
+    """Seconds since the epoch; None for None and for the infinity at the end of a replay."""
+    return None if ms is None or abs(ms) > LAST_MS else ms / 1000
+
+
+def _partitions(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    lag: dict[tuple[str, int], int] = {}
+    for state in snapshot.partitions:
+        for family, ms in (
+            ("watermark_timestamp_seconds", state.watermark),
+            ("label_complete_timestamp_seconds", state.label_complete),
+        ):
+            seconds = timestamp(ms)
+            if seconds is not None:
+                yield family, (str(state.partition),), seconds
+        lag.update(state.lag)
+    for (topic, partition), records in sorted(lag.items()):
+        if records >= 0:  # clients say -1 or so for unknown, which would poison a sum
+            yield "consumer_lag_records", (topic, str(partition)), records
+
+
+def _delays(delays: Delays) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    below = 0
+    for edge, count in zip(delays.edges, delays.counts, strict=True):
+        below += count
+        yield "join_delay_seconds", ("_bucket", _number(edge)), below
+    yield "join_delay_seconds", ("_count",), below
+    yield "join_delay_seconds", ("_sum",), delays.sum_seconds
+
+
+def _number(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]

@@ -1,0 +1,150 @@
+"""Every error is one shape: problem+json (RFC 9457) that says what would be right."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+MEDIA_TYPE = "application/problem+json"
+_SHOWN = 200  # characters of a bad value that are repeated in the answer
+
+log = logging.getLogger(__name__)
+
+
+class Problem(Exception):  # noqa: N818  the RFC's word
+    """An error to tell the client. `detail` names the thing, the value and the fix; `extra` adds members."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        errors: list[dict[str, str]] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+        self.extra = dict(extra or {})
+        self.headers = dict(headers or {})
+
+
+def bad_parameter(name: str, value: str, right: str, where: str = "query") -> Problem:
+    """422: a parameter that is well formed but cannot be used; `right` says what would be."""
+    detail = f"{name} = {_quoted(value)}: {right}"
+    return Problem(422, detail, errors=[{"parameter": name, "in": where, "value": _shown(value), "detail": right}])
+
+
+def unknown(kind: str, value: str, known: list[str]) -> Problem:
+    """404: no such model, version, window, ...; says which there are."""
+    there = ", ".join(_quoted(name) for name in known[:50]) + (", ..." if len(known) > 50 else "")
+    have = f"there are: {there}" if known else "there is none yet"
+    return Problem(404, f"{kind} = {_quoted(value)}: unknown; {have}", extra={"known": known[:50]})
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI `responses` of a route that can answer with these problems."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {s: {"description": HTTPStatus(s).phrase, "content": {MEDIA_TYPE: {"schema": schema}}} for s in statuses}
+
+
+def install(app: FastAPI, crash_headers: Mapping[str, str]) -> None:
+    """Makes every error of `app` a problem. A crash is answered outside of all middleware, so it brings its headers."""
+
+    async def on_crash(request: Request, error: Exception) -> Response:
+        # the server's log gets the traceback (starlette raises the error again); the client gets no internals
+        log.error("%s %s failed: %r", request.method, request.url.path, error)
+        detail = "the server failed to answer; its log says why"
+        return problem_response(request, Problem(500, detail, headers=crash_headers))
+
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, on_crash)
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """The HTTP answer of a problem."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.url.path[:_SHOWN],
+    }
+    if problem.errors is not None:
+        body["errors"] = problem.errors
+    return JSONResponse(
+        {**body, **problem.extra}, problem.status, {"Cache-Control": "no-store", **problem.headers}, MEDIA_TYPE
+    )
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return problem_response(request, error)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = [_explained(request, problem) for problem in error.errors()]
+    detail = "; ".join(f"{e['parameter']} = {_quoted(e['value'])}: {e['detail']}" for e in errors)
+    return problem_response(request, Problem(422, detail, errors=errors))
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    detail = str(error.detail)
+    if error.status_code == 404:
+        detail = f"{_shown(request.url.path)}: no such page; /docs lists every route"
+    elif error.status_code == 405:
+        allowed = headers.setdefault("Allow", "GET, HEAD")  # static files refuse without saying what they take
+        detail = f"{request.method}: not allowed here; use {allowed}"
+    return problem_response(request, Problem(error.status_code, detail, headers=headers))
+
+
+def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
+    where, *path = [str(part) for part in problem["loc"]] or ["request"]
+    right = str(problem["msg"]).removeprefix("Value error, ")
+    right = right.replace("Input should be", "must be").replace("String should", "must")
+    if problem["type"] == "extra_forbidden":
+        right = "unknown parameter; known here: " + ", ".join(_known_parameters(request))
+    elif problem["type"] == "missing":
+        right = "is required"
+    elif right.startswith("must be a valid integer"):
+        right = "must be an integer"
+    value = "" if problem["type"] == "missing" else _shown(problem["input"])
+    return {"parameter": ".".join(path) or where, "in": where, "value": value, "detail": right}
+
+
+def _known_parameters(request: Request) -> list[str]:
+    names: list[str] = []
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    for parameter in getattr(dependant, "query_params", ()):
+        annotation = parameter.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            names += [field.alias or name for name, field in annotation.model_fields.items()]
+        else:
+            names.append(parameter.alias)
+    return names
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
+def _quoted(value: str) -> str:
+    return '"' + _shown(value) + '"'

@@ -1,0 +1,82 @@
+"""The query parameters of every route: bounded, and an unknown one is an error rather than ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from streameval.report import METRIC_NAMES
+from streameval.server.answers import parse_time
+
+USER_SORTS = ("impressions", "clicks", "auc", "log_loss", "log_loss_nats", "calibration")
+
+
+def _time(text: str) -> str:
+    parse_time(text)
+    return text
+
+
+Name = Annotated[str, Field(max_length=512)]
+Time = Annotated[str, Field(max_length=64), AfterValidator(_time)]
+
+
+class Which(BaseModel):
+    """Which series; an empty value is the same as none."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    model: Name | None = Field(None, description="model name; absent: every model")
+    version: Name | None = Field(None, description="model version; absent: every version")
+    source: Literal["logged", "online"] | None = Field(
+        None, description="logged (scored by production) or online (a model that learns here); absent: both"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: Any) -> Any:
+        return {k: v for k, v in given.items() if v not in ("", None)} if isinstance(given, dict) else given
+
+
+class ResultsQuery(Which):
+    """Which results."""
+
+    window: Name | None = Field(None, description="`all`, or a sliding window such as `1h`; absent: every window")
+    slice: Annotated[str, Field(max_length=1100)] | None = Field(
+        None, description="`none` (overall only), a dimension, or `dimension:value`; absent: everything"
+    )
+    limit: int = Field(1000, ge=1, le=5000, description="results at the most; `truncated` says when there are more")
+
+
+class BucketsQuery(ResultsQuery):
+    """Which bucket tables."""
+
+    kind: Literal["fixed", "quantiles"] = Field("fixed", description="configured edges, or equal-count buckets")
+
+
+class RocQuery(Which):
+    """Which one curve."""
+
+    window: Name = Field("all", description="`all`, or a sliding window such as `1h`")
+    slice: Annotated[str, Field(max_length=1100)] = Field("none", description="`none`, or `dimension:value`")
+    max_points: int = Field(500, ge=2, le=5000, description="points at the most; both ends are always there")
+
+
+class SeriesQuery(Which):
+    """One metric over time."""
+
+    metric: Literal[METRIC_NAMES] = Field(description="a metric's name")  # type: ignore[valid-type]
+    start: Time | None = Field(None, alias="from", description="first pane start, RFC 3339 or unix seconds")
+    end: Time | None = Field(None, alias="to", description="last pane start, RFC 3339 or unix seconds")
+    limit: int = Field(
+        2000, ge=1, le=11_000, description="newest panes per series; `truncated` says when there are more"
+    )
+
+
+class UsersQuery(Which):
+    """A page of users of one series."""
+
+    sort: Literal[USER_SORTS] = Field("impressions", description="what to sort by; undefined values come last")  # type: ignore[valid-type]
+    order: Literal["desc", "asc"] = Field("desc", description="largest or smallest first")
+    limit: int = Field(50, ge=1, le=1000, description="users on a page")
+    cursor: Annotated[str, Field(max_length=4096)] | None = Field(None, description="where the last page ended; opaque")

@@ -1,0 +1,301 @@
+"""The shapes of the answers, for OpenAPI; tests hold every route to them. Undefined numbers are null with a reason."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ParameterError(_Shape):
+    """What is wrong with one parameter; `in` is query or path."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    parameter: str
+    value: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457); some add members of their own, such as `known`, the names there are."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[ParameterError] | None = None
+
+
+class _Stamped(_Shape):
+    snapshot: int
+    as_of: str
+
+
+class _Series(_Shape):
+    model: str
+    version: str
+    source: str
+
+
+class Slice(_Shape):
+    """A slice of the traffic."""
+
+    dimension: str
+    value: str
+
+
+class Bucket(_Shape):
+    """One pClick bucket, [lower, upper)."""
+
+    lower: float
+    upper: float
+    impressions: int
+    clicks: int
+    mean_pclick: float | None
+    ctr: float | None
+    log_loss: float | None
+    prediction_error: float | None
+
+
+class Row(_Series):
+    """Every metric of one series in one window and slice."""
+
+    window: str
+    slice: Slice | None
+    impressions: int
+    clicks: int
+    ctr: float | None
+    mean_pclick: float | None
+    auc: float | None
+    auc_error: float | None
+    gauc: float | None
+    gauc_users: int | None
+    gauc_impressions: int | None
+    gauc_request: float | None
+    log_loss: float | None
+    rig: float | None
+    mse: float | None
+    nmse: float | None
+    mae: float | None
+    prediction_error: float | None
+    calibration: float | None
+    ece: float | None
+    reasons: dict[str, str]
+    window_start: str | None
+    window_end: str | None
+    matured_share: float | None
+    corrected: int
+    newest_label: str | None
+    violations: int
+    reliable: bool
+    reliable_reason: str | None
+    users_sampled: float
+    gauc_sampling_error: float | None
+
+
+class FullRow(Row):
+    """A row with its fixed buckets, as in the report."""
+
+    buckets: list[Bucket]
+
+
+class Results(_Stamped):
+    """Results; `matched` counts them before `limit`."""
+
+    matched: int
+    truncated: bool
+    results: list[FullRow]
+
+
+class BucketTable(_Series):
+    """The buckets of one result."""
+
+    window: str
+    slice: Slice | None
+    impressions: int
+    clicks: int
+    buckets: list[Bucket]
+
+
+class Buckets(_Stamped):
+    """Bucket tables; `matched` counts them before `limit`."""
+
+    kind: str
+    matched: int
+    truncated: bool
+    tables: list[BucketTable]
+
+
+class RocPoint(_Shape):
+    """Scores at or above `threshold` are predicted clicks; null where none is."""
+
+    threshold: float | None
+    fpr: float
+    tpr: float
+    non_clicks: int
+    clicks: int
+
+
+class Roc(_Stamped, _Series):
+    """One ROC curve with the result's AUC; `points_total` counts points before thinning."""
+
+    window: str
+    slice: Slice | None
+    impressions: int
+    clicks: int
+    auc: float | None
+    auc_error: float | None
+    reason: str | None
+    points_total: int
+    points: list[RocPoint]
+
+
+class SeriesPoint(_Shape):
+    """A metric in one pane."""
+
+    start: str | None
+    value: float | None
+    reason: str | None
+    impressions: int
+    clicks: int
+    corrected: int
+
+
+class SeriesLine(_Series):
+    """A metric of one series over its panes, oldest first."""
+
+    truncated: bool
+    points: list[SeriesPoint]
+
+
+class SeriesAnswer(_Stamped):
+    """A metric over panes."""
+
+    metric: str
+    series: list[SeriesLine]
+
+
+class UserRow(_Shape):
+    """One user; `user` is the stable hash of the user id, 16 hex digits."""
+
+    user: str
+    impressions: int
+    clicks: int
+    predicted_clicks: float
+    ctr: float | None
+    mean_pclick: float | None
+    auc: float | None
+    log_loss: float | None
+    log_loss_nats: float
+    calibration: float | None
+    reasons: dict[str, str]
+
+
+class Users(_Stamped, _Series):
+    """A page of users; `next` is the link to the next page, null on the last."""
+
+    sort: str
+    order: str
+    total: int
+    users_sampled: float
+    users: list[UserRow]
+    next: str | None
+
+
+class UserInSeries(UserRow, _Series):
+    """One user as one series scored it."""
+
+
+class User(_Stamped):
+    """One user in every series that kept it."""
+
+    user: str
+    series: list[UserInSeries]
+
+
+class Join(_Shape):
+    """Whether the labels can be believed."""
+
+    reliable: bool
+    reason: str | None
+    join_rate: float | None
+    overdue_clicks: int
+
+
+class Position(_Shape):
+    """A number per topic and partition."""
+
+    topic: str
+    partition: int
+    value: int
+
+
+class Partition(_Shape):
+    """Where one partition stands; times are event time. `complete`: its input has ended and every label is final."""
+
+    partition: int
+    watermark: str | None
+    label_complete: str | None
+    newest_event: str | None
+    complete: bool
+    offsets: list[Position]
+    lag: list[Position]
+
+
+class KnownSeries(_Series):
+    """A series with its numbers over the whole run."""
+
+    last_seen: str | None
+    impressions: int
+    clicks: int
+
+
+class UndefinedCount(_Shape):
+    """How many results have no value for a metric, and why."""
+
+    metric: str
+    reason: str
+    results: int
+
+
+class Status(_Stamped):
+    """Where the program stands."""
+
+    version: str
+    started_at: str
+    uptime_seconds: float
+    ready: dict[str, bool]
+    events: dict[str, int | dict[str, int]]
+    join: Join
+    attribution_window_seconds: float
+    partitions: list[Partition]
+    series: list[KnownSeries]
+    windows: list[str]
+    slices: dict[str, list[str]]
+    metrics: list[str]
+    undefined: list[UndefinedCount]
+    online_updates: dict[str, int]
+    stage_seconds: dict[str, float]
+    table_bytes: dict[str, int]
+
+
+class Health(_Shape):
+    """A health answer; `checks` names what was looked at."""
+
+    status: str
+    checks: dict[str, bool]
+
+
+class Overview(_Stamped):
+    """What `/api/v1/stream` sends with every snapshot: overall results without their buckets, and the flow."""
+
+    started_at: str
+    ready: dict[str, bool]
+    events: dict[str, int | dict[str, int]]
+    join: Join
+    partitions: list[Partition]
+    results: list[Row]

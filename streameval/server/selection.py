@@ -1,0 +1,77 @@
+"""Finds what a query names in a snapshot; an unknown name is a 404 that says which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streameval.events import Series
+from streameval.report import Result, Snapshot
+from streameval.server.problems import Problem, bad_parameter, unknown
+from streameval.server.queries import ResultsQuery, Which
+
+
+def matching_series(known: Iterable[Series], which: Which) -> list[Series]:
+    """The known series that the query asks for, in their order; an empty list only when it asks for none by name."""
+    left = list(known)
+    for kind in ("model", "version", "source"):
+        value = getattr(which, kind)
+        if value is not None:
+            there = sorted({getattr(series, kind) for series in left})
+            left = [series for series in left if getattr(series, kind) == value]
+            if not left:
+                raise unknown(kind, value, there)
+    return left
+
+
+def one_series(known: Iterable[Series], which: Which) -> Series:
+    """The one series that the query asks for; 422 when several fit, 404 when there is none."""
+    left = matching_series(known, which)
+    if not left:
+        raise Problem(404, "there is no model yet; one appears with its first impression")
+    if len(left) > 1:
+        fits = [f"model={s.model}&version={s.version}&source={s.source}" for s in left[:20]]
+        raise bad_parameter("model", which.model or "", f"{len(left)} series fit; name one of: {'; '.join(fits)}")
+    return left[0]
+
+
+def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
+    """The results that the query asks for, in the snapshot's order."""
+    series = set(matching_series(dict.fromkeys(r.series for r in snapshot.results), query))
+    if query.window is not None:
+        windows = list(dict.fromkeys(r.window for r in snapshot.results))
+        if query.window not in windows:
+            raise unknown("window", query.window, windows)
+    dimension, value = parse_slice(snapshot, query.slice)
+    return [
+        r
+        for r in snapshot.results
+        if r.series in series
+        and query.window in (None, r.window)
+        and (
+            query.slice is None
+            or (r.slice is None and dimension is None)
+            or (r.slice is not None and r.slice[0] == dimension and value in (None, r.slice[1]))
+        )
+    ]
+
+
+def parse_slice(snapshot: Snapshot, text: str | None) -> tuple[str | None, str | None]:
+    """(dimension, value) of `dimension` or `dimension:value`; (None, None) for `none` and for no slice at all.
+
+    Either side may hold colons: the dimension is the one that the snapshot knows.
+    """
+    if text is None or text == "none":
+        return None, None
+    values: dict[str, set[str]] = {}
+    for result in snapshot.results:
+        if result.slice is not None:
+            values.setdefault(result.slice[0], set()).add(result.slice[1])
+    if text in values:
+        return text, None
+    for dimension in sorted(values, key=len, reverse=True):
+        if text.startswith(dimension + ":"):
+            value = text[len(dimension) + 1 :]
+            if value not in values[dimension]:
+                raise unknown(f"slice {dimension}", value, sorted(values[dimension]))
+            return dimension, value
+    raise unknown("slice", text, ["none", *sorted(values)])

@@ -1,0 +1,112 @@
+"""/metrics as scrapers see it: formats, names, documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streameval.config import Server
+from streameval.publish import Publisher
+from streameval.report import empty_snapshot
+from streameval.server import create_app
+from streameval.server.families import FAMILIES
+
+DOC = Path(__file__).parents[2] / "docs" / "prometheus.md"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+NOW = 1_714_564_800.0
+
+
+def test_the_format_follows_what_the_scraper_asks_for(parse, client) -> None:
+    plain = client.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    modern = client.get("/metrics", headers={"Accept": OPENMETRICS + ";q=0.5,text/plain;q=0.1"})
+    assert modern.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert modern.text.endswith("# EOF\n")
+    one, other = parse(plain.text), parse(modern.text, openmetrics=True)
+    changing = re.compile("process_|python_|streameval_collect_duration")
+    assert {n: s for n, s in one.samples.items() if not changing.match(n)} == {
+        n: s for n, s in other.samples.items() if not changing.match(n)
+    }
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "*/*",
+        "application/openmetrics-text",
+        "application/openmetrics-text;version=",
+        "application/openmetrics-text; version=x",
+        "application/openmetrics-text; version=1.0.0; escaping=nope",
+        "text/plain; version=..",
+        "text/plain;version=9",
+        ";;;,,,=",
+    ],
+)
+def test_no_accept_header_makes_a_scrape_fail(client, accept: str) -> None:
+    answer = client.get("/metrics", headers={"Accept": accept})
+    assert answer.status_code == 200
+    assert "streameval_auc{" in answer.text
+
+
+def test_there_is_no_redirect_and_no_created_series(client) -> None:
+    answer = client.get("/metrics")
+    assert answer.history == []
+    assert "_created" not in answer.text
+
+
+def test_every_family_in_the_table_is_scraped_from_a_full_snapshot(parse, client_of, build) -> None:
+    # the series budget must bite for its counter to exist
+    snapshot = build.snapshot(results=(*build.snapshot().results, *build.many_slices(400)))
+    app = create_app(Publisher(snapshot), Server(max_series=2000), version="1", clock=lambda: NOW)
+    text = client_of(app).get("/metrics").text
+    types = dict(re.findall(r"^# TYPE (streameval_\S+) (\w+)$", text, re.MULTILINE))
+    assert types == {family.exposed: family.kind for family in FAMILIES}
+    got = parse(text)
+    for family in FAMILIES:
+        if family.kind != "histogram":
+            assert all(set(labels) == set(family.labels) for labels in got.labels(family.name)), family.name
+
+
+def test_every_family_is_documented_with_its_type_and_labels_and_every_documented_family_exists(client) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", DOC.read_text(encoding="utf-8"), re.MULTILINE)
+    ours = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels, _ in rows
+        if name.startswith("streameval")
+    }
+    assert ours == {family.exposed: (family.kind, family.labels) for family in FAMILIES}
+    others = {name for name, *_ in rows} - set(ours)
+    scraped = set(re.findall(r"^# TYPE (\S+) ", client.get("/metrics").text, re.MULTILINE))
+    assert others == {name for name in scraped if not name.startswith("streameval_")}
+
+
+def test_no_family_name_breaks_the_rules() -> None:
+    names = [family.exposed for family in FAMILIES]
+    assert len(set(names)) == len(names)
+    for family in FAMILIES:
+        assert re.fullmatch(r"streameval_[a-z][a-z_]*", family.exposed)
+        assert family.exposed.endswith("_total") == (family.kind == "counter")
+        assert "le" not in family.labels
+        assert family.meaning.endswith(".")
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("full", [True, False])
+def test_promtool_finds_nothing_wrong(client_of, build, full: bool) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        if os.environ.get("STREAMEVAL_REQUIRE_ALL") == "1":
+            pytest.fail("promtool is missing; install Debian's package `prometheus`")
+        pytest.skip("promtool is missing: /metrics was not linted; install Debian's package `prometheus`")
+    snapshot = build.snapshot() if full else empty_snapshot(0.0)
+    text = client_of(create_app(Publisher(snapshot), Server(), version="1", clock=lambda: NOW)).get("/metrics").text
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, text=True, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
