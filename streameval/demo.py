@@ -33,7 +33,7 @@ def demo_settings(bootstrap_servers: str, client: str, client_options: dict[str,
             },
             "windows": {"pane": "5s", "sliding": ["30s", "5m"]},
             "slices": {"dimensions": ["country"], "max_values": 20},
-            "models": [{"name": "ftrl", "kind": "ftrl", "bits": 18}],
+            "models": [{"name": "ftrl", "kind": "ftrl", "bits": 18, "alpha": 0.3, "l2": 0.1}],
             "kafka": {
                 "bootstrap_servers": bootstrap_servers, "client": client, "client_options": client_options,
                 "start": "earliest", "group_id": "streameval-demo",
@@ -63,22 +63,22 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
 
         def ready(url: str) -> None:
             say(
-                f"\n  page     {url}/\n  metrics  {url}/metrics\n  API      {url}/api/v1/results, described at {url}/docs\n"
+                f"\n  page     {url}/\n  metrics  {url}/metrics\n  API      {url}/api/v1/results, described at {url}/docs"
             )
+            say("")
             say("  Version v1 serves; after 45 s a bad deploy, v2, takes over. Labels mature 20 s after an impression.")
             say("  Ctrl-C ends it.\n")
-            producer.start()
             if timer is not None:
                 timer.start()
 
+        producer.start()  # before the monitor, which would wait for the topics
         try:
             return app.run(settings, stop, ready)
         finally:
             stop.set()
             if timer is not None:
                 timer.cancel()
-            if producer.ident is not None:
-                producer.join(timeout=10)
+            producer.join(timeout=10)
             writer.close()
 
 

@@ -9,10 +9,10 @@ own time included), so the fates do not depend on how the stream was cut into ba
 - a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
   impression positive, once; in time but arriving after maturity it is a correction.
 
-An impression matures when the watermark passes its time + attribution window. It costs 49 bytes here (53 with
-very many slice combinations), 6 to 12 in the id index, 16 for every online model's score, and what its features take until it matures. Rows lie in arrival order in
-parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives out the mature ones in (time, arrival)
-order.
+An impression matures when the watermark passes its time + attribution window. It costs 49 bytes here (53 with very
+many slice combinations), 6 to 12 in the id index, 16 for every online model's score, and what its features take until
+it matures. Rows lie in arrival order in parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives
+out the mature ones in (time, arrival) order.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _join(
                 h = mix(i_id[i]) & mask
                 while h_index[h] != 0:
                     k = h_index[h] - 1
-                    if h_id[k] == i_id[i] and not h_taken[k]:
+                    if h_id[k] == i_id[i] and not h_taken[k] and h_ts[k] + horizon > watermark:
                         h_taken[k] = True
                         if flags & KNOWN:
                             counters[_DUPLICATE_CLICKS] += 1
@@ -659,7 +659,7 @@ class Joiner:
     def _allocate(self, n: int) -> Table:
         return Table(
             id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
-            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64 if self.policy.wide_slices else np.uint32), series=np.empty(n, np.int32),
+            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64) if self.policy.wide_slices else np.empty(n, np.uint32), series=np.empty(n, np.int32),
             pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), previous=np.empty(n, np.int32),
             value=np.empty(n if self.policy.keep_value else 0, np.float64),
             score=[np.empty(n, np.float64) for _ in range(self._online)],

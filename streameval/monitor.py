@@ -138,6 +138,8 @@ class Monitor:
             if late.any():
                 self.counts["late_unscored"] += int(late.sum())
                 rows = rows[~late]
+            if not rows.size:
+                return
             features = self._features(rows)
             for number, learner in enumerate(self.learners):
                 table.score[number][rows] = learner.model.predict(features)

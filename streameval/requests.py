@@ -91,10 +91,10 @@ def _members(
                 rows[k] = row
                 group[k] = g
             k += 1
-            clicks += np.int64(state[row] & CLICKED)
+            clicks += int(state[row] & CLICKED)
             if previous[row] == 0:
                 break
-            row = row - int(previous[row])
+            row -= int(previous[row])
         if both and (clicks == 0 or clicks == k - begin):
             k = begin
     return k

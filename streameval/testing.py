@@ -1,1 +1,193 @@
-"""Parts for tests of streameval and of things built on it: a scripted source, a manual clock, slow obvious twins."""
+"""Parts for tests of streameval and of things built on it: batches by hand, a scripted source, a manual clock, and
+slow, obvious twins of what is fast here."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streameval.events import Batch, Catalog, Clicks, Features, Impressions
+from streameval.hashing import hash_strings
+
+
+@dataclass(slots=True)
+class Shown:
+    """An impression by hand."""
+
+    id: str
+    ts: int
+    user: str = "u"
+    pclick: float = 0.5
+    version: str = "v1"
+    request: str = ""
+    clicked: int | None = None
+    features: Mapping[str, float] = field(default_factory=dict)  # as River has them
+
+
+@dataclass(slots=True)
+class Tap:
+    """A click by hand."""
+
+    id: str
+    ts: int
+    value: float = float("nan")
+
+
+Event = Shown | Tap
+
+
+def make_batch(events: Sequence[Event], catalog: Catalog, partition: int = 0, shared: bool = True) -> Batch:
+    """A batch of hand-made events, in arrival order."""
+    shown = [(i, e) for i, e in enumerate(events) if isinstance(e, Shown)]
+    taps = [(i, e) for i, e in enumerate(events) if isinstance(e, Tap)]
+    n = len(shown)
+    rows = [e for _, e in shown]
+    names = [name for e in rows for name in e.features]
+    values = [value for e in rows for value in e.features.values()]
+    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum([len(e.features) for e in rows], dtype=np.int64)))
+    request = hash_strings([e.request for e in rows])
+    request[[not e.request for e in rows]] = 0
+    impressions = Impressions(
+        order=np.array([i for i, _ in shown], np.int32),
+        id=hash_strings([e.id for e in rows]),
+        ts=np.array([e.ts for e in rows], np.int64),
+        user=hash_strings([e.user for e in rows]),
+        request=request,
+        item=np.zeros(n, np.uint64),
+        series=np.array([catalog.series_code("default", e.version) for e in rows], np.int32),
+        pclick=np.array([e.pclick for e in rows], np.float64),
+        slices=np.zeros(n, np.int64),
+        label=np.array([-1 if e.clicked is None else e.clicked for e in rows], np.int8),
+        position=np.full(n, -1, np.int32),
+        propensity=np.full(n, np.nan),
+        features=Features(indptr, hash_strings(names), np.array(values, float), tuple(dict(e.features) for e in rows)),
+    )
+    clicks = Clicks(
+        np.array([i for i, _ in taps], np.int32),
+        hash_strings([e.id for _, e in taps]),
+        np.array([e.ts for _, e in taps], np.int64),
+        np.array([e.value for _, e in taps], np.float64),
+    )
+    return Batch(partition, impressions, clicks, shared)
+
+
+class ManualClock:
+    """A clock that moves when it is told to; seconds."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Moves on."""
+        self.now += seconds
+
+
+class ScriptedSource:
+    """A source that plays what it was given: a batch, None (nothing came), or an exception (raised)."""
+
+    def __init__(self, script: Iterable[Batch | None | Exception]) -> None:
+        self._script = deque(script)
+
+    def poll(self, timeout: float) -> list[Batch]:
+        """The next entry of the script."""
+        del timeout
+        if not self._script:
+            return []
+        entry = self._script.popleft()
+        if isinstance(entry, Exception):
+            raise entry
+        return [] if entry is None else [entry]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the script is over."""
+        return not self._script
+
+    def partitions(self) -> frozenset[int]:
+        """The partitions of the batches still to come."""
+        return frozenset(entry.partition for entry in self._script if isinstance(entry, Batch))
+
+    def lag(self) -> Mapping[tuple[str, int], int]:
+        """Nothing is known."""
+        return {}
+
+    def progress(self) -> tuple[int, int] | None:
+        """Unknown."""
+        return None
+
+    def close(self) -> None:
+        """Drops the rest."""
+        self._script.clear()
+
+
+class BruteForceJoiner:
+    """The joiner's rules, one event at a time, in dictionaries: what `join.Joiner` must equal (one shared input)."""
+
+    def __init__(self, window: int, lateness: int, horizon: int) -> None:
+        self.window, self.lateness, self.horizon = window, lateness, horizon
+        self.counts: Counter[str] = Counter()
+        self.newest: int | None = None
+        self.shown: dict[str, Shown] = {}
+        self.clicked: dict[str, bool] = {}
+        self.held: dict[str, list[Tap]] = {}
+
+    @property
+    def watermark(self) -> int:
+        """Newest time less the lateness."""
+        return -(1 << 62) if self.newest is None else self.newest - self.lateness
+
+    def feed(self, event: Event) -> None:
+        """One event."""
+        self.newest = event.ts if self.newest is None else max(self.newest, event.ts)
+        if isinstance(event, Shown):
+            self._show(event)
+        else:
+            self.counts["clicks"] += 1
+            known = self.shown.get(event.id)
+            if known is not None and known.ts + self.horizon > self.watermark:
+                self._click(known, event, arrived_after=True)
+            elif event.ts + self.horizon <= self.watermark:
+                self.counts["unmatched_clicks"] += 1
+            else:
+                self.held.setdefault(event.id, []).append(event)
+
+    def finish(self) -> None:
+        """Clicks still held are unmatched."""
+        self.counts["unmatched_clicks"] += sum(len(taps) for taps in self.held.values())
+        self.held.clear()
+
+    def _show(self, event: Shown) -> None:
+        known = self.shown.get(event.id)
+        if event.ts + self.horizon <= self.watermark:
+            self.counts["expired_impressions"] += 1
+            return
+        if known is not None and known.ts + self.horizon > self.watermark:
+            self.counts["duplicate_impressions"] += 1
+            return
+        self.counts["impressions"] += 1
+        self.counts["late_impressions"] += event.ts < self.watermark
+        self.shown[event.id] = event
+        self.clicked[event.id] = event.clicked == 1
+        for tap in self.held.pop(event.id, []):
+            if tap.ts + self.horizon > self.watermark:
+                self._click(event, tap, arrived_after=False)
+            else:
+                self.counts["unmatched_clicks"] += 1
+
+    def _click(self, shown: Shown, tap: Tap, arrived_after: bool) -> None:
+        if shown.clicked is not None:
+            self.counts["duplicate_clicks"] += 1
+        elif tap.ts > shown.ts + self.window:
+            self.counts["late_clicks"] += 1
+        elif self.clicked[shown.id]:
+            self.counts["duplicate_clicks"] += 1
+        else:
+            self.clicked[shown.id] = True
+            self.counts["matched_clicks"] += 1
+            self.counts["corrected"] += arrived_after and shown.ts + self.window <= self.watermark

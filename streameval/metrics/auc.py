@@ -55,13 +55,3 @@ def ranked_auc(sorted_entries: NDArray[np.uint32]) -> float | None:
     if clicks == 0 or others == 0:
         return None
     return float(pairs) / (2.0 * float(clicks) * float(others))
-
-
-def roc_points(
-    negatives: NDArray[np.int64], positives: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(false positive rate, true positive rate), both from 0 to 1: one point per used bin, highest scores first."""
-    used = np.flatnonzero((negatives != 0) | (positives != 0))[::-1]
-    fp = np.concatenate(([0.0], np.cumsum(negatives[used], dtype=np.float64)))
-    tp = np.concatenate(([0.0], np.cumsum(positives[used], dtype=np.float64)))
-    return fp / max(fp[-1], 1.0), tp / max(tp[-1], 1.0)

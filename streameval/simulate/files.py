@@ -61,9 +61,9 @@ def write_file(traffic: Traffic, path: Path) -> tuple[int, int]:
 
 def _opened(path: Path) -> BinaryIO:
     if path.suffix == ".gz":
-        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]  # no time: the same seed, the same bytes
+        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]  # no time: same seed, same bytes
     if path.suffix == ".zst":
-        return zstandard.ZstdCompressor().stream_writer(open(path, "wb"), closefd=True)  # type: ignore[return-value]  # noqa: SIM115
+        return zstandard.ZstdCompressor().stream_writer(open(path, "wb"), closefd=True)
     return open(path, "wb")
 
 

@@ -33,8 +33,7 @@ _PART = 1 << 16  # entries merged at a time
 def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.int8]) -> NDArray[np.uint64]:
     """Entries of n scored impressions, not sorted."""
     group, score = slot.astype(np.uint64), key.astype(np.uint64)
-    packed: NDArray[np.uint64] = (group << np.uint64(32)) | (score << np.uint64(1)) | label.astype(np.uint64)
-    return packed
+    return np.bitwise_or(np.bitwise_or(group << np.uint64(32), score << np.uint64(1)), label.astype(np.uint64))
 
 
 @numba.njit(inline="always")
@@ -273,7 +272,7 @@ class GroupRanks:
         named there must also have an entry in `add` or `sub`. Raises KeyError if an entry to retract is not there.
         """
         self._reserve_slots(slots)
-        if value_slot is not None and value is not None:
+        if value_slot is not None and value is not None and _WEIGHTINGS[self._weighting] == "value":
             np.add.at(self._value, value_slot, value)
         a = s = 0
         missing = 0
@@ -354,7 +353,8 @@ class GroupRanks:
         names = ("_offset", "_length", "_capacity", "_clicks", "_pairs", "_weighted_auc", "_weight", "_value", "_sums")
         slots = slots[slots < self._length.size]
         for name in names:
-            setattr(self, name, getattr(self, name)[slots])
+            if len(getattr(self, name)):  # values and sums are kept only when they are needed
+                setattr(self, name, getattr(self, name)[slots])
         self._compact()
         eligible = (self._clicks > 0) & (self._clicks < self._length)
         self._totals[:] = (

@@ -1,16 +1,16 @@
 """Foreign logs: how to make our fields out of a file's own columns (`[files.columns]`).
 
-    user_id = "uid"                                   a column
-    model = { constant = "policy" }                   the same for every row
-    user_id = { join = ["f0", "f1"], separator = ":" }  several columns
-    impression_id = { row = true }                    the row's number
-    ts = { column = "hour", format = "%y%m%d%H" }     a time in its own format (UTC), or unit = "s" | "ms" | "us"
-    slices = { country = "geo", policy = { constant = "bts" } }
-    predictions = { v2 = "score_v2" }
-    features = ["C*", "I1"]                           columns by name or glob: text is one-hot
-    features = { columns = ["*"], exclude = ["label"], numeric = ["I*"] }   numeric: text parsed as numbers
-    header = ["label", "I1", ...]                     names of a file without a header line
-    delimiter = "\\t"                                  of text files
+user_id = "uid"                                   a column
+model = { constant = "policy" }                   the same for every row
+user_id = { join = ["f0", "f1"], separator = ":" }  several columns
+impression_id = { row = true }                    the row's number
+ts = { column = "hour", format = "%y%m%d%H" }     a time in its own format (UTC), or unit = "s" | "ms" | "us"
+slices = { country = "geo", policy = { constant = "bts" } }
+predictions = { v2 = "score_v2" }
+features = ["C*", "I1"]                           columns by name or glob: text is one-hot
+features = { columns = ["*"], exclude = ["label"], numeric = ["I*"] }   numeric: text parsed as numbers
+header = ["label", "I1", ...]                     names of a file without a header line
+delimiter = "\\t"                                  of text files
 """
 
 from __future__ import annotations

@@ -43,9 +43,7 @@ def read_stream(value: bytes | None, max_message: int) -> pa.Table:
     return table
 
 
-def to_raw(
-    table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool
-) -> RawEvents:
+def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool) -> RawEvents:
     """Raw columns of a table. Raises SchemaError when a required column is missing or has an impossible type."""
     n = table.num_rows
     problems: dict[int, Problem] = {}
@@ -106,7 +104,12 @@ class _Getter:
         if pa.types.is_dictionary(kind):
             column = column.dictionary_decode()
             kind = column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
+        if (
+            pa.types.is_string(kind)
+            or pa.types.is_large_string(kind)
+            or pa.types.is_integer(kind)
+            or pa.types.is_null(kind)
+        ):
             column = column.cast(pa.string())
             return _blank_to_null(column) if self._text and name not in ("impression_id", "user_id") else column
         raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a string"))
@@ -121,7 +124,9 @@ class _Getter:
             if not self._text:
                 raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
             column = self._parse(name, _blank_to_null(column), pa.float64(), float)
-        elif pa.types.is_boolean(kind) or not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        elif pa.types.is_boolean(kind) or not (
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
+        ):
             raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
         out = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
         written = column.is_valid().to_numpy(zero_copy_only=False) & ~np.isfinite(out)
@@ -136,7 +141,9 @@ class _Getter:
         out = np.where(np.isnan(values), -1.0, values)
         wrong = ~np.isnan(values) & ((values < 0) | (values != np.floor(values)) | (values > 2**31 - 1))
         for row in np.flatnonzero(wrong).tolist():
-            self._problems.setdefault(row, ("out_of_range", "position", f"position = {values[row]}: must be an integer >= 0"))
+            self._problems.setdefault(
+                row, ("out_of_range", "position", f"position = {values[row]}: must be an integer >= 0")
+            )
         out[wrong] = -1
         return out.astype(np.int64)
 
@@ -165,7 +172,9 @@ class _Getter:
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             column = self._parse("ts", _blank_to_null(column), pa.int64(), _time)
         elif not pa.types.is_integer(kind):
-            raise SchemaError(("wrong_schema", "ts", f"column ts is {kind}: must be integer ms, a timestamp or ISO 8601"))
+            raise SchemaError(
+                ("wrong_schema", "ts", f"column ts is {kind}: must be integer ms, a timestamp or ISO 8601")
+            )
         else:
             column = column.cast(pa.int64(), safe=False)
         has = column.is_valid().to_numpy(zero_copy_only=False)
@@ -261,7 +270,9 @@ def _predictions(
         for row, given in enumerate(_objects(columns["predictions"], "predictions", problems)):
             for version, score in (given or {}).items():
                 if type(score) not in (int, float):
-                    problems.setdefault(row, ("wrong_type", "predictions", f'predictions["{version}"]: must be a number'))
+                    problems.setdefault(
+                        row, ("wrong_type", "predictions", f'predictions["{version}"]: must be a number')
+                    )
                     continue
                 rows.append(np.array([row]))
                 versions.append(str(version))

@@ -40,7 +40,7 @@ class _Event(msgspec.Struct, gc=False):
     value: float | None = None
 
 
-class _EventWithoutFeatures(_Event, gc=False):  # type: ignore[misc]
+class _EventWithoutFeatures(_Event, gc=False):
     """When no model learns, features are only skipped over."""
 
     features: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
@@ -144,8 +144,8 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
     ts, has_ts = _times([e.ts for e in events], problems)
     clicked = _labels([e.clicked for e in events], problems)
     prediction_row, version, prediction = _predictions(events)
-    given = [e.features for e in events]
-    has_features = np.array([f is not None and bytes(f) not in (b"", b"null") if type(f) is msgspec.Raw else f is not None for f in given], bool)
+    given: list[Any] = [e.features for e in events]
+    has_features = np.fromiter((_is_given(f) for f in given), np.bool_, n)
     features = None
     if hashed or dicts:
         features, wrong = feature_columns.from_objects(given, dicts)
@@ -171,15 +171,19 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
         prediction_version=pa.array(version, pa.string()),
         prediction=np.array(prediction, np.float64),
         slices=[strings(_slice([e.slices for e in events], name, problems)) for name in dimensions],
-        has_features=has_features if n else np.zeros(0, bool),
+        has_features=has_features,
         features=features,
         problems=problems,
     )
 
 
+def _is_given(features: Any) -> bool:
+    return bytes(features) not in (b"", b"null") if isinstance(features, msgspec.Raw) else features is not None
+
+
 def _times(values: list[int | str | None], problems: dict[int, Problem]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     try:
-        return np.fromiter(values, np.int64, len(values)), np.ones(len(values), bool)  # type: ignore[arg-type]
+        return np.fromiter(values, np.int64, len(values)), np.ones(len(values), bool)
     except (TypeError, ValueError, OverflowError):
         pass
     out = np.zeros(len(values), np.int64)

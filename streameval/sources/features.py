@@ -21,9 +21,7 @@ from streameval.hashing import hash_strings
 take_hashed = take_features
 
 
-def from_objects(
-    rows: Sequence[dict[str, Any] | None], want_dicts: bool
-) -> tuple[Features, dict[int, str]]:
+def from_objects(rows: Sequence[dict[str, Any] | None], want_dicts: bool) -> tuple[Features, dict[int, str]]:
     """(features of n rows, message by bad row) of decoded JSON objects."""
     names: list[str] = []
     values: list[float] = []
@@ -59,7 +57,10 @@ def from_objects(
         if want_dicts:
             dicts.append(dict(zip(names[begin:], values[begin:], strict=True)))
     out = Features(
-        np.array(ends, np.int64), hash_strings(names), np.array(values, np.float64), tuple(dicts) if want_dicts else None
+        np.array(ends, np.int64),
+        hash_strings(names),
+        np.array(values, np.float64),
+        tuple(dicts) if want_dicts else None,
     )
     return out, problems
 

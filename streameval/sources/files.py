@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -80,7 +80,7 @@ class FileSource:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _read_all(self) -> Iterator[Batch]:  # type: ignore[override]
+    def _read_all(self) -> Generator[Batch]:
         for path, kind, size in zip(self._paths, self._formats, self._sizes, strict=True):
             try:
                 with open(path, "rb") as file:
@@ -131,9 +131,7 @@ class FileSource:
         text = kind == "csv"
         for table in _rebatched(self._tables(path, kind), self._max_events):
             mapped = self._map.apply(table, first)
-            yield self._emit(
-                self._decoder.table(mapped, topic=str(path), partition=0, first_offset=first, text=text)
-            )
+            yield self._emit(self._decoder.table(mapped, topic=str(path), partition=0, first_offset=first, text=text))
             first += table.num_rows
 
     def _tables(self, path: Path, kind: str) -> Iterator[pa.Table]:
@@ -173,7 +171,9 @@ class FileSource:
         reader = pyarrow.csv.open_csv(
             body,
             read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=4 << 20, use_threads=False),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=True
             ),
@@ -247,7 +247,7 @@ def _opened(path: Path, file: BinaryIO) -> io.BufferedIOBase:
     if path.suffix == ".gz":
         return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
     if path.suffix == ".zst":
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), 1 << 20)  # type: ignore[arg-type]
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), 1 << 20)
     return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
 
 

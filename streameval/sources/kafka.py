@@ -21,20 +21,18 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from streameval.config import Kafka
 from streameval.events import Batch
+from streameval.sources.decode import Decoder
 from streameval.sources.kafka_pacing import Pacing, Place
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
-
-if TYPE_CHECKING:
-    from streameval.sources.decode import Decoder
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT = 30.0  # seconds that the brokers may take to answer for the first time
-FIRST_POLL = 100  # messages of the first poll, when it is not known yet how many events a message holds
+FIRST_POLL = 10  # messages of the first poll, when it is not known yet how many events a message holds
 _SECRET = re.compile(r"password|secret|token|key|pem|jaas|oauth|username", re.IGNORECASE)
 
 
@@ -156,7 +154,8 @@ class KafkaSource:
         self._deadline: float | None = None  # for the first answer of a broker
         self._say_missing_at = 0.0
         self._paused: frozenset[Place] = frozenset()
-        self._density = max_events / FIRST_POLL  # events per message
+        self._density: dict[str, float] = {}  # events per message, by topic, as far as seen
+        self._budget = min(FIRST_POLL, max_events)  # messages of the next poll
 
     @property
     def finished(self) -> bool:
@@ -169,7 +168,7 @@ class KafkaSource:
             raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
         if not self._subscribed and not self._subscribe(timeout):
             return []
-        runs = self._reader.poll(timeout, max(1, int(self._max_events / self._density)))
+        runs = self._reader.poll(timeout, self._budget)
         by_partition: dict[int, list[Run]] = {}
         for run in runs:
             by_partition.setdefault(run.partition, []).append(run)
@@ -181,9 +180,7 @@ class KafkaSource:
             letters += refused
         if letters:
             self._sink.write(letters)
-        if batches:
-            events = sum(len(batch) for batch in batches) / sum(len(run.values) for run in runs)
-            self._density = max(1.0, events, 0.8 * self._density)
+        self._set_budget(runs, batches)
         if not self._shared:
             self._pace(batches)
         return batches
@@ -284,6 +281,23 @@ class KafkaSource:
             shared=self._shared,
             next_offsets=next_offsets,
         )
+
+    def _set_budget(self, runs: Sequence[Run], batches: Sequence[Batch]) -> None:
+        """Messages of the next poll: as many as hold `max_events`, but at most twice as many as in this one.
+
+        Doubling bounds what a topic not seen so far can bring in the first poll that it comes in.
+        """
+        messages = dict.fromkeys(self._topics, 0)
+        for run in runs:
+            messages[run.topic] += len(run.values)
+        events = {self._topics[-1]: sum(len(batch.clicks) for batch in batches)}
+        events[self._topics[0]] = events.get(self._topics[0], 0) + sum(len(batch.impressions) for batch in batches)
+        for topic, count in messages.items():
+            if count:
+                self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
+                self._budget = min(2 * self._budget, self._max_events)
+        if self._density:
+            self._budget = max(1, min(self._budget, int(self._max_events / max(self._density.values()))))
 
     def _pace(self, batches: Iterable[Batch]) -> None:
         """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""

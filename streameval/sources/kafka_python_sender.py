@@ -21,7 +21,7 @@ class KafkaPythonSender:
         self._bootstrap_servers = bootstrap_servers
         self._client_options = client_options
         self._failed = ""
-        options = {
+        self._options = {
             "linger_ms": 20,
             "batch_size": 262_144,
             "max_request_size": 1_000_000_000,  # the topic's own limit decides
@@ -29,7 +29,7 @@ class KafkaPythonSender:
             **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
             "bootstrap_servers": bootstrap_servers.split(","),
         }
-        self._producer = make_client(KafkaProducer, options, client_options)
+        self._made: Any = None
 
     def send(
         self,
@@ -59,6 +59,8 @@ class KafkaPythonSender:
 
     def flush(self, timeout: float) -> None:
         """See `Sender.flush`."""
+        if self._made is None:
+            return
         try:
             self._producer.flush(timeout=timeout)
         except kafka_errors.KafkaError as error:
@@ -68,6 +70,17 @@ class KafkaPythonSender:
             ) from None
         if self._failed:
             raise SourceError(self._failed)
+
+    @property
+    def _producer(self) -> Any:
+        """Made when first needed: kafka-python connects as it is made."""
+        if self._made is None:
+            try:
+                self._made = make_client(KafkaProducer, self._options, self._client_options)
+            except kafka_errors.KafkaError as error:
+                text = redacted(error, self._client_options)
+                raise SourceError(f"{self._bootstrap_servers}: no broker answered ({text}); check the address") from None
+        return self._made
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
         """See `Sender.create_topics`."""
@@ -91,4 +104,5 @@ class KafkaPythonSender:
 
     def close(self) -> None:
         """See `Sender.close`."""
-        self._producer.close(timeout=1.0)
+        if self._made is not None:
+            self._made.close(timeout=1.0)

@@ -86,18 +86,16 @@ def assemble(raw: RawEvents, rules: Rules) -> tuple[Impressions, Clicks, dict[in
         "ts",
         lambda i: f"ts = {raw.ts[i]}: further ahead of the clock than join.max_future allows (latest {rules.latest})",
     )
-    for name in ("pclick", "propensity"):
-        column = getattr(raw, name)
-        low = column <= 0 if name == "propensity" else column < 0
-        # NaN stands for absent by now; a NaN or infinity that was written is a problem already
-        check(
-            imp & ((column > 1) | low), "out_of_range", name,
-            lambda i, name=name, column=column: f"{name} = {column[i]}: must be in {'(' if name == 'propensity' else '['}0, 1]",
-        )  # fmt: skip
+    # NaN stands for absent by now; a NaN or infinity that was written is a problem already
+    p, q = raw.pclick, raw.propensity
+    check(imp & ((p > 1) | (p < 0)), "out_of_range", "pclick", lambda i: f"pclick = {p[i]}: must be in [0, 1]")
+    check(imp & ((q > 1) | (q <= 0)), "out_of_range", "propensity", lambda i: f"propensity = {q[i]}: must be in (0, 1]")
     wrong = np.zeros(n, bool)
     wrong[raw.prediction_row[~((raw.prediction >= 0) & (raw.prediction <= 1))]] = True
     check(imp & wrong, "out_of_range", "predictions", lambda _: "predictions: every pClick must be in [0, 1]")
-    check(imp & (raw.position < -1), "out_of_range", "position", lambda i: f"position = {raw.position[i]}: must be >= 0")
+    check(
+        imp & (raw.position < -1), "out_of_range", "position", lambda i: f"position = {raw.position[i]}: must be >= 0"
+    )
     predicted = np.zeros(n, bool)
     predicted[raw.prediction_row] = True
     scorable = ~np.isnan(raw.pclick) | predicted

@@ -1,0 +1,137 @@
+"""The joiner against its brute-force twin, event by event, whatever the batches."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streameval.events import Catalog
+from streameval.hashing import hash_strings
+from streameval.join import CLICKED, MATURED, Joiner, JoinPolicy
+from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
+
+WINDOW, LATENESS, HORIZON = 50, 20, 200
+FATES = (
+    "impressions", "clicks", "duplicate_impressions", "expired_impressions", "late_impressions", "matched_clicks",
+    "duplicate_clicks", "unmatched_clicks", "late_clicks", "corrected",
+)  # fmt: skip
+BASE = 1_000_000
+
+ids = st.integers(0, 12).map(lambda i: f"i{i}")
+shown = st.builds(Shown, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t), clicked=st.sampled_from([None, None, None, 0, 1]))
+taps = st.builds(Tap, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t))
+streams = st.lists(st.one_of(shown, taps), max_size=60)
+
+
+def roughly_ordered(events: list, jitter: list[int]) -> list:
+    keyed = [(e.ts + jitter[i % len(jitter)], i) for i, e in enumerate(events)]
+    return [events[i] for _, i in sorted(keyed)]
+
+
+def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[int]]:
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON)), Catalog()
+    labels: dict[int, bool] = {}
+    order: list[int] = []
+    names = dict(zip(hash_strings([e.id for e in events] or ["x"]).tolist(), [e.id for e in events] or ["x"], strict=False))
+
+    def settle(rows: np.ndarray) -> None:
+        table = joiner.table
+        for row in rows.tolist():
+            key = (int(table.id[row]), int(table.ts[row]))
+            assert key not in labels, "an impression matured twice"
+            labels[key] = bool(table.state[row] & CLICKED)
+            order.append(int(table.ts[row]))
+
+    at = k = 0
+    while at < len(events):
+        size = sizes[k % len(sizes)]
+        batch = make_batch(events[at : at + size], catalog)
+        settle(joiner.mature(joiner.look_ahead(min(e.ts for e in events[at : at + size]))))
+        _, flips = joiner.add(batch)
+        for row in flips.rows.tolist():
+            labels[int(joiner.table.id[row]), int(joiner.table.ts[row])] = bool(joiner.table.state[row] & CLICKED)
+        settle(joiner.mature(joiner.watermark))
+        joiner.forget()
+        at, k = at + size, k + 1
+    joiner.finish()
+    settle(joiner.mature(joiner.watermark))
+    return joiner, {(names[i], ts): y for (i, ts), y in labels.items()}, order
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5))
+def test_labels_and_fates_equal_the_brute_force_joiner_at_any_batch_size(events: list, jitter: list[int], sizes: list[int]) -> None:
+    events = roughly_ordered(events, jitter)
+    joiner, labels, _ = run(events, sizes)
+    twin = BruteForceJoiner(WINDOW, LATENESS, HORIZON)
+    expected: dict[tuple[str, int], bool] = {}
+    for event in events:
+        twin.feed(event)
+        for name, one in twin.shown.items():
+            expected[name, one.ts] = twin.clicked[name]
+    twin.finish()
+    assert {f: joiner.counts[f] for f in FATES} == {f: twin.counts[f] for f in FATES}
+    assert labels == expected
+    assert joiner.pending == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams, st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_events_in_order_mature_in_order_of_time(events: list, sizes: list[int]) -> None:
+    _, _, order = run(sorted(events, key=lambda e: e.ts), sizes)
+    assert order == sorted(order)
+
+
+def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
+    rng = np.random.default_rng(0)
+    n = 30_000
+    ts = BASE + np.arange(n)
+    events: list = []
+    for i in range(n):
+        events.append(Shown(f"i{i}", int(ts[i]), user=f"u{i % 50}", features={f"f{i}": 1.0}))
+        if rng.random() < 0.2:
+            events.append(Tap(f"i{i}", int(ts[i] + rng.integers(1, WINDOW))))
+    events.sort(key=lambda e: e.ts)
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON)), Catalog()
+    matured = clicks = 0
+    for at in range(0, len(events), 97):
+        joiner.add(make_batch(events[at : at + 97], catalog))
+        rows = joiner.mature(joiner.watermark)
+        features = joiner.features(rows)
+        if rows.size:
+            names = [next(iter(d)) for d in features.dicts]
+            assert hash_strings([f"i{name[1:]}" for name in names]).tolist() == joiner.table.id[rows].tolist()
+        matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
+        joiner.drop_features()
+        joiner.forget()
+        assert joiner.table.id.size < 5_000, "the table must stay as small as what is alive"
+    joiner.finish()
+    rows = joiner.mature(joiner.watermark)
+    matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
+    assert (matured, clicks) == (n, sum(isinstance(e, Tap) for e in events))
+
+
+def test_the_slower_of_two_inputs_holds_the_watermark_until_it_is_idle() -> None:
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, 0, HORIZON), shared=False), Catalog()
+    joiner.add(make_batch([Shown("a", BASE), Shown("b", BASE + 150)], catalog, shared=False))
+    assert joiner.mature(joiner.watermark).size == 0, "no click seen yet: nothing is known about clicks"
+    joiner.add(make_batch([Tap("a", BASE + 10)], catalog, shared=False))
+    assert joiner.watermark == BASE + 10
+    joiner.set_idle(1, True)
+    assert joiner.watermark == BASE + 150
+    rows = joiner.mature(joiner.watermark)
+    assert (joiner.table.state[rows] & CLICKED).tolist() == [CLICKED]
+
+
+def test_the_table_never_holds_more_than_max_pending() -> None:
+    joiner, catalog = Joiner(JoinPolicy(10**9, 0, 2 * 10**9, max_pending=1000)), Catalog()
+    for k in range(50):
+        joiner.add(make_batch([Shown(f"{k}-{i}", BASE + k * 100 + i) for i in range(100)], catalog))
+        joiner.mature(max(joiner.watermark, joiner.pressure_watermark()))
+        joiner.forget()
+        assert joiner.pending <= 1000
+        assert joiner.table.id.size <= 4000
+    assert joiner.counts["matured_early"] == 4000
+    assert joiner.counts["matured"] == 4000
+    assert not (joiner.table.state[joiner.front] & MATURED) or joiner.pending < 1000

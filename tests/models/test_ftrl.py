@@ -1,0 +1,89 @@
+"""FTRL-Proximal against a ten-line twin of McMahan et al. 2013, Algorithm 1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from streameval.events import Features
+from streameval.models.ftrl import Ftrl
+from streameval.models.protocol import ModelError
+
+
+class Twin:
+    def __init__(self, alpha: float, beta: float, l1: float, l2: float) -> None:
+        self.alpha, self.beta, self.l1, self.l2 = alpha, beta, l1, l2
+        self.z: dict[int, float] = {}
+        self.n: dict[int, float] = {}
+
+    def w(self, i: int) -> float:
+        z, n = self.z.get(i, 0.0), self.n.get(i, 0.0)
+        if abs(z) <= self.l1:
+            return 0.0
+        return -(z - math.copysign(self.l1, z)) / ((self.beta + math.sqrt(n)) / self.alpha + self.l2)
+
+    def p(self, x: dict[int, float]) -> float:
+        return 1 / (1 + math.exp(-sum(v * self.w(i) for i, v in x.items())))
+
+    def learn(self, x: dict[int, float], y: int) -> None:
+        p, w = self.p(x), {i: self.w(i) for i in x}
+        for i, v in x.items():
+            g, n = (p - y) * v, self.n.get(i, 0.0)
+            self.z[i] = self.z.get(i, 0.0) + g - (math.sqrt(n + g * g) - math.sqrt(n)) / self.alpha * w[i]
+            self.n[i] = n + g * g
+
+
+def rows(n: int, seed: int, bits: int) -> tuple[Features, list[dict[int, float]], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 9, n)
+    index = rng.integers(0, 2**63, int(lengths.sum())).astype(np.uint64) * np.uint64(2)
+    index = index[rng.integers(0, 40, index.size)]  # features come again
+    value = rng.normal(0, 1, index.size)
+    indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    dicts: list[dict[int, float]] = []
+    for i in range(n):
+        x: dict[int, float] = {}
+        for k in range(indptr[i], indptr[i + 1]):
+            slot = int(index[k] >> np.uint64(64 - bits))
+            x[slot] = x.get(slot, 0.0) + value[k]
+        dicts.append(x)
+    return Features(indptr, index, value), dicts, (rng.random(n) < 0.3).astype(np.int8)
+
+
+@pytest.mark.parametrize("bits", [4, 22])
+@pytest.mark.parametrize(("l1", "l2"), [(0.0, 1.0), (0.5, 0.0)])
+@pytest.mark.parametrize("size", [1, 64])
+def test_ftrl_equals_its_twin_to_1e_9(bits: int, l1: float, l2: float, size: int) -> None:
+    features, dicts, labels = rows(600, 1, bits)
+    model, twin = Ftrl(0.1, 1.0, l1, l2, bits), Twin(0.1, 1.0, l1, l2)
+    for start in range(0, 600, size):
+        end = min(600, start + size)
+        low, high = features.indptr[start], features.indptr[end]
+        part = Features(features.indptr[start : end + 1] - low, features.index[low:high], features.value[low:high])
+        expected = [twin.p(x) for x in dicts[start:end]]
+        assert np.abs(model.predict(part) - expected).max() < 1e-9
+        model.learn(part, labels[start:end])
+        for x, y in zip(dicts[start:end], labels[start:end], strict=True):
+            twin.learn(x, int(y))
+
+
+def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
+    features, _, labels = rows(200, 2, 16)
+    one, other = Ftrl(bits=16), Ftrl(bits=16)
+    one.learn(features, labels)
+    other.learn(features, labels[::-1].copy())
+    other.restore(one.state())
+    assert np.array_equal(one.predict(features), other.predict(features))
+    one.learn(features, labels)
+    other.learn(features, labels)
+    assert np.array_equal(one.predict(features), other.predict(features))
+    with pytest.raises(ModelError, match="coordinate"):
+        Ftrl(bits=4).restore(one.state())
+
+
+@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"l1": -1.0}, {"bits": 40}])
+def test_parameters_out_of_range_are_refused_by_name(bad: dict[str, float]) -> None:
+    with pytest.raises(ModelError, match=next(iter(bad))):
+        Ftrl(**bad)
