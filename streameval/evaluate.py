@@ -24,6 +24,7 @@ from streameval.panestats import CORRECTED, MATURED, NEWEST, SEEN
 from streameval.report import Result, Totals
 from streameval.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+from streameval.sketches.ranks import SCALE
 
 ALL = "all"
 
@@ -141,8 +142,8 @@ class Evaluator:
         maturity: tuple[float | None, int, int | None],
         unreliable: dict[str, str],
     ) -> Result:
-        weighted = weight = spread = 0.0
-        users = impressions = 0
+        weighted = weight = users = impressions = 0
+        spread = 0.0
         sampled = min((m.scoreboard.users.sampled for m in monitors), default=1.0)
         for m in monitors:
             ranked, more = m.scoreboard.users.ranked(code, frame.index, frame.end)
@@ -154,7 +155,7 @@ class Evaluator:
         )
         error = None
         if sampled < 1.0 and weight:
-            error = (spread * (1.0 - sampled)) ** 0.5 / weight
+            error = (spread * (1.0 - sampled)) ** 0.5 / (weight / SCALE)
         return self._result(series, frame, None, row, self._overall, view, maturity, unreliable, sampled, error)
 
     @staticmethod

@@ -58,7 +58,7 @@ class PaneHistory:
             if not moments.impressions:
                 continue
             negatives, positives = read_histogram(row, self._layout)
-            view = View(moments, read_buckets(row, self._layout), negatives, positives, Ranked(0.0, 0.0, 0, 0), None)
+            view = View(moments, read_buckets(row, self._layout), negatives, positives, Ranked(0, 0, 0, 0), None)
             values, _ = evaluate(view)
             numbers = (math.nan if values[name] is None else float(values[name] or 0.0) for name in self._names)
             out[code] = (moments.impressions, moments.clicks, moments.corrected, *numbers)

@@ -174,14 +174,14 @@ class Users:
         """
         mine = self._series.get(series)
         if mine is None:
-            return Ranked(0.0, 0.0, 0, 0), None
+            return Ranked(0, 0, 0, 0), None
         ranks = self._run_ranks(mine) if window is None else self._window_ranks(mine, window, end)
         weighted, weight = ranks.terms()
         spread = None
         if self._sample_shift and weight:
             auc_w, w = ranks.group_terms()
             spread = float(((auc_w - w * (weighted / weight)) ** 2).sum())
-        return Ranked(weighted / SCALE, weight / SCALE, ranks.eligible, ranks.eligible_impressions), spread
+        return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions), spread
 
     def scores(self, series: int, window: int | None, end: int) -> NDArray[np.uint32] | None:
         """Every score (sorted key << 1 | label) of a series in a window; None when there are too many, or a sample."""

@@ -19,10 +19,13 @@ class Undefined:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """GAUC over users: sum of w AUC and of w, over `users` with both labels and their `impressions`."""
+    """GAUC over users: sum of w AUC and of w, over `users` with both labels and their `impressions`.
 
-    weighted_auc: float
-    weight: float
+    The sums are integers in units of 2**-31, so that adding up partitions is exact in any order.
+    """
+
+    weighted_auc: int
+    weight: int
     users: int
     impressions: int
 

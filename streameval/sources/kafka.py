@@ -295,9 +295,8 @@ class KafkaSource:
         for topic, count in messages.items():
             if count:
                 self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
-                self._budget = min(2 * self._budget, self._max_events)
-        if self._density:
-            self._budget = max(1, min(self._budget, int(self._max_events / max(self._density.values()))))
+        if runs:
+            self._budget = max(1, min(2 * self._budget, int(self._max_events / max(self._density.values()))))
 
     def _pace(self, batches: Iterable[Batch]) -> None:
         """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""

@@ -79,7 +79,9 @@ class KafkaPythonSender:
                 self._made = make_client(KafkaProducer, self._options, self._client_options)
             except kafka_errors.KafkaError as error:
                 text = redacted(error, self._client_options)
-                raise SourceError(f"{self._bootstrap_servers}: no broker answered ({text}); check the address") from None
+                raise SourceError(
+                    f"{self._bootstrap_servers}: no broker answered ({text}); check the address"
+                ) from None
         return self._made
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:

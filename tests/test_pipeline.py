@@ -1,0 +1,203 @@
+"""Batches in, results out: windows, partitions, corrections, join health, versions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from streameval.config import Settings
+from streameval.pipeline import Pipeline
+from streameval.report import Snapshot
+from streameval.testing import Event, ManualClock, Shown, Tap, make_batch
+
+BASE = 1_700_000_040_000  # on a minute
+
+
+def make_pipeline(**join: object) -> Pipeline:
+    tree = {"join": {"attribution_window": "2m", "allowed_lateness": "1m", "request_gap": "1m", **join}}
+    return Pipeline(Settings.model_validate(tree), ManualClock())
+
+
+def traffic(n: int = 3000, seed: int = 0, minutes: int = 30, ctr: float = 0.2) -> list[Event]:
+    rng = np.random.default_rng(seed)
+    ts = BASE + np.sort(rng.integers(0, minutes * 60_000, n))
+    events: list[Event] = []
+    for i in range(n):
+        p = float(rng.beta(2, 2 / ctr - 2))
+        user = f"u{rng.integers(0, 60)}"
+        events.append(Shown(f"i{i}", int(ts[i]), user, p, request=f"{user}-{i // 300}" if i % 3 else ""))
+        if rng.random() < p:
+            events.append(Tap(f"i{i}", int(ts[i] + rng.integers(1, 119_000))))
+    return sorted(events, key=lambda e: e.ts)
+
+
+def feed(pipeline: Pipeline, events: list[Event], size: int, partitions: int = 1) -> Snapshot:
+    user = {e.id: e.user for e in events if isinstance(e, Shown)}
+    for start in range(0, len(events), size):
+        part = events[start : start + size]
+        for p in range(partitions):
+            mine = [e for e in part if hash_of(user.get(e.id, "")) % partitions == p]
+            if mine:
+                pipeline.take(make_batch(mine, pipeline.catalog, p))
+    pipeline.finish()
+    return pipeline.snapshot()
+
+
+def hash_of(text: str) -> int:
+    return sum(map(ord, text))
+
+
+def result(snapshot: Snapshot, window: str = "all", version: str = "v1"):
+    return next(r for r in snapshot.results if r.window == window and r.series.version == version and r.slice is None)
+
+
+def test_windows_hold_what_brute_force_says_also_when_a_batch_is_larger_than_a_window() -> None:
+    events = traffic()
+    clicked = {e.id for e in events if isinstance(e, Tap)}
+    shown = [e for e in events if isinstance(e, Shown)]
+    snapshot = feed(make_pipeline(), events, size=100_000)  # torchrec#4424
+    for window in ("5m", "1h", "all"):
+        r = result(snapshot, window)
+        start, end = r.window_start or 0, r.window_end or 1 << 60
+        mine = [e for e in shown if start <= e.ts < end]
+        y, p = [e.id in clicked for e in mine], [e.pclick for e in mine]
+        assert (r.totals.impressions, r.totals.clicks) == (len(mine), sum(y))
+        assert r.metrics["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)
+
+
+def test_windows_slide_while_the_stream_runs_and_equal_a_fresh_count() -> None:
+    events = traffic(4000, minutes=90)
+    pipeline = make_pipeline()
+    clicked = {e.id for e in events if isinstance(e, Tap)}
+    shown = [e for e in events if isinstance(e, Shown)]
+    for k, start in enumerate(range(0, len(events), 50)):
+        pipeline.take(make_batch(events[start : start + 50], pipeline.catalog))
+        if k % 7 == 0:
+            for r in pipeline.snapshot().results:
+                if r.window == "5m":
+                    mine = [e for e in shown if r.window_start <= e.ts < r.window_end]
+                    y, p, u = (np.array(c) for c in zip(*((e.id in clicked, e.pclick, e.user) for e in mine), strict=True))
+                    assert (r.totals.impressions, r.totals.clicks) == (len(mine), y.sum())
+                    if 0 < y.sum() < len(y):
+                        assert r.metrics["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)
+                    weighted = weight = 0.0
+                    for one in np.unique(u):
+                        on = u == one
+                        if 0 < y[on].sum() < on.sum():
+                            weighted, weight = weighted + on.sum() * roc_auc_score(y[on], p[on]), weight + on.sum()
+                    expected = weighted / weight if weight else None
+                    assert r.metrics["gauc"] == (None if expected is None else pytest.approx(expected, abs=1e-9))
+                    if expected is None:
+                        assert r.reasons["gauc"] == "no_eligible_user"
+
+
+def test_the_report_is_the_same_for_any_split_order_within_lateness_and_number_of_partitions() -> None:
+    events = traffic(2000, seed=1)
+    reference = feed(make_pipeline(), events, size=10_000).report()
+    rng = np.random.default_rng(0)
+    shuffled = [e for _, e in sorted(((e.ts + rng.uniform(0, 59_000), i), e) for i, e in enumerate(events))]
+    for other in (
+        feed(make_pipeline(), events, size=13),
+        feed(make_pipeline(), shuffled, size=101),
+        feed(make_pipeline(), shuffled, size=500, partitions=4),
+    ):
+        assert other.report() == reference
+
+
+def test_clicks_that_come_after_maturity_are_corrected_to_the_last_bit() -> None:
+    events = traffic(2000, seed=2)
+    rng = np.random.default_rng(1)
+    late = {id(e) for e in events if isinstance(e, Tap) and rng.random() < 0.3}
+    moved = [e for e in events if id(e) not in late] + [e for e in events if id(e) in late]
+    in_order, corrected = feed(make_pipeline(), events, 200), feed(make_pipeline(), moved, 200)
+    assert corrected.events["corrected"] > 50
+    for one, other in zip(in_order.results, corrected.results, strict=True):
+        assert one.metrics == other.metrics
+        assert one.buckets == other.buckets
+        assert one.totals == other.totals
+
+
+def test_a_dead_click_topic_is_not_taken_for_a_calibration_collapse() -> None:
+    events = traffic(6000, minutes=60, seed=3)
+    silent = [e for e in events if isinstance(e, Shown) or not BASE + 1_800_000 <= e.ts < BASE + 2_700_000]
+    r = result(feed(make_pipeline(), silent, 500))
+    assert not r.reliable
+    assert "no click for" in r.reliable_reason
+    assert result(feed(make_pipeline(), events, 500)).reliable
+
+
+def test_clicks_that_find_no_impression_make_the_results_unreliable() -> None:
+    events = [Tap(f"other-{e.id}", e.ts) if isinstance(e, Tap) and hash_of(e.id) % 2 else e for e in traffic(seed=4)]
+    snapshot = feed(make_pipeline(), events, 500)
+    assert not snapshot.join.reliable
+    assert "found their impression" in snapshot.join.reason
+    assert snapshot.events["unmatched_clicks"] > 100
+
+
+def test_a_new_version_starts_from_nothing() -> None:
+    events = traffic(seed=5)
+    for e in events[len(events) // 2 :]:
+        if isinstance(e, Shown):
+            e.version = "v2"
+    snapshot = feed(make_pipeline(), events, 300)
+    counts = [sum(isinstance(e, Shown) and e.version == v for e in events) for v in ("v1", "v2")]
+    assert [result(snapshot, version=v).totals.impressions for v in ("v1", "v2")] == counts
+
+
+def test_what_is_undefined_is_null_with_a_reason_and_never_zero_or_one_half() -> None:
+    pipeline = make_pipeline()
+    r = result(feed(pipeline, [Shown("a", BASE, pclick=0.0), Shown("b", BASE + 1, pclick=1.0)], 10))
+    assert (r.metrics["auc"], r.reasons["auc"]) == (None, "no_clicks")
+    assert (r.metrics["gauc"], r.reasons["gauc"]) == (None, "no_eligible_user")
+    assert r.metrics["calibration"] is None
+    assert r.metrics["log_loss"] == pytest.approx((1e-7 - np.log(1e-7)) / 2)
+    assert pipeline.snapshot().undefined["auc:no_clicks"] > 0
+
+
+def test_maturity_says_how_much_of_a_window_has_its_labels() -> None:
+    pipeline = make_pipeline()
+    events = traffic(seed=6)
+    for start in range(0, len(events), 100):
+        pipeline.take(make_batch(events[start : start + 100], pipeline.catalog))
+    r = result(pipeline.snapshot())
+    seen = sum(isinstance(e, Shown) for e in events)
+    assert r.matured_share == pytest.approx(r.totals.impressions / seen)
+    assert 0.5 < r.matured_share < 1
+    assert r.newest_label <= events[-1].ts - 180_000
+
+
+def test_an_absurd_backlog_of_panes_in_one_batch_is_no_problem() -> None:
+    events: list[Event] = [Shown(f"i{i}", BASE + i * 3_600_000, pclick=0.3, clicked=i % 2) for i in range(500)]
+    r = result(feed(make_pipeline(correction_horizon="1h"), events, 1000))
+    assert (r.totals.impressions, r.totals.clicks) == (500, 250)
+
+
+def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_honest() -> None:
+    from streameval.sketches.grid import score_keys
+    from streameval.users import Users
+
+    inside = trials = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n = 20_000
+        user = rng.integers(1, 2**62, 1500).astype(np.uint64)[rng.integers(0, 1500, n)]
+        p = rng.beta(1, 4, n)
+        y = (rng.random(n) < p).astype(np.int8)
+        full, small = Users([5], "impressions", 1 << 40), Users([5], "impressions", 1 << 40)
+        for users in (full, small):
+            for part in np.array_split(np.arange(n), 4):
+                users.add(0, 0, users.slots(user[part]), score_keys(p[part]), y[part], None, 1)
+            if users is small:
+                users._halve()
+                users._halve()
+        exact, _ = full.ranked(0, None, 1)
+        ranked, spread = small.ranked(0, None, 1)
+        assert small.sampled == 0.25
+        assert spread is not None
+        stderr = (spread * 0.75) ** 0.5 / (ranked.weight / 2**31)
+        z = (ranked.weighted_auc / ranked.weight - exact.weighted_auc / exact.weight) / stderr
+        trials, inside = trials + 1, inside + (abs(z) < 1.96)
+        window, _ = small.ranked(0, 0, 1)
+        assert window == ranked
+    assert inside / trials > 0.85  # nominal 0.95; 60 seeded trials
