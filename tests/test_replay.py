@@ -36,7 +36,12 @@ def make_events(seed: int, n: int = 6000, ties: bool = False) -> list[dict]:
             "pclick": p,
             "slices": {"country": ["de", "us", "fr"][i % 3]},
             "predictions": {"shadow": min(1.0, p * 1.4)},
-            "features": {"country": ["de", "us"][i % 2], "age": float(i % 50), "new": i % 5 == 0, "tags": ["a", f"b{i % 9}"]},
+            "features": {
+                "country": ["de", "us"][i % 2],
+                "age": float(i % 50),
+                "new": i % 5 == 0,
+                "tags": ["a", f"b{i % 9}"],
+            },
         }
         if i % 4:
             event["request_id"] = f"req-{i // 6}"
@@ -79,7 +84,11 @@ def grouped(group: np.ndarray, p: np.ndarray, y: np.ndarray) -> tuple[float | No
 
 
 def check_result(result: dict, rows: dict[str, np.ndarray]) -> None:
-    on = (rows["model"] == result["model"]) & (rows["version"] == result["version"]) & (rows["source"] == result["source"])
+    on = (
+        (rows["model"] == result["model"])
+        & (rows["version"] == result["version"])
+        & (rows["source"] == result["source"])
+    )
     if result["window_start"] is not None:
         on &= (rows["ts"] >= result["window_start"]) & (rows["ts"] < result["window_end"])
     p, y, user, request = rows["pclick"][on], rows["clicked"][on], rows["user_id"][on], rows["request_id"][on]
@@ -113,11 +122,16 @@ def check_result(result: dict, rows: dict[str, np.ndarray]) -> None:
         assert (row["impressions"], row["clicks"]) == (inside.sum(), y[inside].sum())
         if inside.any():
             assert row["mean_pclick"] == pytest.approx(p[inside].mean(), rel=1e-6)
-            assert row["log_loss"] == pytest.approx(np.mean(-(y * np.log(q) + (1 - y) * np.log1p(-q))[inside]), rel=1e-6)
+            assert row["log_loss"] == pytest.approx(
+                np.mean(-(y * np.log(q) + (1 - y) * np.log1p(-q))[inside]), rel=1e-6
+            )
 
 
 def columns(table: pa.Table) -> dict[str, np.ndarray]:
-    return {name: np.array(table[name].to_pylist() if name != "request_id" else [v or "" for v in table[name].to_pylist()]) for name in table.column_names}
+    return {
+        name: np.array(table[name].to_pylist() if name != "request_id" else [v or "" for v in table[name].to_pylist()])
+        for name in table.column_names
+    }
 
 
 MODELS = """
@@ -163,7 +177,9 @@ def test_a_label_that_changes_after_maturity_is_changed_in_the_predictions_too(t
     assert by_id == dict(zip(same["impression_id"].to_pylist(), same["clicked"].to_pylist(), strict=True))
     for one, other in zip(report["results"], in_order["results"], strict=True):
         ignored = ("corrected",)
-        assert {k: v for k, v in one.items() if k not in ignored} == {k: v for k, v in other.items() if k not in ignored}
+        assert {k: v for k, v in one.items() if k not in ignored} == {
+            k: v for k, v in other.items() if k not in ignored
+        }
 
 
 def test_the_report_does_not_depend_on_batches_order_within_lateness_or_format(tmp_path: Path) -> None:
@@ -208,11 +224,15 @@ def test_a_bad_line_goes_to_the_dead_letters_whole_and_is_counted_by_reason(tmp_
         (["config", "check", "-c", "/no/such.toml"], 1, "no such file"),
     ],
 )
-def test_failures_are_one_line_and_the_exit_status_says_which_kind(arguments: list[str], status: int, says: str) -> None:
+def test_failures_are_one_line_and_the_exit_status_says_which_kind(
+    arguments: list[str], status: int, says: str
+) -> None:
     import subprocess
     import sys
 
-    done = subprocess.run([sys.executable, "-m", "streameval", *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "streameval", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == status
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,0 +1,78 @@
+"""What is said when Kafka cannot be used as configured."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from streameval.config import Kafka
+from streameval.sources.kafka import open_reader
+from streameval.sources.protocol import SourceError
+
+
+def polled(source, times=200):
+    for _ in range(times):
+        source.poll(0.1)
+
+
+def test_a_broker_that_never_answers_is_named(laboratory, client):
+    source = laboratory("127.0.0.1:1", client).source(start_timeout=1.0)
+    with pytest.raises(SourceError, match=r'kafka.bootstrap_servers = "127.0.0.1:1": no broker answered within 1 s'):
+        polled(source)
+
+
+@pytest.mark.kafka
+def test_different_partition_counts_are_an_error_that_names_both(real_lab):
+    real_lab.create(real_lab.impressions, partitions=3)
+    real_lab.create(real_lab.clicks, partitions=2)
+    with pytest.raises(
+        SourceError, match=rf'"{real_lab.impressions}" has 3 partitions but "{real_lab.clicks}" has 2: .*'
+    ):
+        polled(real_lab.source())
+
+
+def test_a_topic_that_comes_later_is_waited_for(lab, impressions, clicks, drain, caplog):
+    lab.create(lab.impressions)
+    source = lab.source()
+    with caplog.at_level(logging.WARNING, "streameval"):
+        for _ in range(5):
+            assert source.poll(0.1) == []
+    assert f"not there yet, waiting: topic '{lab.clicks}'" in caplog.text
+    assert source.partitions() == frozenset()
+    lab.create(lab.clicks)
+    lab.write(lab.impressions, impressions(0, 3))
+    lab.write(lab.clicks, clicks(0, 2))
+    assert drain(source, 5).impressions[0] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "fix"),
+    [
+        ("confluent", "group.id", "set kafka.group_id instead"),
+        ("confluent", "enable.auto.commit", "needs False here; remove it"),
+        ("confluent", "auto.offset.reset", "set kafka.start instead"),
+        ("kafka-python", "group_id", "set kafka.group_id instead"),
+        ("kafka-python", "enable_auto_commit", "needs false here; remove it"),
+    ],
+)
+def test_an_option_that_is_ours_to_set_is_refused_with_the_fix(name, option, fix):
+    with pytest.raises(SourceError, match=f"kafka.client_options.{option}: .*{fix}"):
+        open_reader(Kafka(client=name, client_options={option: "x"}))
+
+
+def test_an_option_that_the_client_does_not_have_is_named(client):
+    with pytest.raises(SourceError, match="no_such_option"):
+        open_reader(Kafka(client=client, client_options={"no_such_option": "x"}))
+
+
+def test_no_secret_reaches_an_error_message(client):
+    secrets = {
+        "confluent": {"sasl.password": "hunter2", "security.protocol": "hunter2"},
+        "kafka-python": {"sasl_plain_password": "hunter2", "security_protocol": "hunter2"},
+    }
+    settings = Kafka(client=client, client_options=secrets[client])
+    with pytest.raises(SourceError) as caught:
+        open_reader(settings).partition_counts(["t"], 1.0)
+    assert "hunter2" not in str(caught.value)
+    assert "***" in str(caught.value)

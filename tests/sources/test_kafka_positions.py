@@ -1,0 +1,41 @@
+"""Positions: what a rebalance may and may not repeat."""
+
+from __future__ import annotations
+
+from streameval.sources.kafka import Positions, Run, redacted
+
+
+def run(first: int, count: int) -> Run:
+    return Run("t", 0, [str(i).encode() for i in range(first, first + count)], list(range(first, first + count)))
+
+
+def test_a_run_moves_the_position_past_its_last_offset():
+    positions = Positions()
+    assert positions.advance(run(10, 5)) == run(10, 5)
+    assert positions.next == {("t", 0): 15}
+
+
+def test_what_was_delivered_before_is_cut_off():
+    positions = Positions()
+    positions.advance(run(0, 10))
+    assert positions.advance(run(8, 4)) == run(10, 2)
+    assert positions.advance(run(3, 5)) is None
+    assert positions.next == {("t", 0): 12}
+
+
+def test_an_offset_left_out_by_compaction_is_no_repetition():
+    positions = Positions()
+    positions.advance(Run("t", 0, [b"a", b"b"], [3, 9]))
+    assert positions.advance(Run("t", 0, [b"b", b"c"], [9, 20])) == Run("t", 0, [b"c"], [20])
+
+
+def test_a_partition_that_stays_keeps_its_position_and_one_that_leaves_loses_it():
+    positions = Positions()
+    positions.next = {("t", 0): 5, ("t", 1): 6}
+    assert positions.regained(frozenset({("t", 1), ("t", 2)})) == {("t", 1): 6}
+    assert positions.regained(frozenset({("t", 0)})) == {}
+
+
+def test_values_of_secret_options_are_not_repeated():
+    options = {"sasl.password": "hunter2", "client.id": "me", "ssl.key.pem": "", "sasl_plain_username": "bob"}
+    assert redacted("me, bob and hunter2", options) == "me, *** and ***"
