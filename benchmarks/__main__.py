@@ -1,4 +1,4 @@
-"""Prints the tables. `python -m benchmarks [name ...]`; without names, all that need no Kafka, then Kafka if it is there."""
+"""Prints the tables: `python -m benchmarks [name ...]`."""
 
 from __future__ import annotations
 

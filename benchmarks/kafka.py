@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -81,8 +82,6 @@ def broker() -> Iterator[str | None]:
         yield given
         return
     script = Path(__file__).parent.parent / "deploy" / "kafka" / "kafka.py"
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         started = subprocess.run(
             [sys.executable, str(script), "start", folder], capture_output=True, text=True, check=False

@@ -91,7 +91,7 @@ class ManualClock:
 class ScriptedSource:
     """A source that plays what it was given: a batch, None (nothing came), or an exception (raised)."""
 
-    def __init__(self, script: Iterable[Batch | None | Exception]) -> None:
+    def __init__(self, script: Iterable[Batch | Exception | None]) -> None:
         self._script = deque(script)
 
     def poll(self, timeout: float) -> list[Batch]:

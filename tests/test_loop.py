@@ -14,7 +14,9 @@ from streameval.pipeline import Pipeline
 from streameval.testing import ManualClock, Shown, Tap, make_batch
 
 
-def make_pipeline(window: int, lateness: int = 0, score_at: str = "impression", models: tuple[str, ...] = ("river",)) -> Pipeline:
+def make_pipeline(
+    window: int, lateness: int = 0, score_at: str = "impression", models: tuple[str, ...] = ("river",)
+) -> Pipeline:
     known = {
         "river": {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
         "ftrl": {"name": "ftrl", "kind": "ftrl", "bits": 12, "alpha": 0.5},
@@ -90,7 +92,9 @@ def test_labels_that_come_as_clicks_are_learned_when_the_window_closes_as_in_riv
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
 @pytest.mark.parametrize("score_at", ["impression", "label"])
-def test_no_score_ever_knows_its_label_at_any_batch_size_and_in_any_order_within_lateness(size: int, score_at: str) -> None:
+def test_no_score_ever_knows_its_label_at_any_batch_size_and_in_any_order_within_lateness(
+    size: int, score_at: str
+) -> None:
     events = make_stream(1500, seed=3)
     rng = np.random.default_rng(0)
     arrivals: list[Shown | Tap] = [e for e, _ in events] + [Tap(e.id, e.ts + 50) for e, y in events if y]

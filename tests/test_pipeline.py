@@ -77,7 +77,9 @@ def test_windows_slide_while_the_stream_runs_and_equal_a_fresh_count() -> None:
             for r in pipeline.snapshot().results:
                 if r.window == "5m":
                     mine = [e for e in shown if r.window_start <= e.ts < r.window_end]
-                    y, p, u = (np.array(c) for c in zip(*((e.id in clicked, e.pclick, e.user) for e in mine), strict=True))
+                    y, p, u = (
+                        np.array(c) for c in zip(*((e.id in clicked, e.pclick, e.user) for e in mine), strict=True)
+                    )
                     assert (r.totals.impressions, r.totals.clicks) == (len(mine), y.sum())
                     if 0 < y.sum() < len(y):
                         assert r.metrics["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)

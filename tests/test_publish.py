@@ -57,6 +57,6 @@ def test_a_subscriber_is_woken_after_the_snapshot_is_visible_and_until_it_leaves
 
 def test_a_subscriber_that_reads_or_leaves_while_woken_does_not_block_the_writer() -> None:
     publisher = Publisher(EMPTY)
-    leave = publisher.subscribe(lambda: leave())  # noqa: PLW0108  leave does not exist yet
+    leave = publisher.subscribe(lambda: leave())
     publisher.publish(replace(EMPTY, number=1))
     assert publisher.wait_for(1, timeout=0) is publisher.latest()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import msgspec
 import pyarrow as pa
@@ -59,12 +60,17 @@ def write_file(traffic: Traffic, path: Path) -> tuple[int, int]:
     return counts["impression"], counts["click"]
 
 
-def _opened(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]  # no time: same seed, same bytes
-    if path.suffix == ".zst":
-        return zstandard.ZstdCompressor().stream_writer(open(path, "wb"), closefd=True)
-    return open(path, "wb")
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    with open(path, "wb") as file:
+        if path.suffix == ".gz":  # neither name nor time inside: the same seed, the same bytes
+            with gzip.GzipFile("", "wb", mtime=0, fileobj=file) as packed:
+                yield cast(BinaryIO, packed)
+        elif path.suffix == ".zst":
+            with zstandard.ZstdCompressor().stream_writer(file, closefd=False) as writer:
+                yield cast(BinaryIO, writer)
+        else:
+            yield file
 
 
 def _tables(all_events: Iterator[Event]) -> Iterator[pa.Table]:

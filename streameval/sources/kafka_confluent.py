@@ -73,6 +73,7 @@ class ConfluentReader:
         self._given: frozenset[Place] | None = None  # an assignment that is not begun yet
         self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._last_error = "no answer"
+        self._paused: set[Place] = set()
         self._to_commit: dict[Place, int] = {}
         self._closed = False
         options = {
@@ -162,11 +163,14 @@ class ConfluentReader:
 
     def pause(self, places: Iterable[Place]) -> None:
         """See `KafkaReader.pause`."""
-        self._consumer.pause([TopicPartition(*place) for place in places])
+        self._paused |= set(places)
+        self._consumer.pause([TopicPartition(*place) for place in self._paused])
 
     def resume(self, places: Iterable[Place]) -> None:
         """See `KafkaReader.resume`."""
-        self._consumer.resume([TopicPartition(*place) for place in places])
+        gone_on = self._paused & set(places)
+        self._paused -= gone_on
+        self._consumer.resume([TopicPartition(*place) for place in gone_on])
 
     def close(self) -> None:
         """See `KafkaReader.close`."""
@@ -208,17 +212,18 @@ class ConfluentReader:
 
     def _skip_gap(self, place: Place) -> None:
         """Go on after messages that Kafka deleted before they were read."""
+        due = self._positions.next[place]
         try:
             low, _ = self._ends(place)
-            self._consumer.seek(TopicPartition(*place, low))
+            # librdkafka has stopped this partition, so it cannot seek: begin all of them again where they stand
+            self._consumer.assign(_at(self._positions.next | {place: low}))
+            self.pause(self._paused)
         except KafkaException as error:
             log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
             return
         self._gaps.discard(place)
-        log.warning(
-            "%s [%d]: offset %d is not there any more: going on at %d", *place, self._positions.next[place], low
-        )
         self._positions.next[place] = low
+        log.warning("%s [%d]: offset %d is not there any more: going on at %d", *place, due, low)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Take note; `poll` begins, where a broker may be asked and errors can be raised."""
@@ -247,6 +252,7 @@ class ConfluentReader:
             return
         self._given = None
         self._gaps.clear()
+        self._paused.clear()
         self._assignment = places
         self._positions.next = starts | asked
         self._consumer.assign(_at(self._positions.next))

@@ -26,6 +26,10 @@ class KafkaPythonSender:
             "batch_size": 262_144,
             "max_request_size": 1_000_000_000,  # the topic's own limit decides
             "reconnect_backoff_max_ms": 2_000,
+            # 3.0.12's idempotent producer is of no use any more after one message was too large for its topic; one
+            # request at a time keeps the order too, and a message repeated after a lost answer is harmless to readers
+            "enable_idempotence": False,
+            "max_in_flight_requests_per_connection": 1,
             **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
             "bootstrap_servers": bootstrap_servers.split(","),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -193,6 +194,10 @@ class Laboratory:
     def close(self) -> None:
         for one in self._open:
             one.close()
+        self._open.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()  # kafka-python leaves the socket of a connection that failed to the collector
 
 
 @pytest.fixture(params=["confluent", "kafka-python"])

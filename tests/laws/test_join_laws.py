@@ -19,7 +19,9 @@ FATES = (
 BASE = 1_000_000
 
 ids = st.integers(0, 12).map(lambda i: f"i{i}")
-shown = st.builds(Shown, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t), clicked=st.sampled_from([None, None, None, 0, 1]))
+shown = st.builds(
+    Shown, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t), clicked=st.sampled_from([None, None, None, 0, 1])
+)
 taps = st.builds(Tap, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t))
 streams = st.lists(st.one_of(shown, taps), max_size=60)
 
@@ -33,7 +35,9 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
     joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON)), Catalog()
     labels: dict[int, bool] = {}
     order: list[int] = []
-    names = dict(zip(hash_strings([e.id for e in events] or ["x"]).tolist(), [e.id for e in events] or ["x"], strict=False))
+    names = dict(
+        zip(hash_strings([e.id for e in events] or ["x"]).tolist(), [e.id for e in events] or ["x"], strict=False)
+    )
 
     def settle(rows: np.ndarray) -> None:
         table = joiner.table
@@ -60,8 +64,12 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
 
 
 @settings(max_examples=300, deadline=None)
-@given(streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5))
-def test_labels_and_fates_equal_the_brute_force_joiner_at_any_batch_size(events: list, jitter: list[int], sizes: list[int]) -> None:
+@given(
+    streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5)
+)
+def test_labels_and_fates_equal_the_brute_force_joiner_at_any_batch_size(
+    events: list, jitter: list[int], sizes: list[int]
+) -> None:
     events = roughly_ordered(events, jitter)
     joiner, labels, _ = run(events, sizes)
     twin = BruteForceJoiner(WINDOW, LATENESS, HORIZON)

@@ -83,7 +83,9 @@ def grouped_auc(u: np.ndarray, p: np.ndarray, y: np.ndarray, v: np.ndarray, weig
     for one in np.unique(u):
         on = u == one
         if 0 < y[on].sum() < on.sum():
-            w = {"impressions": on.sum(), "clicks": y[on].sum(), "uniform": 1.0, "value": v[on & (y == 1)].sum()}[weighting]
+            w = {"impressions": on.sum(), "clicks": y[on].sum(), "uniform": 1.0, "value": v[on & (y == 1)].sum()}[
+                weighting
+            ]
             total += w * roc_auc_score(y[on], p[on])
             weight += w
     return total / weight if weight else None

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from streameval.sketches import grid
 
-_bin = numba.njit(lambda key, bits: grid.key_bin(key, bits))
+
+@numba.njit
+def _bin(key: int, bits: int) -> int:
+    return grid.key_bin(key, bits)
 
 
 @settings(max_examples=200, deadline=None)

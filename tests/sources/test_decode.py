@@ -151,7 +151,9 @@ def test_arrow_messages_give_the_same_columns_as_json() -> None:
     ]  # fmt: skip
     from_json, bad = decode([json.dumps(e).encode() for e in events], hashed=True)
     table = pa.Table.from_pylist(events)
-    from_arrow, worse = decode([arrow_bytes(table.slice(0, 60)), arrow_bytes(table.slice(60))], format="arrow", hashed=True)
+    from_arrow, worse = decode(
+        [arrow_bytes(table.slice(0, 60)), arrow_bytes(table.slice(60))], format="arrow", hashed=True
+    )
     assert not bad
     assert not worse
     for name in ("order", "id", "ts", "user", "series", "pclick", "slices", "label", "position"):
@@ -168,9 +170,15 @@ def test_arrow_messages_give_the_same_columns_as_json() -> None:
         (b"", "empty"),
         (b"not arrow", "malformed"),
         (arrow_bytes(pa.table({"x": [1]})), "wrong_schema"),
-        (arrow_bytes(pa.table({"impression_id": ["a"], "ts": [1], "user_id": ["u"], "pclick": ["0.5"]})), "wrong_schema"),
+        (
+            arrow_bytes(pa.table({"impression_id": ["a"], "ts": [1], "user_id": ["u"], "pclick": ["0.5"]})),
+            "wrong_schema",
+        ),
         (arrow_bytes(pa.table({"impression_id": ["a"], "ts": [1], "user_id": ["u"], "pclick": [2.0]})), "out_of_range"),
-        (arrow_bytes(pa.table({"impression_id": ["a"], "ts": [1], "user_id": ["u"], "pclick": [0.5]}))[:-40], "malformed"),
+        (
+            arrow_bytes(pa.table({"impression_id": ["a"], "ts": [1], "user_id": ["u"], "pclick": [0.5]}))[:-40],
+            "malformed",
+        ),
     ],
 )
 def test_bad_arrow_messages_are_dead_letters(data: bytes, reason: str) -> None:
@@ -185,7 +193,9 @@ def test_two_hundred_thousand_mangled_messages_lose_no_good_one_and_no_bad_one()
     manglers = [
         lambda: text[: rng.randrange(1, len(text))].encode(),
         lambda: text.replace("0.25", rng.choice(["NaN", '"x"', "2", "[]", "true"])).encode(),
-        lambda: text.replace("1700000000000", rng.choice(["-7", "1e400", '"tomorrow"', "99999999999999", "{}"])).encode(),
+        lambda: text.replace(
+            "1700000000000", rng.choice(["-7", "1e400", '"tomorrow"', "99999999999999", "{}"])
+        ).encode(),
         lambda: b"\xff" + text.encode(),
         lambda: b"",
         lambda: None,
@@ -212,7 +222,11 @@ def test_two_hundred_thousand_mangled_messages_lose_no_good_one_and_no_bad_one()
             values, [0] * len(values), topic=("t",), partition=0, offsets=range(len(values)), format="json", shared=True
         )
         assert len({letter.offset for letter in letters}) == len(letters)
-        assert all(letter.reason in REASONS and letter.value == (values[letter.offset] or b"") for letter in letters if values[letter.offset] is None or values[letter.offset][:1] != b"[")
+        assert all(
+            letter.reason in REASONS and letter.value == (values[letter.offset] or b"")
+            for letter in letters
+            if values[letter.offset] is None or values[letter.offset][:1] != b"["
+        )
         good, bad = good + sent_good, bad + len(values) - sent_good
         shown, lettered = shown + len(batch.impressions) + len(batch.clicks), lettered + len(letters)
         if round_number == 10:
