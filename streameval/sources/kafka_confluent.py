@@ -127,10 +127,11 @@ class ConfluentReader:
         runs = [self._positions.advance(run) for run in found.values()]
         for message in events:
             self._on_event(message)
-        for place in tuple(self._gaps):
-            self._skip_gap(place)
         if self._given is not None:
             self._begin(self._given)
+        else:
+            for place in tuple(self._gaps):
+                self._skip_gap(place)
         return [run for run in runs if run is not None]
 
     @property

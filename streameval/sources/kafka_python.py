@@ -146,10 +146,11 @@ class KafkaPythonReader:
             runs += self._deliver(wanted)
             if left <= 0:
                 break
-        for place in tuple(self._gaps):
-            self._skip_gap(place)
         if self._given is not None:
             self._begin(self._given)
+        else:
+            for place in tuple(self._gaps):
+                self._skip_gap(place)
         return runs
 
     @property
