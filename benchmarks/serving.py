@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 
 from benchmarks.events import Events
 from benchmarks.pipeline import settings
@@ -22,7 +23,7 @@ def main() -> None:
     publisher = new_publisher(tree)
     server = serve(create_app(publisher, tree.server, version=__version__), "127.0.0.1", 0)
     stop = threading.Event()
-    done = [0]
+    done, published = [0], [0]
 
     def ingest() -> None:
         while not stop.is_set():
@@ -34,10 +35,13 @@ def main() -> None:
                 done[0] += len(batch.impressions)
                 now = time.monotonic()
                 if now >= due:
-                    publisher.publish(pipeline.snapshot())
+                    published[0] += 1
+                    publisher.publish(replace(pipeline.snapshot(), number=published[0]))
                     due = now + max(1.0, PUBLISH_SHARE * (time.monotonic() - now))
                 if stop.is_set():
                     return
+            published[0] += 1
+            publisher.publish(replace(pipeline.snapshot(), number=published[0]))
 
     thread = threading.Thread(target=ingest, daemon=True)
     thread.start()

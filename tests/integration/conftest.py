@@ -192,9 +192,8 @@ class Laboratory:
         self._open.remove(one)
 
     def close(self) -> None:
-        for one in self._open:
-            one.close()
-        self._open.clear()
+        while self._open:
+            self._open.pop().close()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()  # kafka-python leaves the socket of a connection that failed to the collector
