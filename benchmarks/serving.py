@@ -29,7 +29,7 @@ def main() -> None:
         while not stop.is_set():
             pipeline = Pipeline(tree, time.time)
             events.name_slices(pipeline.catalog)
-            due = 0.0
+            due = time.monotonic() + 0.5
             for batch in events.batches(pipeline.catalog, 10_000):
                 pipeline.take(batch)
                 done[0] += len(batch.impressions)

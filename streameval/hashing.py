@@ -44,7 +44,8 @@ def _merge(acc: np.uint64, value: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True)
-def _hash(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+def hash_span(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    """The hash of data[start:end]: the kernel that everything else here calls, for use in other kernels."""
     n = end - start
     i = start
     if n >= 32:
@@ -82,7 +83,7 @@ def _hash(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
 @numba.njit(cache=True, nogil=True)
 def _hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
     for i in range(out.size):
-        out[i] = _hash(data, offsets[i], offsets[i + 1])
+        out[i] = hash_span(data, offsets[i], offsets[i + 1])
 
 
 def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -92,28 +93,59 @@ def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[n
     return out
 
 
+@numba.njit(cache=True, nogil=True)
+def _hash_prefixed(
+    prefix: NDArray[np.uint8], data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]
+) -> None:
+    longest = 0
+    for i in range(out.size):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    joined = np.empty(prefix.size + longest, np.uint8)
+    joined[: prefix.size] = prefix
+    for i in range(out.size):
+        end = prefix.size
+        for k in range(offsets[i], offsets[i + 1]):
+            joined[end] = data[k]
+            end += 1
+        out[i] = hash_span(joined, 0, end)
+
+
 def hash_one(text: str) -> int:
     """The hash of one id."""
     return int(hash_strings([text])[0])
 
 
-def hash_strings(texts: Sequence[str] | pa.Array) -> NDArray[np.uint64]:
-    """Hashes of n strings (uint64[n]); 0 where an Arrow array is null."""
+def hash_strings(texts: Sequence[str | None] | pa.Array, prefix: str = "") -> NDArray[np.uint64]:
+    """Hashes of n strings (uint64[n]), each with `prefix` in front; 0 where one is None or null.
+
+    Lone surrogates, which Python strings can hold and UTF-8 cannot, are hashed as their three-byte form.
+    """
     if not isinstance(texts, pa.Array):
         try:
             texts = pa.array(texts, pa.large_string())
-        except UnicodeEncodeError:  # lone surrogates, which JSON can spell
-            texts = pa.array([text.encode("utf-8", "surrogatepass") for text in texts], pa.large_binary())
+        except UnicodeEncodeError:
+            encoded = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+            texts = pa.array(encoded, pa.large_binary())
     if pa.types.is_dictionary(texts.type):
         codes = texts.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        hashes = hash_strings(texts.dictionary)
+        hashes = hash_strings(texts.dictionary, prefix)
         out = hashes[codes] if hashes.size else np.zeros(len(texts), np.uint64)
     else:
-        texts = texts.cast(pa.large_binary())
-        _, offsets, data = texts.buffers()
-        bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-        out = hash_bytes(raw, bounds) if len(texts) else np.empty(0, np.uint64)
+        data, offsets = string_buffers(texts)
+        out = np.empty(len(texts), np.uint64)
+        if prefix:
+            _hash_prefixed(np.frombuffer(prefix.encode("utf-8", "surrogatepass"), np.uint8), data, offsets, out)
+        else:
+            _hash_all(data, offsets, out)
     if texts.null_count:
         out[texts.is_null().to_numpy(zero_copy_only=False)] = 0
     return out
+
+
+def string_buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """(data, offsets[n + 1]) of an Arrow string or binary array: row i is data[offsets[i]:offsets[i + 1]]."""
+    if not len(texts):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, offsets, data = texts.cast(pa.large_binary()).buffers()
+    bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8), bounds

@@ -83,10 +83,10 @@ def start(folder: Path) -> str:
             properties.write_text(PROPERTIES.format(broker=broker, controller=controller, data=folder / "data"))
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             tool = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)]
-            if subprocess.run(tool, stdout=log, stderr=log, check=False).returncode:  # noqa: S603
+            if subprocess.run(tool, stdout=log, stderr=log, check=False).returncode:
                 properties.unlink()
                 raise KafkaLaunchError(f"kafka.tools.StorageTool format failed:\n{_tail(folder)}")
-        process = subprocess.Popen(  # noqa: S603 - our own command line, here and below
+        process = subprocess.Popen(
             [*command, "kafka.Kafka", str(properties)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -135,7 +135,7 @@ def run(command: list[str]) -> int:
             address = start(folder)
             print(f"kafka at {address}", file=sys.stderr)
             environment = {**os.environ, "STREAMEVAL_TEST_KAFKA": address}
-            return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
+            return subprocess.run(command, env=environment, check=False).returncode
         finally:
             stop(folder)
 
@@ -171,7 +171,7 @@ def jars() -> Path:
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
     arguments = ["-q", "-B", "-f", str(HERE / "pom.xml"), goal, "-DincludeScope=runtime"]
     try:
-        fetched = subprocess.run(  # noqa: S603
+        fetched = subprocess.run(
             [maven, *arguments, f"-DoutputDirectory={partial}"], capture_output=True, text=True, check=False
         )
         if fetched.returncode:

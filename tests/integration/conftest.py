@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import shutil
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,13 +25,15 @@ from streameval.sources.kafka import KafkaSource
 from streameval.sources.kafka_dead_letters import KafkaDeadLetters
 from streameval.sources.protocol import DeadLetter, DeadLetterSink
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python 3.0 reads its schemas in an old way
-    import kafka  # noqa: F401
-
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"
 PATIENCE = 60.0  # seconds that anything awaited here may take, on a slow machine
 START_MS = 1_700_000_000_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What kafka-python 3.0 does and we cannot help, whichever test is running then."""
+    config.addinivalue_line("filterwarnings", "ignore:read_text is deprecated:DeprecationWarning")  # at its import
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")  # after a failed connection
 
 
 def launch(*arguments: str) -> str:
@@ -194,9 +194,6 @@ class Laboratory:
     def close(self) -> None:
         while self._open:
             self._open.pop().close()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()  # kafka-python leaves the socket of a connection that failed to the collector
 
 
 @pytest.fixture(params=["confluent", "kafka-python"])
