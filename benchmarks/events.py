@@ -35,8 +35,8 @@ class Events:
 
     @staticmethod
     def name_slices(catalog: Catalog) -> None:
-        """Tells a catalog of ("country", "device") the values that the columns use."""
-        for dimension, count in ((0, 20), (1, 4)):
+        """Tells a catalog of ("country", "device"), or of the first alone, the values that the columns use."""
+        for dimension, count in ((0, 20), (1, 4))[: len(catalog.dimensions)]:
             for value in range(count):
                 catalog.value_code(dimension, str(value))
 
@@ -57,7 +57,7 @@ class Events:
             impressions = Impressions(
                 order=np.flatnonzero(~click).astype(np.int32), id=self.id[i], ts=self.ts[i], user=self.user[i],
                 request=np.zeros(m, np.uint64), item=np.zeros(m, np.uint64), series=np.full(m, code, np.int32),
-                pclick=self.pclick[i], slices=catalog.combine([self.country[i], self.device[i]]),
+                pclick=self.pclick[i], slices=catalog.combine([self.country[i], self.device[i]][: len(catalog.dimensions)]),
                 label=self.clicked[i].astype(np.int8) if known else np.full(m, -1, np.int8),
                 position=np.full(m, -1, np.int32), propensity=np.full(m, np.nan), features=features if learn else None,
             )  # fmt: skip

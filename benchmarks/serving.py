@@ -11,6 +11,7 @@ from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval import __version__
 from streameval.app import PUBLISH_SHARE, new_publisher
+from streameval.config import Slices
 from streameval.pipeline import Pipeline
 from streameval.server.app import create_app
 from streameval.server.serve import serve
@@ -18,7 +19,7 @@ from streameval.server.serve import serve
 
 def main() -> None:
     """Prints the table."""
-    tree = settings(True)
+    tree = settings(False).model_copy(update={"slices": Slices(dimensions=("country",))})
     events = Events(1_000_000)
     publisher = new_publisher(tree)
     server = serve(create_app(publisher, tree.server, version=__version__), "127.0.0.1", 0)

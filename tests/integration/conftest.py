@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ START_MS = 1_700_000_000_000
 
 def pytest_configure(config: pytest.Config) -> None:
     """What kafka-python 3.0 does and we cannot help, whichever test is running then."""
-    config.addinivalue_line("filterwarnings", "ignore:read_text is deprecated:DeprecationWarning")  # at its import
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning"
+    )  # at its import
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")  # after a failed connection
 
 
@@ -52,6 +56,16 @@ def need_kafka() -> None:
         if os.environ.get("STREAMEVAL_REQUIRE_ALL") == "1":
             pytest.fail(why)
         pytest.skip(why)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leftovers() -> Iterator[None]:
+    """Collect kafka-python's unclosed sockets before pytest looks for them, which it does without our filters."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(3):
+            gc.collect()
 
 
 @pytest.fixture(scope="session")
