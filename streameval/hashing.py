@@ -146,6 +146,7 @@ def string_buffers(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64
     """(data, offsets[n + 1]) of an Arrow string or binary array: row i is data[offsets[i]:offsets[i + 1]]."""
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
-    _, offsets, data = texts.cast(pa.large_binary()).buffers()
+    texts = texts.cast(pa.large_binary())
+    _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8), bounds
