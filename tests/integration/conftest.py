@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -62,7 +61,6 @@ def need_kafka() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def leftovers() -> Iterator[None]:
     """Collect kafka-python's unclosed sockets before pytest looks for them, which it does without our filters."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # records that pytest keeps would keep the sockets
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
@@ -129,9 +127,9 @@ class Laboratory:
         self.options = embedded.client_options(client) if embedded else {}
         self.impressions, self.clicks, self.dead = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("i", "c", "d"))
         self._embedded = embedded
-        options = {"log_level": 0, "message.max.bytes": 100_000_000, "linger.ms": 5}
-        # without idempotence, a retry (a topic just made) can change the order
-        self._producer = Producer({**options, "bootstrap.servers": address, "enable.idempotence": True})
+        self._producer = Producer(
+            {"log_level": 0, "bootstrap.servers": address, "message.max.bytes": 100_000_000, "linger.ms": 5}
+        )
         self._open: list[Any] = []
 
     def settings(self, **changes: Any) -> Kafka:
