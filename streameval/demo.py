@@ -109,7 +109,7 @@ def simulate(
         return write_file(traffic, Path(target))
     from streameval.sources.kafka_writer import KafkaWriter
 
-    writer = KafkaWriter(settings.kafka.bootstrap_servers, settings.kafka.client_options)
+    writer = KafkaWriter(settings.kafka.bootstrap_servers, settings.kafka.client_options, client=settings.kafka.client)
     send = _sender(writer, settings)
 
     def counted(kind: str, keys: list[bytes], values: list[bytes]) -> None:

@@ -22,8 +22,11 @@ def run(
 ) -> None:
     """Calls `send(kind, keys, values)` in order of arrival until the traffic ends or `stop` is set.
 
-    `speed`: seconds of event time a second of `clock` (1: as it happens); None: flat out.
+    `speed`: seconds of event time a second of `clock` (1: as it happens); None: flat out. No slice is sent before its
+    first event is due. Raises ValueError for a speed that is not positive.
     """
+    if speed is not None and not speed > 0:
+        raise ValueError(f"speed = {speed}: must be positive, for example 1 for real time; leave it out for flat out")
     begin = clock()
     start = traffic.scenario.start_ms
     part: list[Event] = []
@@ -31,10 +34,10 @@ def run(
         if part and event.arrives - part[0].arrives > SLICE_MS:
             _send(part, send)
             part = []
-            if speed is not None:
-                ahead = (event.arrives - start) / 1000.0 / speed - (clock() - begin)
-                if ahead > 0:
-                    stop.wait(ahead)
+        if not part and speed is not None:
+            ahead = (event.arrives - start) / 1000.0 / speed - (clock() - begin)
+            if ahead > 0:
+                stop.wait(ahead)
         if stop.is_set():
             return
         part.append(event)

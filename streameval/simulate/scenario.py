@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
+
+_POSITIVE = {
+    "rate": 200.0, "duration_s": 120.0, "users": 2_000, "items": 500, "click_delay_s": 4.0, "window_s": 1_800.0,
+    "request_size": 5,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +23,14 @@ class Version:
     bias: float = 0.0
     start_s: float = 0.0
     share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.noise) and self.noise >= 0):
+            raise ValueError(f"version {self.name}: noise = {self.noise}: must not be negative, for example 0.3")
+        if not isfinite(self.bias):
+            raise ValueError(f"version {self.name}: bias = {self.bias}: must be a finite number, for example 0.0")
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"version {self.name}: share = {self.share}: must be between 0 and 1, for example 0.5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +58,34 @@ class Scenario:
     dead_clicks: tuple[float, float] | None = None  # no click arrives between these seconds
 
     def __post_init__(self) -> None:
-        for name in ("rate", "duration_s", "users", "items", "click_delay_s", "window_s", "request_size"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be positive")
+        for name, example in _POSITIVE.items():
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise ValueError(f"{name} = {value}: must be positive, for example {example}")
+        for name in ("users", "items", "request_size", "seed", "start_ms"):
+            value = getattr(self, name)
+            if value != int(value):
+                raise ValueError(f"{name} = {value}: must be a whole number, for example {int(value)}")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"seed = {self.seed}: must be between 0 and {(1 << 32) - 1}, for example 1")
+        if self.start_ms < 0:
+            raise ValueError(f"start_ms = {self.start_ms}: must be ms since the epoch, for example 1760000000000")
         for name in ("late_share", "malformed", "duplicate", "unmatched"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be between 0 and 1")
+                raise ValueError(f"{name} = {getattr(self, name)}: must be between 0 and 1, for example 0.02")
         if not 0 < self.ctr < 1:
             raise ValueError(f"ctr = {self.ctr}: must be between 0 and 1, for example 0.05")
-        if not self.versions:
+        if not (isfinite(self.shuffle_s) and self.shuffle_s >= 0):
+            raise ValueError(f"shuffle_s = {self.shuffle_s}: must not be negative; 0 keeps events in order")
+        if self.dead_clicks is not None and not 0 <= self.dead_clicks[0] < self.dead_clicks[1]:
+            raise ValueError(
+                f"dead_clicks = {self.dead_clicks}: must be (from, to) in seconds, for example (20.0, 30.0)"
+            )
+        names = [version.name for version in self.versions]
+        if not names:
             raise ValueError('versions = (): at least one must serve, for example (Version("v1"),)')
+        if len(set(names)) < len(names):
+            raise ValueError(f"versions = {names}: the names must differ")
 
 
 def demo_scenario(start_ms: int, duration_s: float) -> Scenario:
