@@ -61,7 +61,7 @@ class Decoder:
         """
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
-        rows = decode_json.decode(values, self._hashed or self._dicts, self.max_message)
+        rows = decode_json.decode(values, self._dicts, self.max_message)
         kind = np.asarray(kinds, np.int8)[np.asarray(rows.message, np.int64)] if rows.message else np.zeros(0, np.int8)
         raw = decode_json.to_raw(rows, kind, self._catalog.dimensions, self._hashed, self._dicts)
         impressions, clicks, problems = assemble(raw, self._rules())

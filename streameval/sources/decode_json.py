@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated, Any, cast
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.events import Features
 from streameval.sources import features as feature_columns
+from streameval.sources import scan_features
 from streameval.sources.raw import Problem, RawEvents
 
 _Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -40,13 +43,15 @@ class _Event(msgspec.Struct, gc=False):
     value: float | None = None
 
 
+_NO_FEATURES = msgspec.Raw()
+
+
 class _EventWithoutFeatures(_Event, gc=False):
-    """When no model learns, features are only skipped over."""
+    """Features stay bytes: for the hashing kernel, or to be skipped when no model learns."""
 
-    features: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+    features: msgspec.Raw = _NO_FEATURES  # type: ignore[assignment]
 
 
-_BLANK = _Event()
 _decode_full = msgspec.json.Decoder(_Event).decode
 _decode_skip = msgspec.json.Decoder(_EventWithoutFeatures).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -62,12 +67,32 @@ class JsonRows:
         self.problems: dict[int, Problem] = {}
 
 
-def decode(values: Sequence[bytes | None], with_features: bool, max_message: int) -> JsonRows:
-    """One row per object; a message that is an array gives one row per element."""
+def decode(values: Sequence[bytes | None], as_objects: bool, max_message: int) -> JsonRows:
+    """One row per object; a message that is an array gives one row per element. `as_objects`: features as dicts."""
     rows = JsonRows()
-    read = _decode_full if with_features else _decode_skip
+    read = _decode_full if as_objects else _decode_skip
+    for start in range(0, len(values), _RUN):
+        run = values[start : start + _RUN]
+        try:
+            if max(map(len, cast(Sequence[bytes], run))) <= max_message:  # None: TypeError
+                rows.events += list(map(read, cast(Sequence[bytes], run)))
+                rows.message += range(start, start + len(run))
+                continue
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
+            pass  # one of them is bad: each by itself
+        _decode_each(run, start, read, max_message, rows)
+    return rows
+
+
+_RUN = 256  # messages read in one go; a bad one costs this many a second reading
+
+
+def _decode_each(
+    values: Sequence[bytes | None], first: int, read: Callable[[bytes], _Event], max_message: int, rows: JsonRows
+) -> None:
     add, origin = rows.events.append, rows.message.append
-    for number, value in enumerate(values):
+    blank = _Event()
+    for number, value in enumerate(values, first):
         if value and len(value) <= max_message:
             try:
                 event = read(value)
@@ -76,16 +101,15 @@ def decode(values: Sequence[bytes | None], with_features: bool, max_message: int
                 if head[:1] == b"[":
                     _decode_elements(value, number, read, rows)
                     continue
-                event = _BLANK
+                event = blank
                 rows.problems[len(rows.events)] = _problem(error) if head else _EMPTY
         else:
-            event = _BLANK
+            event = blank
             rows.problems[len(rows.events)] = _EMPTY if not value else (
                 "too_large", "", f"{len(value)} bytes: longer than kafka.max_message = {max_message}"
             )  # fmt: skip
         add(event)
         origin(number)
-    return rows
 
 
 _EMPTY: Problem = ("empty", "", "no bytes; an event is a JSON object")
@@ -96,7 +120,7 @@ def _decode_elements(value: bytes, number: int, read: Any, rows: JsonRows) -> No
         elements = _decode_array(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         rows.problems[len(rows.events)] = _problem(error)
-        rows.events.append(_BLANK)
+        rows.events.append(_Event())
         rows.message.append(number)
         return
     for place, element in enumerate(elements):
@@ -108,7 +132,7 @@ def _decode_elements(value: bytes, number: int, read: Any, rows: JsonRows) -> No
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             reason, field, message = _problem(error)
             rows.problems[row] = (reason, field, f"element {place} of the array: {message}")
-            rows.events.append(_BLANK)
+            rows.events.append(_Event())
         rows.message.append(number)
 
 
@@ -127,11 +151,21 @@ def _problem(error: Exception) -> Problem:
 
 def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
     """Raw columns of decoded rows; `kinds` by row."""
-    events, problems = rows.events, rows.problems
-    n = len(events)
-    nan = float("nan")
+    problems = rows.problems
+    n = len(rows.events)
 
-    def strings(values: list[str | None]) -> pa.Array:
+    def column(name: str) -> list[Any]:
+        """The values of a field; [] when no row has it, which is what most optional fields cost."""
+        values = list(map(attrgetter(name), rows.events))
+        return values if values.count(None) < n else []
+
+    def numbers(name: str) -> NDArray[np.float64]:
+        values = column(name)
+        return np.array(values, np.float64) if values else np.full(n, np.nan)  # NumPy makes None NaN
+
+    def strings(values: Sequence[str | None]) -> pa.Array:
+        if not values:
+            return pa.nulls(n, pa.string())
         try:
             return pa.array(values, pa.string())
         except UnicodeEncodeError:  # a lone surrogate: legal JSON, but no text
@@ -141,47 +175,60 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
                     problems.setdefault(row, ("malformed", "", "a string holds a lone surrogate, which is not text"))
             return pa.array(clean, pa.string())
 
-    ts, has_ts = _times([e.ts for e in events], problems)
-    clicked = _labels([e.clicked for e in events], problems)
-    prediction_row, version, prediction = _predictions(events)
-    given: list[Any] = [e.features for e in events]
-    has_features = np.fromiter((_is_given(f) for f in given), np.bool_, n)
-    features = None
-    if hashed or dicts:
-        features, wrong = feature_columns.from_objects(given, dicts)
-        for row, message in wrong.items():
-            problems.setdefault(row, ("wrong_type", "features", message))
+    ts, has_ts = _times(list(map(attrgetter("ts"), rows.events)), problems)
+    position = column("position")
+    prediction_row, version, prediction = _predictions(column("predictions"))
+    given, slices = list(map(attrgetter("features"), rows.events)), column("slices")
+    has_features, features = _features(given, hashed, dicts, problems)
     return RawEvents(
         kind=kinds,
-        type=strings([e.type for e in events]),
-        impression_id=strings([e.impression_id for e in events]),
-        user_id=strings([e.user_id for e in events]),
-        request_id=strings([e.request_id for e in events]),
-        item_id=strings([e.item_id for e in events]),
-        model=strings([e.model for e in events]),
-        model_version=strings([e.model_version for e in events]),
+        type=strings(column("type")),
+        impression_id=strings(column("impression_id")),
+        user_id=strings(column("user_id")),
+        request_id=strings(column("request_id")),
+        item_id=strings(column("item_id")),
+        model=strings(column("model")),
+        model_version=strings(column("model_version")),
         ts=ts,
         has_ts=has_ts,
-        pclick=np.array([nan if (p := e.pclick) is None else p for e in events], np.float64),
-        clicked=clicked,
-        position=np.array([-1 if (p := e.position) is None else p for e in events], np.int64),
-        propensity=np.array([nan if (p := e.propensity) is None else p for e in events], np.float64),
-        value=np.array([nan if (v := e.value) is None else v for e in events], np.float64),
+        pclick=numbers("pclick"),
+        clicked=_labels(column("clicked"), n, problems),
+        position=np.array([-1 if p is None else p for p in position] or np.full(n, -1), np.int64),
+        propensity=numbers("propensity"),
+        value=numbers("value"),
         prediction_row=np.array(prediction_row, np.int64),
-        prediction_version=pa.array(version, pa.string()),
+        prediction_version=_versions(version, prediction_row, problems),
         prediction=np.array(prediction, np.float64),
-        slices=[strings(_slice([e.slices for e in events], name, problems)) for name in dimensions],
+        slices=[strings(_slice(slices, name, problems)) for name in dimensions],
         has_features=has_features,
         features=features,
         problems=problems,
     )
 
 
-def _is_given(features: Any) -> bool:
-    return bytes(features) not in (b"", b"null") if isinstance(features, msgspec.Raw) else features is not None
+def _features(
+    given: Sequence[Any], hashed: bool, dicts: bool, problems: dict[int, Problem]
+) -> tuple[NDArray[np.bool_], Features | None]:
+    """(where there are features, the features): objects when `dicts`, else bytes."""
+    if dicts:
+        features, wrong = feature_columns.from_objects(given, True)
+        for row, message in wrong.items():
+            problems.setdefault(row, ("wrong_type", "features", message))
+        return np.fromiter([f is not None for f in given], np.bool_, len(given)), features
+    texts = [b"" if f is None else f for f in given]  # None: a row that could not be read
+    if not hashed:
+        return np.fromiter(
+            [f is not _NO_FEATURES and bytes(f) not in (b"", b"null") for f in texts], np.bool_, len(given)
+        ), None
+    features, has, faults = scan_features.from_bytes(texts)
+    for row, (reason, message) in faults.items():
+        problems.setdefault(row, (reason, "" if reason == "malformed" else "features", message))
+    return has, features
 
 
-def _times(values: list[int | str | None], problems: dict[int, Problem]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _times(
+    values: Sequence[int | str | None], problems: dict[int, Problem]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     try:
         return np.fromiter(values, np.int64, len(values)), np.ones(len(values), bool)
     except (TypeError, ValueError, OverflowError):
@@ -218,8 +265,8 @@ def parse_time(text: str) -> int | None:
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
-def _labels(values: list[bool | int | None], problems: dict[int, Problem]) -> NDArray[np.int8]:
-    out = np.full(len(values), -1, np.int8)
+def _labels(values: Sequence[bool | int | None], n: int, problems: dict[int, Problem]) -> NDArray[np.int8]:
+    out = np.full(n, -1, np.int8)
     for row, value in enumerate(values):
         if value is not None:
             if value in (0, 1):
@@ -229,20 +276,31 @@ def _labels(values: list[bool | int | None], problems: dict[int, Problem]) -> ND
     return out
 
 
-def _predictions(events: list[_Event]) -> tuple[list[int], list[str], list[float]]:
+def _predictions(given: Sequence[dict[str, float] | None]) -> tuple[list[int], list[str], list[float]]:
     rows: list[int] = []
     versions: list[str] = []
     scores: list[float] = []
-    for row, event in enumerate(events):
-        if event.predictions:
-            for version, p in event.predictions.items():
+    for row, predictions in enumerate(given):
+        if predictions:
+            for version, p in predictions.items():
                 rows.append(row)
                 versions.append(version)
                 scores.append(p)
     return rows, versions, scores
 
 
-def _slice(all_slices: list[dict[str, Any] | None], name: str, problems: dict[int, Problem]) -> list[str | None]:
+def _versions(versions: list[str], rows: list[int], problems: dict[int, Problem]) -> pa.Array:
+    try:
+        return pa.array(versions, pa.string())
+    except UnicodeEncodeError:
+        clean = [version.encode("utf-8", "replace").decode() for version in versions]
+        for row, before, after in zip(rows, versions, clean, strict=True):
+            if before != after:
+                problems.setdefault(row, ("malformed", "", "a string holds a lone surrogate, which is not text"))
+        return pa.array(clean, pa.string())
+
+
+def _slice(all_slices: Sequence[dict[str, Any] | None], name: str, problems: dict[int, Problem]) -> list[str | None]:
     out: list[str | None] = []
     for row, slices in enumerate(all_slices):
         value = slices.get(name) if slices else None

@@ -134,12 +134,16 @@ def _check_ids(raw: RawEvents, imp: NDArray[np.bool_], check: Callable[..., None
 
 
 def _impressions(raw: RawEvents, rules: Rules, rows: NDArray[np.int64]) -> Impressions:
-    take = pa.array(rows)
-    impression_id, user_id = raw.impression_id.take(take), raw.user_id.take(take)
-    request_id = raw.request_id.take(take)
+    every = rows.size == len(raw)  # nothing to leave out, the common case
+    where = pa.array(rows)
+
+    def take(column: pa.Array) -> pa.Array:
+        return column if every else column.take(where)
+
+    impression_id, user_id, request_id = take(raw.impression_id), take(raw.user_id), take(raw.request_id)
     catalog = rules.catalog
-    series = _series(raw.model.take(take), raw.model_version.take(take), catalog)
-    codes = [_slice_codes(column.take(take), d, catalog) for d, column in enumerate(raw.slices)]
+    series = _series(take(raw.model), take(raw.model_version), catalog)
+    codes = [_slice_codes(take(column), d, catalog) for d, column in enumerate(raw.slices)]
     names = None
     if rules.keep_names:
         texts = (c.fill_null("").to_numpy(zero_copy_only=False) for c in (impression_id, user_id, request_id))
@@ -150,7 +154,7 @@ def _impressions(raw: RawEvents, rules: Rules, rows: NDArray[np.int64]) -> Impre
         ts=raw.ts[rows],
         user=hash_strings(user_id),
         request=hash_strings(_blank_is_null(request_id)),
-        item=hash_strings(_blank_is_null(raw.item_id.take(take))),
+        item=hash_strings(_blank_is_null(take(raw.item_id))),
         series=series,
         pclick=raw.pclick[rows],
         slices=catalog.combine(codes) if codes else np.zeros(rows.size, np.int64),
@@ -170,6 +174,8 @@ def _clicks(raw: RawEvents, rows: NDArray[np.int64]) -> Clicks:
 
 
 def _blank_is_null(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return column
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 
