@@ -22,6 +22,7 @@ from streameval.sources.protocol import DeadLetterSink, Source
 
 POLL_SECONDS = 0.2
 PUBLISH_SHARE = 20  # a snapshot may take at most 1/20 of the loop's time
+COMMIT_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -36,7 +37,8 @@ class Loop:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
-        due = 0.0
+        publish_due = commit_due = 0.0
+        counted: dict[tuple[str, int], int] = {}  # offsets of what went through the pipeline, not yet committed
         while not stop.is_set() and not self.source.finished:
             begin = time.perf_counter()
             batches = self.source.poll(POLL_SECONDS)
@@ -44,12 +46,18 @@ class Loop:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
                 self.pipeline.take(batch)
+                counted.update(batch.offsets)
             self.pipeline.tick()
             now = time.monotonic()
-            if now >= due:
+            if counted and now >= commit_due:
+                self.source.commit(counted)
+                counted = {}
+                commit_due = now + COMMIT_SECONDS
+            if now >= publish_due:
                 self.publish()
                 took = time.monotonic() - now
-                due = now + max(self.interval, PUBLISH_SHARE * took)
+                publish_due = now + max(self.interval, PUBLISH_SHARE * took)
+        self.source.commit(counted)
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""

@@ -93,6 +93,7 @@ class ScriptedSource:
 
     def __init__(self, script: Iterable[Batch | Exception | None]) -> None:
         self._script = deque(script)
+        self.committed: dict[tuple[str, int], int] = {}
 
     def poll(self, timeout: float) -> list[Batch]:
         """The next entry of the script."""
@@ -120,6 +121,10 @@ class ScriptedSource:
     def progress(self) -> tuple[int, int] | None:
         """Unknown."""
         return None
+
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Remembered in `committed`."""
+        self.committed.update(offsets)
 
     def close(self) -> None:
         """Drops the rest."""

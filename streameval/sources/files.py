@@ -74,6 +74,9 @@ class FileSource:
         """(bytes read, bytes of all files), as stored."""
         return self._done_bytes + (self._at.count if self._at else 0), sum(self._sizes)
 
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Nothing keeps them: a replay begins at the beginning."""
+
     def close(self) -> None:
         """Let go of the open file."""
         self._batches.close()

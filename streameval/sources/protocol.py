@@ -74,5 +74,8 @@ class Source(Protocol):
     def progress(self) -> tuple[int, int] | None:
         """(done, total) in units of the source's own, for a progress bar; None when there is no end."""
 
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Tell where the offsets are kept, if anywhere, what has been counted (`Batch.offsets`); does not wait."""
+
     def close(self) -> None:
         """Let go of connections and files. May be called twice."""

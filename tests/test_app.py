@@ -1,0 +1,62 @@
+"""The ingest loop: what it commits, publishes and survives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from streameval.app import Loop, new_publisher
+from streameval.config import Settings
+from streameval.events import Batch, Catalog
+from streameval.pipeline import Pipeline
+from streameval.sources.protocol import SourceError
+from streameval.testing import ScriptedSource, Shown, make_batch
+
+T0 = 1_760_000_000_000
+
+
+def loop_over(script: Iterable[Batch | Exception | None]) -> Loop:
+    settings = Settings()
+    return Loop(ScriptedSource(script), Pipeline(settings, time.time), new_publisher(settings), interval=0.0)
+
+
+def batch(number: int) -> Batch:
+    events = [Shown(f"i{number}-{k}", T0 + number * 1000 + k, "u", 0.5) for k in range(3)]
+    made = make_batch(events, Catalog())
+    return replace(made, offsets={("impressions", 0): (number + 1) * 3})
+
+
+def test_every_offset_that_was_counted_is_committed_by_the_end() -> None:
+    loop = loop_over([batch(0), None, batch(1), batch(2)])
+    loop.run(threading.Event())
+    assert loop.source.committed == {("impressions", 0): 9}
+    assert loop.pipeline.snapshot().events["impressions"] == 9
+
+
+def test_a_source_that_fails_ends_the_loop_and_nothing_uncounted_was_committed() -> None:
+    loop = loop_over([batch(0), SourceError("the broker is gone"), batch(1)])
+    with pytest.raises(SourceError, match="the broker is gone"):
+        loop.run(threading.Event())
+    assert loop.source.committed == {("impressions", 0): 3}
+
+
+def test_a_stop_that_is_already_set_reads_nothing() -> None:
+    loop = loop_over([batch(0)])
+    stop = threading.Event()
+    stop.set()
+    loop.run(stop)
+    assert not loop.source.finished
+    assert loop.source.committed == {}
+
+
+def test_readiness_needs_an_assignment() -> None:
+    loop = loop_over([batch(0), batch(1)])
+    loop.publish()
+    assert loop.publisher.latest().ready == {"assigned": True, "caught_up": True}
+    loop.run(threading.Event())
+    loop.publish()
+    assert loop.publisher.latest().ready == {"assigned": False, "caught_up": False}
