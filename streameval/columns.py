@@ -13,8 +13,12 @@ from streameval.events import Features
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """k scores of some rows: score j was given to row `row[j]` by series `series[j]`."""
+    """k scores of some rows: score j was given to row `row[j]` by series `series[j]`.
 
+    Who gave them follows one after the other: scores bounds[i] to bounds[i + 1] - 1 are one giver's, by ascending row.
+    """
+
+    bounds: tuple[int, ...]
     row: NDArray[np.int32]  # position in the rows that were asked for
     series: NDArray[np.int32]
     p: NDArray[np.float64]
@@ -42,9 +46,11 @@ def csr_lengths(indptr: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDA
 
 def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
     """The features of the given rows, in that order."""
-    n = len(features.indptr) - 1
-    if rows.size == n and n and rows[0] == 0 and bool((rows == np.arange(n)).all()):
-        return features
+    if rows.size and rows[-1] - rows[0] == rows.size - 1 and bool((np.diff(rows) == 1).all()):  # without a copy
+        first, end = int(rows[0]), int(rows[-1]) + 1
+        a, b = int(features.indptr[first]), int(features.indptr[end])
+        dicts = None if features.dicts is None else features.dicts[first:end]
+        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts)
     lengths, flat = csr_lengths(features.indptr, rows)
     indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     dicts = features.dicts

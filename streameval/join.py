@@ -21,6 +21,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numba
 import numpy as np
@@ -32,6 +33,8 @@ from streameval.sketches.directory import mix
 
 NEVER = -(1 << 62)
 FOREVER = 1 << 62
+_BIG = 1 << 20  # rows; up to here tables double
+_MAX_ROW = (1 << 31) - 1
 
 CLICKED, KNOWN, MATURED, LATE, CORRECTED = 1, 2, 4, 8, 16
 
@@ -41,6 +44,9 @@ _MATCHED, _DUPLICATE_CLICKS, _UNMATCHED, _LATE_CLICKS, _CORRECTED = 3, 4, 5, 6, 
 _COUNTERS = 8
 
 DELAY_EDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0, 86400.0, float("inf"))
+
+
+_Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +125,19 @@ def _watermark(newest: NDArray[np.int64], active: NDArray[np.int8], lateness: in
 
 
 @numba.njit(inline="always")
-def _find(index: NDArray[np.int32], ids: NDArray[np.uint64], front: int, wanted: np.uint64) -> int:
-    """The newest live row of an id, -1: none."""
+def _find(
+    index: NDArray[np.int32], shift: int, ids: NDArray[np.uint64], front: int, wanted: np.uint64
+) -> tuple[int, np.uint64]:
+    """(the newest live row of an id, -1: none; the free place where the id would be entered)."""
     mask = np.uint64(index.size - 1)
     h = mix(wanted) & mask
     found = -1
     while index[h] != 0:
-        row = index[h] - 1
-        if ids[row] == wanted and row >= front and row > found:
+        row = index[h] - shift
+        if row >= front and ids[row] == wanted and row > found:  # below the front: forgotten, and to be overlooked
             found = row
         h = (h + np.uint64(1)) & mask
-    return found
+    return found, h
 
 
 @numba.njit(inline="always")
@@ -145,6 +153,20 @@ def _enter(index: NDArray[np.int32], wanted: np.uint64, row: int) -> None:
 def _reindex(index: NDArray[np.int32], ids: NDArray[np.uint64], front: int, end: int) -> None:
     for row in range(front, end):
         _enter(index, ids[row], row)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fetch(
+    index: NDArray[np.int32], shift: int, ids: NDArray[np.uint64], front: int, wanted: NDArray[np.uint64]
+) -> int:
+    """Touches what looking up a batch's ids will touch: many cache misses at once cost little more than one."""
+    mask = np.uint64(index.size - 1)
+    found = np.uint64(0)
+    for i in range(wanted.size):
+        row = index[mix(wanted[i]) & mask] - shift
+        if row >= front:
+            found ^= ids[row]
+    return int(found & np.uint64(1))
 
 
 @numba.njit(inline="always")
@@ -178,6 +200,7 @@ def _join(
     state: NDArray[np.uint8],
     value: NDArray[np.float64],
     index: NDArray[np.int32],
+    shift: int,
     front: int,
     end: int,
     h_id: NDArray[np.uint64],
@@ -204,7 +227,7 @@ def _join(
         if c >= c_id.size or (i < i_id.size and i_order[i] < c_order[c]):
             newest[0] = max(newest[0], i_ts[i])
             watermark = _watermark(newest, active, lateness, watermark)
-            seen = _find(index, ids, front, i_id[i])
+            seen, place = _find(index, shift, ids, front, i_id[i])
             if i_ts[i] + horizon <= watermark:
                 counters[_EXPIRED] += 1
             elif seen >= 0 and ts[seen] + horizon > watermark:
@@ -224,7 +247,7 @@ def _join(
                     counters[_LATE_IMPRESSIONS] += 1
                 if value.size:
                     value[row] = 0.0
-                _enter(index, i_id[i], row)
+                index[place] = row + shift
                 # clicks that came first
                 mask = np.uint64(h_index.size - 1)
                 h = mix(i_id[i]) & mask
@@ -251,7 +274,7 @@ def _join(
         else:
             newest[click_input] = max(newest[click_input], c_ts[c])
             watermark = _watermark(newest, active, lateness, watermark)
-            row = _find(index, ids, front, c_id[c])
+            row, _ = _find(index, shift, ids, front, c_id[c])
             if row >= 0 and ts[row] + horizon > watermark:
                 flags = state[row]
                 if flags & KNOWN:
@@ -319,7 +342,9 @@ class Joiner:
         self._active = np.ones(self._inputs, np.int8)
         self._online = online_models
         self.table = self._allocate(1024)
-        self._index = np.zeros(4096, np.int32)
+        self._index = np.zeros(4096, np.int32)  # open addressing: row + _shift, 0: free
+        self._shift = 1  # grows as rows move to the front, so that the index need not follow
+        self._indexed = 0  # places in use, by forgotten rows too
         self._start = 0  # rows before it are forgotten
         self._end = 0
         self._mature = 0
@@ -376,10 +401,12 @@ class Joiner:
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
         start, held = self._end, self._held_end
+        _fetch(self._index, self._shift, table.id, self._start, imp.id)
         self._end, self._held_end, self.watermark, flips = _join(
             imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
             self._newest, self._active, self.watermark, policy.attribution_window, policy.allowed_lateness,
-            policy.correction_horizon, table.id, table.ts, table.state, table.value, self._index, self._start, start,
+            policy.correction_horizon, table.id, table.ts, table.state, table.value, self._index, self._shift, self._start,
+            start,
             self._held_id, self._held_ts, self._held_value, self._held_taken, self._held_index, held, accepted,
             flip_row, flip_state, flip_value, counters, self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
@@ -387,6 +414,7 @@ class Joiner:
         if self._held_end > held:
             self._held_oldest = min(self._held_oldest, int(self._held_ts[held : self._held_end].min()))
         rows = np.arange(start, self._end, dtype=np.int64)
+        self._indexed += rows.size
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
         was = flip_state[:flips]
@@ -474,16 +502,16 @@ class Joiner:
         held = slice(0, self._held_end)
         return int(np.count_nonzero(~self._held_taken[held] & (self._held_ts[held] < self.watermark)))
 
-    def features(self, rows: NDArray[np.int64]) -> Features | None:
-        """The features of rows (in their order); None when the events carried none."""
+    def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
+        """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
         pieces: list[tuple[NDArray[np.int64], Features]] = []
         for run, where in self._by_run(rows):
             if run.features is None:
-                return None
+                return []
             pieces.append((where, take_features(run.features, rows[where] - run.start)))
-        if len(pieces) == 1:
-            return pieces[0][1]
-        return _interleave(pieces, rows.size)
+        if len(pieces) > 1 and any(a[-1] > b[0] for (a, _), (b, _) in pairwise(pieces)):
+            return [(slice(0, rows.size), _interleave(pieces, rows.size))]
+        return [(slice(int(where[0]), int(where[-1]) + 1), features) for where, features in pieces]
 
     def names(self, rows: NDArray[np.int64]) -> Names | None:
         """The ids of rows as they were written, if kept."""
@@ -507,25 +535,34 @@ class Joiner:
         p = table.pclick[rows]
         logged = ~np.isnan(p)
         all_logged = bool(logged.all())
-        parts = [
+        parts: list[_Part] = [
             (index, table.series[rows], p, np.zeros(rows.size, np.bool_))
             if all_logged
             else (index[logged], table.series[rows][logged], p[logged], np.zeros(int(logged.sum()), np.bool_))
         ]
-        for run, where in self._by_run(rows) if any(r.shadow is not None for r in self._runs) else ():
-            if run.shadow is not None:
-                at = rows[where] - run.start
-                lengths, flat = csr_lengths(run.shadow.indptr, at)
-                owner = np.repeat(where.astype(np.int32), lengths)
-                parts.append((owner, run.shadow.series[flat], run.shadow.pclick[flat], np.zeros(flat.size, np.bool_)))
+        if any(run.shadow is not None for run in self._runs):
+            parts.append(self._shadow(rows))
         for model, series in enumerate(online_series):
             p = table.score[model][rows]
             on = ~np.isnan(p)
             leak = table.trained[model][rows] > table.ts[rows] + grace
             parts.append((index[on], np.full(int(on.sum()), series, np.int32), p[on], leak[on]))
+        bounds = tuple(np.cumsum([0, *(part[0].size for part in parts)]).tolist())
         if len(parts) == 1:
-            return Scored(*parts[0])
-        return Scored(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return Scored(bounds, *parts[0])
+        return Scored(bounds, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _shadow(self, rows: NDArray[np.int64]) -> _Part:
+        owner, series, p = [np.empty(0, np.int32)], [np.empty(0, np.int32)], [np.empty(0)]
+        for run, where in self._by_run(rows):
+            if run.shadow is not None:
+                lengths, flat = csr_lengths(run.shadow.indptr, rows[where] - run.start)
+                owner.append(np.repeat(where.astype(np.int32), lengths))
+                series.append(run.shadow.series[flat])
+                p.append(run.shadow.pclick[flat])
+        whose = np.concatenate(owner)
+        order = np.argsort(whose, kind="stable")  # runs can interleave
+        return whose[order], np.concatenate(series)[order], np.concatenate(p)[order], np.zeros(whose.size, np.bool_)
 
     @property
     def nbytes(self) -> int:
@@ -622,21 +659,25 @@ class Joiner:
         _reindex(self._held_index, self._held_id, 0, n)
 
     def _reserve(self, impressions: int, clicks: int) -> None:
-        need = self._end + impressions
-        if need > self.table.id.size:
+        capacity = self.table.id.size
+        if self._end + impressions > capacity:
             live = self._end - self._start
-            if self._start > self._end // 4 and live + impressions <= self.table.id.size:
+            if self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
-            else:
-                self._move(self._allocate(max(live + impressions, live + live // 4)))
-        if (self._end + impressions) * 3 > self._index.size * 2:
-            size = self._index.size
-            while (self._end - self._start + impressions) * 3 > size * 2:
-                size *= 2
-            self._index = np.zeros(size, np.int32)
-            self._move(self.table)
+            else:  # untouched room takes no memory
+                self._move(self._allocate(max(live + impressions, 2 * live if live < _BIG else live + live // 4)))
+        if (self._indexed + impressions) * 3 > self._index.size * 2 or self._shift + self._end + impressions > _MAX_ROW:
+            self._rebuild_index(impressions)
         if self._held_end + clicks > self._held_id.size or (self._held_end + clicks) * 3 > self._held_index.size * 2:
             self._reserve_held(clicks)
+
+    def _rebuild_index(self, impressions: int) -> None:
+        live, size = self._end - self._start, self._index.size
+        while (live + impressions) * 2 > size:
+            size *= 2 if size > _BIG else 4
+        self._index = np.zeros(size, np.int32)
+        self._shift, self._indexed = 1, live
+        _reindex(self._index, self.table.id, self._start, self._end)
 
     def _reserve_held(self, clicks: int) -> None:
         keep = np.flatnonzero(~self._held_taken[: self._held_end])
@@ -679,10 +720,9 @@ class Joiner:
                 _trim(run, shift)
             run.start -= shift
             run.end -= shift
+        self._shift += shift
         if self._on_move is not None:
             self._on_move(shift)
-        self._index[:] = 0
-        _reindex(self._index, self.table.id, 0, live)
 
 
 def _trim(run: Run, start: int) -> None:

@@ -140,10 +140,10 @@ class Monitor:
                 rows = rows[~late]
             if not rows.size:
                 return
-            features = self._features(rows)
-            for number, learner in enumerate(self.learners):
-                table.score[number][rows] = learner.model.predict(features)
-                table.trained[number][rows] = learner.trained
+            for part, features in self._features(rows):
+                for number, learner in enumerate(self.learners):
+                    table.score[number][rows[part]] = learner.model.predict(features)
+                    table.trained[number][rows[part]] = learner.trained
 
     def _settle(self, rows: NDArray[np.int64]) -> None:
         """Mature labels: (score,) observe, then learn; in this order."""
@@ -161,10 +161,11 @@ class Monitor:
                 self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
         if self.learners:
             with self._timed("learn"):
-                features = self._features(rows)
                 known = int(labelled.ts[-1]) + self.policy.attribution_window
+                for part, features in self._features(rows):
+                    for learner in self.learners:
+                        learner.model.learn(features, labelled.label[part])
                 for learner in self.learners:
-                    learner.model.learn(features, labelled.label)
                     learner.trained = max(learner.trained, known)
                     learner.updates += rows.size
 
@@ -176,6 +177,8 @@ class Monitor:
         rows, first = np.unique(rows, return_index=True)  # an impression's first change holds what was counted
         with self._timed("correct"):
             table, board = self.joiner.table, self.scoreboard
+            by_time = np.argsort(table.ts[rows], kind="stable")
+            rows, first = rows[by_time], first[by_time]
             after = self._labelled(rows)
             before = Labelled(
                 after.ts, after.user, after.slices, flips.was_clicked[first].astype(np.int8),
@@ -220,12 +223,13 @@ class Monitor:
         grace = self.policy.attribution_window if self.score_at == "label" else 0
         return self.joiner.scored(rows, [learner.series for learner in self.learners], grace)
 
-    def _features(self, rows: NDArray[np.int64]) -> Features:
-        features = self.joiner.features(rows)
-        if features is None:  # events without any features: every row is empty
+    def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
+        pieces = self.joiner.features(rows)
+        if not pieces:  # events without any features: every row is empty
             nothing = np.empty(0, np.uint64), np.empty(0)
-            return Features(np.zeros(rows.size + 1, np.int64), *nothing, tuple({} for _ in range(rows.size)))
-        return features
+            empty = Features(np.zeros(rows.size + 1, np.int64), *nothing, tuple({} for _ in range(rows.size)))
+            return [(slice(0, rows.size), empty)]
+        return pieces
 
     def _observe_requests(self, entries: NDArray[np.int32], sign: int) -> None:
         if entries.size:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+_WIDE = 100_000  # panes that one batch may span to be counted in an array
+
 SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
 
 
@@ -18,26 +20,25 @@ class PaneStats:
 
     def seen(self, ts: NDArray[np.int64]) -> None:
         """New impressions, by their times."""
-        self._add(ts, SEEN, np.ones(ts.size, np.int64))
+        self._add(ts // self._pane, SEEN)
 
     def matured(self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
         """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due."""
-        panes, first, inverse = np.unique(ts // self._pane, return_index=True, return_inverse=True)
-        count = np.bincount(inverse)
-        clicks = np.bincount(inverse, weights=label).astype(np.int64)
-        last = np.concatenate((first[1:], [ts.size])) - 1
-        for pane, n, c, newest in zip(panes.tolist(), count.tolist(), clicks.tolist(), ts[last].tolist(), strict=True):
-            cell = self._cell(pane)
-            for row in (cell, self.total):
-                row[MATURED] += n
-                row[CLICKS] += c
+        pane = ts // self._pane
+        self._add(pane, MATURED)
+        self._add(pane[label == 1], CLICKS)
+        self._add(pane[corrected], CORRECTED)
+        last = np.append(np.flatnonzero(np.diff(pane)), pane.size - 1)
+        for number, newest in zip(pane[last].tolist(), ts[last].tolist(), strict=True):
+            for row in (self._cell(number), self.total):
                 row[NEWEST] = max(row[NEWEST], newest)
-        self._add(ts[corrected], CORRECTED, np.ones(int(corrected.sum()), np.int64))
 
     def changed(self, ts: NDArray[np.int64], change: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
         """Labels that changed after maturity."""
-        self._add(ts[corrected], CORRECTED, np.ones(int(corrected.sum()), np.int64))
-        self._add(ts, CLICKS, change.astype(np.int64))
+        pane = ts // self._pane
+        self._add(pane[corrected], CORRECTED)
+        self._add(pane[change > 0], CLICKS)
+        self._add(pane[change < 0], CLICKS, -1)
 
     def between(self, start: int, end: int) -> list[tuple[int, list[int]]]:
         """(pane, counts) in [start, end), oldest first."""
@@ -51,11 +52,16 @@ class PaneStats:
     def _cell(self, pane: int) -> list[int]:
         return self.by_pane.setdefault(pane, [0, 0, 0, 0, -(1 << 62)])
 
-    def _add(self, ts: NDArray[np.int64], column: int, amount: NDArray[np.int64]) -> None:
-        if not ts.size:
+    def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:
+        if not pane.size:
             return
-        panes, inverse = np.unique(ts // self._pane, return_inverse=True)
-        sums = np.bincount(inverse, weights=amount).astype(np.int64)
-        for pane, n in zip(panes.tolist(), sums.tolist(), strict=True):
-            self._cell(pane)[column] += n
+        low = int(pane.min())
+        if int(pane.max()) - low <= _WIDE:
+            counts = np.bincount(pane - low)
+            some = np.flatnonzero(counts)
+            numbers, counts = some + low, counts[some]
+        else:
+            numbers, counts = np.unique(pane, return_counts=True)
+        for number, n in zip(numbers.tolist(), (sign * counts).tolist(), strict=True):
+            self._cell(number)[column] += n
             self.total[column] += n

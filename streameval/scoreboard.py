@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from streameval.columns import Scored
 from streameval.events import Catalog
-from streameval.sketches.accumulate import Scratch
-from streameval.sketches.grid import score_keys
+from streameval.sketches.accumulate import Scratch, add_scores
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
 from streameval.users import Users
@@ -38,7 +37,7 @@ class Labelled:
     value: NDArray[np.float64] | None  # only for GAUC weighted by value
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _slice_rows(
     table: NDArray[np.int32],
     next_row: int,
@@ -49,9 +48,9 @@ def _slice_rows(
     out: NDArray[np.int32],
 ) -> int:
     """Numbers (series, value) pairs of one dimension, giving new ones the next numbers."""
-    radix = table.shape[1]
+    by, radix = np.uint64(divisor), np.uint64(table.shape[1])
     for i in range(series.size):
-        value = (slices[row[i]] // divisor) % radix
+        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: half the time
         known = table[series[i], value]
         if known < 0:
             known = np.int32(next_row)
@@ -117,27 +116,38 @@ class Scoreboard:
         self._dimensions = dimensions
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
-        """Adds (or with sign -1 takes out) the scores of labelled impressions."""
+        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time."""
         if not scored.series.size:
             return
-        panes = labelled.ts // self.pane
+        k = scored.series.size
         slot = self.users.slots(labelled.user)
-        if panes[0] == panes[-1] and bool((panes == panes[0]).all()):
-            self._observe_pane(int(panes[0]), labelled, slot, scored, sign)
-            return
-        of_score = panes[scored.row]
-        order = np.argsort(of_score, kind="stable")
-        bounds = np.flatnonzero(np.concatenate(([True], of_score[order][1:] != of_score[order][:-1], [True])))
-        for begin, end in pairwise(bounds.tolist()):
-            part = order[begin:end]
-            some = Scored(scored.row[part], scored.series[part], scored.p[part], scored.violation[part])
-            self._observe_pane(int(of_score[part[0]]), labelled, slot, some, sign)
+        slice_row = np.empty((self._dimensions, k), np.int32)
+        for dimension in range(self._dimensions):
+            slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
+        self.scratch.reserve(int(scored.series.max()) + 1, k)
+        self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
+        pane = labelled.ts // self.pane
+        first = np.concatenate(([0], np.flatnonzero(np.diff(pane)) + 1, [pane.size]))
+        cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
+        for j in range(first.size - 1):
+            number = int(pane[first[j]])
+            parts = [slice(int(cut[j]), int(cut[j + 1])) for cut in cuts]
+            for part in parts:
+                entries = add_scores(
+                    self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
+                    slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, sign,
+                )  # fmt: skip
+                value = None if labelled.value is None else labelled.value[scored.row[part]]
+                self._rank(number, scored.series[part], entries, value, sign)
+            self.overall.add(number, self.scratch.drain())
+            if self._dimensions:
+                self.slices.add(number, self._slice_scratch.drain())
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
     ) -> None:
         """Adds `values[i]` to cell `cells[i]` (a count or a limb) of overall series `series[i]` in a pane."""
-        self.scratch.grow(int(series.max()) + 1)
+        self.scratch.reserve(int(series.max()) + 1, 0)
         for row, cell, value in zip(series.tolist(), cells.tolist(), values.tolist(), strict=True):
             self.scratch.add_cell(row, cell, value)
         self.overall.add(pane, self.scratch.drain())
@@ -154,25 +164,20 @@ class Scoreboard:
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
 
-    def _observe_pane(self, pane: int, labelled: Labelled, slot: NDArray[np.int32], scored: Scored, sign: int) -> None:
-        label = labelled.label[scored.row]
-        corrected = labelled.corrected[scored.row]
-        self.scratch.grow(int(scored.series.max()) + 1)
-        self.scratch.add(scored.series, scored.p, label, corrected, scored.violation, sign)
-        self.overall.add(pane, self.scratch.drain())
-        if self._dimensions:
-            for dimension in range(self._dimensions):
-                rows = self._slice_rows.rows(dimension, scored, labelled.slices)
-                self._slice_scratch.grow(self._slice_rows.count)
-                self._slice_scratch.add(rows, scored.p, label, corrected, scored.violation, sign)
-            self.slices.add(pane, self._slice_scratch.drain())
-        key = score_keys(scored.p)
-        value = None if labelled.value is None else labelled.value[scored.row]
-        slots = slot[scored.row]
-        first = int(scored.series[0])
-        if bool((scored.series == first).all()):
-            self.users.add(pane, first, slots, key, label, value, sign)
+    def _rank(
+        self,
+        pane: int,
+        series: NDArray[np.int32],
+        entries: NDArray[np.uint64],
+        value: NDArray[np.float64] | None,
+        sign: int,
+    ) -> None:
+        """Gives rank entries to the users, each series its own."""
+        if not series.size:
             return
-        for series in np.unique(scored.series).tolist():
-            on = scored.series == series
-            self.users.add(pane, series, slots[on], key[on], label[on], None if value is None else value[on], sign)
+        if bool((series == series[0]).all()):
+            self.users.add(pane, int(series[0]), entries, value, sign)
+            return
+        for one in np.unique(series).tolist():
+            on = series == one
+            self.users.add(pane, one, entries[on], None if value is None else value[on], sign)

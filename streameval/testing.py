@@ -8,9 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streameval.events import Batch, Catalog, Clicks, Features, Impressions
 from streameval.hashing import hash_strings
+from streameval.sketches.accumulate import Scratch, add_scores
+from streameval.sketches.layout import Layout
+from streameval.sketches.sparse import SparseVector
 
 
 @dataclass(slots=True)
@@ -86,6 +90,20 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Moves on."""
         self.now += seconds
+
+
+def sketched(
+    layout: Layout, series: NDArray[np.int32], p: NDArray[np.float64], label: NDArray[np.generic], sign: int = 1
+) -> SparseVector:
+    """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
+    n, no = p.size, np.zeros(p.size, np.bool_)
+    overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
+    overall.reserve(int(series.max(initial=0)) + 1, n)
+    add_scores(
+        overall, slices, p, np.arange(n, dtype=np.int32), series, np.empty((0, n), np.int32), no,
+        label.astype(np.int8), no, np.zeros(n, np.int32), sign,
+    )  # fmt: skip
+    return overall.drain()
 
 
 class ScriptedSource:

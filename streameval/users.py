@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from streameval.metrics.auc import ranked_auc
 from streameval.metrics.view import Ranked
 from streameval.sketches.directory import Directory, mix
-from streameval.sketches.ranks import SCALE, GroupRanks, Weighting, entries
+from streameval.sketches.ranks import SCALE, GroupRanks, Weighting
 
 EXACT_LIMIT = 1 << 22  # scores of one series in one window that are sorted for an exact AUC: at most 16 MB
 _APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
 _NO_ENTRIES = np.empty(0, np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
+_OUTSIDE = _LOW << np.uint64(32)  # entries from here on: users outside the sample
 
 
 @dataclass(slots=True)
@@ -134,28 +135,23 @@ class Users:
         self,
         pane: int,
         series: int,
-        slot: NDArray[np.int32],
-        key: NDArray[np.uint32],
-        label: NDArray[np.int8],
+        entries: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
     ) -> None:
-        """Scores of one series in one pane, or with sign -1 their retraction. `slot` as from `slots`."""
+        """Rank entries of one series in one pane, or with sign -1 their retraction; slots in them as from `slots`."""
         mine = self._series.get(series)
         if mine is None:
             mine = self._series[series] = self._new_series()
-        ranked = (key << np.uint32(1)) | label.astype(np.uint32)
-        self._keep_scores(mine, ranked, sign)
-        kept = slot >= 0
-        everyone = bool(kept.all())
-        if not everyone:
-            slot, key, label = slot[kept], key[kept], label[kept]
-            value = None if value is None else value[kept]
-        valued = np.flatnonzero(label == 1) if value is not None else np.empty(0, np.int64)
+        self._keep_scores(mine, entries, sign)
+        if self._sample_shift:
+            kept = entries < _OUTSIDE
+            entries, value = entries[kept], None if value is None else value[kept]
+        clicked = np.flatnonzero(entries & np.uint64(1)) if value is not None else np.empty(0, np.int64)
         fixed = np.empty(0, np.int64)
         if value is not None:
-            fixed = np.rint(np.maximum(value[valued], 0.0) * SCALE).astype(np.int64) * sign
-        part = Part(entries(slot, key, label), sign, slot[valued], fixed)
+            fixed = np.rint(np.maximum(value[clicked], 0.0) * SCALE).astype(np.int64) * sign
+        part = Part(entries, sign, (entries[clicked] >> np.uint64(32)).astype(np.int32), fixed)
         mine.log.setdefault(pane, []).append(part)
         self._log_bytes += part.nbytes
         mine.waiting.append(part)
@@ -266,9 +262,10 @@ class Users:
         windows = [WindowRanks(length, GroupRanks(self._weighting)) for length in self._windows]
         return SeriesUsers(GroupRanks(self._weighting, keep_sums=True), windows)
 
-    def _keep_scores(self, mine: SeriesUsers, ranked: NDArray[np.uint32], sign: int) -> None:
+    def _keep_scores(self, mine: SeriesUsers, entries: NDArray[np.uint64], sign: int) -> None:
         if mine.scores is None:
             return
+        ranked = entries.astype(np.uint32)  # the low half
         if sign < 0:
             mine.retracted.append(ranked)
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,20 +54,13 @@ def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:
     middle = (scores.lower + scores.upper) / 2
     clipped = np.clip(middle, CLIP, 1 - CLIP)
     loss = -(scores.positives * np.log(clipped) + scores.negatives * np.log1p(-clipped))
-    out: list[Bucket] = []
-    for q in np.unique(which).tolist():
-        on = which == q
-        out.append(
-            make_bucket(
-                float(scores.lower[on][0]),
-                float(scores.upper[on][-1]),
-                int(total[on].sum()),
-                int(scores.positives[on].sum()),
-                math.fsum(total[on] * middle[on]),
-                math.fsum(loss[on]),
-            )
-        )
-    return tuple(out)
+    first = np.flatnonzero(np.diff(which, prepend=-1))  # of every quantile that is not empty
+    last = np.append(first[1:], which.size) - 1
+    columns = (
+        scores.lower[first], scores.upper[last],
+        *(np.add.reduceat(column, first) for column in (total, scores.positives, total * middle, loss)),
+    )  # fmt: skip
+    return tuple(make_bucket(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
 
 
 _EDGES: dict[int, NDArray[np.float64]] = {}

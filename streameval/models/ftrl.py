@@ -28,10 +28,9 @@ from streameval.models.protocol import ModelError, Needs
 
 
 @numba.njit(inline="always")
-def _weight(z: float, n: float, alpha: float, beta: float, l1: float, l2: float) -> float:
-    if abs(z) <= l1:
-        return 0.0
-    return -(z - math.copysign(l1, z)) / ((beta + math.sqrt(n)) / alpha + l2)
+def _weight(z: float, root: float, rate: float, beta: float, l1: float, l2: float) -> float:
+    """`root` is sqrt(n), `rate` 1 / alpha; without a branch, so that several are under way at once."""
+    return -math.copysign(max(abs(z) - l1, 0.0), z) / ((beta + root) * rate + l2)
 
 
 @numba.njit(inline="always")
@@ -50,11 +49,12 @@ def _predict(
     out: NDArray[np.float64],
 ) -> None:
     alpha, beta, l1, l2 = parameters
+    rate = 1.0 / alpha
     for row in range(indptr.size - 1):
         margin = 0.0
         for k in range(indptr[row], indptr[row + 1]):
             i = index[k] >> shift
-            margin += value[k] * _weight(zn[i, 0], zn[i, 1], alpha, beta, l1, l2)
+            margin += value[k] * _weight(zn[i, 0], math.sqrt(zn[i, 1]), rate, beta, l1, l2)
         out[row] = _sigmoid(margin)
 
 
@@ -70,11 +70,14 @@ def _learn(
     coordinate: NDArray[np.uint64],
     x: NDArray[np.float64],
     w: NDArray[np.float64],
+    root: NDArray[np.float64],
 ) -> None:
     alpha, beta, l1, l2 = parameters
+    rate = 1.0 / alpha
     for row in range(indptr.size - 1):
         # the example's coordinates, each once
         n = 0
+        margin = 0.0
         for k in range(indptr[row], indptr[row + 1]):
             i = index[k] >> shift
             j = 0
@@ -82,21 +85,18 @@ def _learn(
                 j += 1
             if j == n:
                 coordinate[n] = i
-                x[n] = value[k]
+                x[n] = 0.0
+                root[n] = math.sqrt(zn[i, 1])
+                w[n] = _weight(zn[i, 0], root[n], rate, beta, l1, l2)
                 n += 1
-            else:
-                x[j] += value[k]
-        margin = 0.0
-        for j in range(n):
-            i = coordinate[j]
-            w[j] = _weight(zn[i, 0], zn[i, 1], alpha, beta, l1, l2)
-            margin += x[j] * w[j]
+            x[j] += value[k]
+            margin += value[k] * w[j]
         error = _sigmoid(margin) - label[row]
         for j in range(n):
             i = coordinate[j]
             g = error * x[j]
             squared = zn[i, 1] + g * g
-            sigma = (math.sqrt(squared) - math.sqrt(zn[i, 1])) / alpha
+            sigma = (math.sqrt(squared) - root[j]) * rate
             zn[i, 0] += g - sigma * w[j]
             zn[i, 1] = squared
 
@@ -129,7 +129,7 @@ class Ftrl:
         longest = int(np.diff(features.indptr).max(initial=0))
         _learn(
             features.indptr, features.index, features.value, labels, self._zn, self._shift, self._parameters,
-            np.empty(longest, np.uint64), np.empty(longest), np.empty(longest),
+            np.empty(longest, np.uint64), np.empty(longest), np.empty(longest), np.empty(longest),
         )  # fmt: skip
 
     def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:

@@ -1,8 +1,9 @@
 """Adding scored impressions to series' vectors: the one kernel that every label passes through.
 
-`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add` puts scored impressions of one
+`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` puts the scores of one
 pane into it, `drain` takes them out again as one sparse vector over all rows: the delta by which the pane, the windows
-that hold it and the whole run grow. Cost: about 60 ns an impression, and nothing for rows and cells not touched.
+that hold it and the whole run grow. A score's terms are computed once, as integers, and added wherever they count:
+to its series, and to the series' slice in every dimension. Nothing is paid for rows and cells not touched.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.sketches.fixed import add_real
+from streameval.sketches.fixed import limbs
 from streameval.sketches.grid import key_bin, score_key
 from streameval.sketches.layout import (
     ABSOLUTE,
@@ -40,66 +41,145 @@ def log_loss(p: float, label: int) -> float:
     return -math.log(q) if label else -math.log1p(-q)
 
 
+Terms = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+@numba.njit(inline="always")
+def _terms(p: float, clicked: int, sign: int) -> Terms:
+    """What one score adds: count, click, and the limbs of pClick, log loss, squared and absolute error."""
+    error = abs(p - clicked)
+    p_high, p_low = limbs(p)
+    loss_high, loss_low = limbs(log_loss(p, clicked))
+    squared_high, squared_low = limbs(error * error)
+    error_high, error_low = limbs(error)
+    return (
+        sign, sign * clicked, sign * p_high, sign * p_low, sign * loss_high, sign * loss_low,
+        sign * squared_high, sign * squared_low, sign * error_high, sign * error_low,
+    )  # fmt: skip
+
+
+@numba.njit(inline="always")
+def _count(cells: NDArray[np.int64], start: int, terms: Terms, bucket: int, bin_cell: int) -> bool:
+    """Adds terms to the vector that begins at `start`; says whether its histogram cell was 0 before.
+
+    What the buckets sum to (impressions, clicks, pClick, log loss) is left to `drain`.
+    """
+    count, click, p_high, p_low, loss_high, loss_low, squared_high, squared_low, error_high, error_low = terms
+    cells[start + SQUARED] += squared_high
+    cells[start + SQUARED + 1] += squared_low
+    cells[start + ABSOLUTE] += error_high
+    cells[start + ABSOLUTE + 1] += error_low
+    bucket += start
+    cells[bucket] += count
+    cells[bucket + 1] += click
+    cells[bucket + 2] += p_high
+    cells[bucket + 3] += p_low
+    cells[bucket + 4] += loss_high
+    cells[bucket + 5] += loss_low
+    bin_cell += start
+    first = cells[bin_cell] == 0
+    cells[bin_cell] += count
+    return bool(first)
+
+
 @numba.njit(cache=True, nogil=True)
 def _add(
-    matrix: NDArray[np.int64],
-    touched_rows: NDArray[np.bool_],
-    touched: NDArray[np.int64],
-    n_touched: int,
-    row: NDArray[np.int32],
     p: NDArray[np.float64],
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    violation: NDArray[np.bool_],
     label: NDArray[np.int8],
     corrected: NDArray[np.bool_],
-    violation: NDArray[np.bool_],
+    slot: NDArray[np.int32],
     sign: int,
     edges: NDArray[np.float64],
-    bits: int,
     histogram: int,
+    cells: NDArray[np.int64],
+    size: int,
+    rows_touched: NDArray[np.bool_],
+    touched: NDArray[np.int64],
+    n: int,
+    bits: int,
     bins: int,
-) -> int:
-    for i in range(row.size):
-        r = row[i]
-        cells = matrix[r]
-        touched_rows[r] = True
-        x = p[i]
-        clicked = np.int64(label[i])
-        loss = log_loss(x, clicked)
-        error = x - clicked
-        cells[IMPRESSIONS] += sign
-        cells[CLICKS] += sign * clicked
-        cells[CORRECTED] += sign * np.int64(corrected[i])
-        cells[VIOLATIONS] += sign * np.int64(violation[i])
-        add_real(cells, PCLICK, x, sign)
-        add_real(cells, LOG_LOSS, loss, sign)
-        add_real(cells, SQUARED, error * error, sign)
-        add_real(cells, ABSOLUTE, abs(error), sign)
+    slice_row: NDArray[np.int32],
+    slice_cells: NDArray[np.int64],
+    slice_size: int,
+    slice_rows_touched: NDArray[np.bool_],
+    slice_touched: NDArray[np.int64],
+    slice_n: int,
+    slice_bits: int,
+    slice_bins: int,
+    entries: NDArray[np.uint64],
+) -> tuple[int, int]:
+    for i in range(p.size):
+        at = row[i]
+        clicked = np.int64(label[at])
+        terms = _terms(p[i], clicked, sign)
+        rare = corrected[at] or violation[i]
         b = 0
-        while b < edges.size and x >= edges[b]:
+        while b < edges.size and p[i] >= edges[b]:
             b += 1
-        cell = BUCKETS + BUCKET_CELLS * b
-        cells[cell] += sign
-        cells[cell + 1] += sign * clicked
-        add_real(cells, cell + 2, x, sign)
-        add_real(cells, cell + 4, loss, sign)
-        cell = histogram + clicked * bins + key_bin(score_key(x), bits)
-        if cells[cell] == 0:
-            touched[n_touched] = r * matrix.shape[1] + cell
-            n_touched += 1
-        cells[cell] += sign
-    return n_touched
+        bucket = BUCKETS + BUCKET_CELLS * b
+        key = score_key(p[i])
+        r = series[i]
+        rows_touched[r] = True
+        cell = histogram + clicked * bins + key_bin(key, bits)
+        if _count(cells, r * size, terms, bucket, cell):
+            touched[n] = r * size + cell
+            n += 1
+        if rare:
+            cells[r * size + CORRECTED] += sign * np.int64(corrected[at])
+            cells[r * size + VIOLATIONS] += sign * np.int64(violation[i])
+        cell = histogram + clicked * slice_bins + key_bin(key, slice_bits)
+        for d in range(slice_row.shape[0]):
+            r = slice_row[d, i]
+            slice_rows_touched[r] = True
+            if _count(slice_cells, r * slice_size, terms, bucket, cell):
+                slice_touched[slice_n] = r * slice_size + cell
+                slice_n += 1
+            if rare:
+                slice_cells[r * slice_size + CORRECTED] += sign * np.int64(corrected[at])
+                slice_cells[r * slice_size + VIOLATIONS] += sign * np.int64(violation[i])
+        entries[i] = (np.uint64(slot[at]) << np.uint64(32)) | np.uint64((key << 1) | clicked)
+    return n, slice_n
 
 
 @numba.njit(cache=True, nogil=True)
-def _take(flat: NDArray[np.int64], cells: NDArray[np.int64], values: NDArray[np.int64]) -> int:
-    """Moves the cells' non-zero values out of `flat`, compacting `cells` in place; a cell named twice counts once."""
+def _drain(
+    flat: NDArray[np.int64],
+    size: int,
+    histogram: int,
+    rows: NDArray[np.int64],
+    touched: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    """Moves the non-zero cells of `rows` out of `flat`, in order; `touched`: sorted histogram cells, maybe twice."""
     k = 0
-    for i in range(cells.size):
-        value = flat[cells[i]]
-        if value != 0:
-            flat[cells[i]] = 0
-            cells[k] = cells[i]
-            values[k] = value
-            k += 1
+    t = 0
+    for row in rows:
+        start = row * size
+        for bucket in range(start + BUCKETS, start + histogram, BUCKET_CELLS):
+            flat[start + IMPRESSIONS] += flat[bucket]
+            flat[start + CLICKS] += flat[bucket + 1]
+            flat[start + PCLICK] += flat[bucket + 2]
+            flat[start + PCLICK + 1] += flat[bucket + 3]
+            flat[start + LOG_LOSS] += flat[bucket + 4]
+            flat[start + LOG_LOSS + 1] += flat[bucket + 5]
+        for cell in range(start, start + histogram):
+            if flat[cell] != 0:
+                cells[k] = cell
+                values[k] = flat[cell]
+                flat[cell] = 0
+                k += 1
+        while t < touched.size and touched[t] < start + size:
+            cell = touched[t]
+            if flat[cell] != 0:
+                cells[k] = cell
+                values[k] = flat[cell]
+                flat[cell] = 0
+                k += 1
+            t += 1
     return k
 
 
@@ -109,56 +189,69 @@ class Scratch:
     def __init__(self, layout: Layout, rows: int = 4) -> None:
         self.layout = layout
         self.matrix = np.zeros((rows, layout.size), np.int64)
-        self._touched_rows = np.zeros(rows, np.bool_)
-        self._touched = np.empty(1024, np.int64)
-        self._n = 0
-        self._edges = np.array(layout.edges)
+        self.rows_touched = np.zeros(rows, np.bool_)
+        self.touched = np.empty(1024, np.int64)  # histogram cells that may be non-zero
+        self.n = 0
+        self.edges = np.array(layout.edges)
 
-    def grow(self, rows: int) -> None:
-        """Makes sure that rows 0 .. rows - 1 exist."""
+    def reserve(self, rows: int, scores: int) -> None:
+        """Makes sure that rows 0 .. rows - 1 exist, and that there is room for so many more scores."""
         have = len(self.matrix)
         if rows > have:
             more = max(rows, have + have // 2)
             matrix = np.zeros((more, self.layout.size), np.int64)
             matrix[:have] = self.matrix
             self.matrix = matrix
-            self._touched_rows = np.concatenate((self._touched_rows, np.zeros(more - have, np.bool_)))
-
-    def add(
-        self,
-        row: NDArray[np.int32],
-        p: NDArray[np.float64],
-        label: NDArray[np.int8],
-        corrected: NDArray[np.bool_],
-        violation: NDArray[np.bool_],
-        sign: int = 1,
-    ) -> None:
-        """n scored impressions (or, with sign -1, their retraction): the row of each, pClick in [0, 1], label 0/1."""
-        need = self._n + row.size
-        if need > self._touched.size:
+            self.rows_touched = np.concatenate((self.rows_touched, np.zeros(more - have, np.bool_)))
+        need = self.n + scores
+        if need > self.touched.size:
             bigger = np.empty(2 * need, np.int64)
-            bigger[: self._n] = self._touched[: self._n]
-            self._touched = bigger
-        layout = self.layout
-        self._n = _add(
-            self.matrix, self._touched_rows, self._touched, self._n, row, p, label, corrected, violation, sign,
-            self._edges, layout.bits, layout.histogram, layout.bins,
-        )  # fmt: skip
+            bigger[: self.n] = self.touched[: self.n]
+            self.touched = bigger
 
     def add_cell(self, row: int, cell: int, value: int) -> None:
         """Adds to one count or limb of one row (not a histogram cell)."""
         self.matrix[row, cell] += value
-        self._touched_rows[row] = True
+        self.rows_touched[row] = True
 
     def drain(self) -> SparseVector:
         """Everything added since the last drain, as one sparse vector over all rows (row * layout.size + cell)."""
-        layout = self.layout
-        rows = np.flatnonzero(self._touched_rows)
-        heads = (rows[:, None] * layout.size + np.arange(layout.histogram)).ravel()
-        cells = np.concatenate((heads, self._touched[: self._n]))
-        cells.sort()
-        values = np.empty(cells.size, np.int64)
-        k = _take(self.matrix.reshape(-1), cells, values)
-        self._touched_rows[rows] = False
-        self._n = 0
+        rows = np.flatnonzero(self.rows_touched)
+        touched = np.sort(self.touched[: self.n])
+        room = rows.size * self.layout.histogram + touched.size
+        cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
+        k = _drain(
+            self.matrix.reshape(-1), self.layout.size, self.layout.histogram, rows, touched, cells, values
+        )  # fmt: skip
+        self.rows_touched[rows] = False
+        self.n = 0
         return SparseVector(cells[:k].copy(), values[:k].copy())
+
+
+def add_scores(
+    overall: Scratch,
+    slices: Scratch,
+    p: NDArray[np.float64],
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    slice_row: NDArray[np.int32],
+    violation: NDArray[np.bool_],
+    label: NDArray[np.int8],
+    corrected: NDArray[np.bool_],
+    slot: NDArray[np.int32],
+    sign: int = 1,
+) -> NDArray[np.uint64]:
+    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (uint64[k], see `ranks`).
+
+    Score i of pClick p[i] in [0, 1] belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
+    (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, and the
+    user's slot stand at row[i] of `label`, `corrected` and `slot`.
+    """
+    entries = np.empty(p.size, np.uint64)
+    overall.n, slices.n = _add(
+        p, row, series, violation, label, corrected, slot, sign, overall.edges, overall.layout.histogram,
+        overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
+        overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,
+        slices.rows_touched, slices.touched, slices.n, slices.layout.bits, slices.layout.bins, entries,
+    )  # fmt: skip
+    return entries

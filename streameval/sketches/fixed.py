@@ -20,11 +20,18 @@ CAPACITY = (1 << 63) >> LIMB  # terms
 
 
 @numba.njit(inline="always")
+def limbs(x: float) -> tuple[np.int64, np.int64]:
+    """(high, low) of x >= 0."""
+    high = np.int64(x * _HIGH)
+    return high, np.int64(np.rint((x - high / _HIGH) * _LOW))
+
+
+@numba.njit(inline="always")
 def add_real(vector: NDArray[np.int64], cell: int, x: float, sign: int) -> None:
     """Adds sign * x to the two limbs at `cell` and `cell + 1`."""
-    high = np.int64(x * _HIGH)
+    high, low = limbs(x)
     vector[cell] += sign * high
-    vector[cell + 1] += sign * np.int64(np.rint((x - high / _HIGH) * _LOW))
+    vector[cell + 1] += sign * low
 
 
 def read_real(high: int, low: int) -> float:

@@ -106,9 +106,8 @@ def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
     for at in range(0, len(events), 97):
         joiner.add(make_batch(events[at : at + 97], catalog))
         rows = joiner.mature(joiner.watermark)
-        features = joiner.features(rows)
         if rows.size:
-            names = [next(iter(d)) for d in features.dicts]
+            names = [next(iter(d)) for _, features in joiner.features(rows) for d in features.dicts]
             assert hash_strings([f"i{name[1:]}" for name in names]).tolist() == joiner.table.id[rows].tolist()
         matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
         joiner.drop_features()

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from streameval.sketches.accumulate import Scratch
 from streameval.sketches.codec import CodecError, decode, encode
 from streameval.sketches.grid import score_keys
 from streameval.sketches.laws import check_sketch
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import GroupRanks, entries
 from streameval.sketches.sparse import SparseVector
+from streameval.testing import sketched
 
 LAYOUT = Layout(4, (0.01, 0.1))
 NONE = np.empty(0, np.uint64)
@@ -25,14 +25,8 @@ streams = st.lists(st.tuples(st.integers(0, 2), scores, st.booleans()), max_size
 
 
 def sketch(stream: list[tuple[int, float, bool]], sign: int = 1) -> SparseVector:
-    scratch = Scratch(LAYOUT, 3)
-    n = len(stream)
-    no = np.zeros(n, bool)
-    scratch.add(
-        np.array([s[0] for s in stream], np.int32), np.array([s[1] for s in stream], float),
-        np.array([s[2] for s in stream], np.int8), no, no, sign,
-    )  # fmt: skip
-    return scratch.drain()
+    series = np.array([s[0] for s in stream], np.int32)
+    return sketched(LAYOUT, series, np.array([s[1] for s in stream], float), np.array([s[2] for s in stream]), sign)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,19 +8,16 @@ from sklearn.metrics import roc_auc_score
 
 from streameval.metrics.auc import binned_auc, ranked_auc
 from streameval.metrics.tables import quantile_buckets, score_counts
-from streameval.sketches.accumulate import Scratch
 from streameval.sketches.grid import score_keys
 from streameval.sketches.layout import Layout, read_histogram
+from streameval.testing import sketched
 
 LAYOUT = Layout(10, (0.01,))
 
 
 def histogram(p: np.ndarray, y: np.ndarray, layout: Layout = LAYOUT) -> tuple[np.ndarray, np.ndarray]:
-    scratch = Scratch(layout, 1)
-    no = np.zeros(p.size, bool)
-    scratch.add(np.zeros(p.size, np.int32), p, y.astype(np.int8), no, no)
     row = np.zeros(layout.size, np.int64)
-    scratch.drain().add_to(row)
+    sketched(layout, np.zeros(p.size, np.int32), p, y).add_to(row)
     return read_histogram(row, layout)
 
 
