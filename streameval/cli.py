@@ -90,7 +90,10 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 )
 @click.option("--rate", type=click.FloatRange(min=1), help="Impressions a second of event time.")
 @click.option(
-    "--speed", type=click.FloatRange(min=0, min_open=True), default=None, help="Into Kafka: 1 is real time; default flat out."
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    help="Into Kafka: 1 is real time; default flat out.",
 )
 @click.option("--seed", type=click.IntRange(0, (1 << 32) - 1), default=1, show_default=True)
 @CONFIG

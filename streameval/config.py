@@ -8,13 +8,23 @@ in bytes; both are written like "30s", "5m", "24h", "512MB".
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 ENV_PREFIX = "STREAMEVAL_"
 ENV_RESERVED = {"STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}  # switches of the tests, not settings
@@ -29,6 +39,8 @@ _SIZE_UNITS = {
     "MIB": 1 << 20,
     "GIB": 1 << 30,
 }
+_LONGEST = 36_500 * _DURATION_UNITS["d"]  # ms: a hundred years, so that time + duration stays far inside int64
+_LARGEST = 1 << 53
 
 
 class ConfigError(ValueError):
@@ -42,7 +54,10 @@ def parse_duration(value: object) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
     if not match:
         raise ValueError('must be a duration such as "30s", "5m" or "24h"')
-    return round(float(match[1]) * _DURATION_UNITS[match[2]])
+    ms = Fraction(match[1]) * _DURATION_UNITS[match[2]]
+    if ms > _LONGEST:
+        raise ValueError('must be at most "36500d"')
+    return round(ms)
 
 
 def format_duration(ms: int) -> str:
@@ -56,12 +71,15 @@ def format_duration(ms: int) -> str:
 
 def parse_size(value: object) -> int:
     """Bytes of "512MB", "2GiB" or a plain number of bytes."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if not match or match[2].upper() not in _SIZE_UNITS:
         raise ValueError('must be a size such as "512MB" or "2GiB"')
-    return round(float(match[1]) * _SIZE_UNITS[match[2].upper()])
+    size = round(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()])
+    if not 0 < size <= _LARGEST:
+        raise ValueError('must be from 1 byte to 2**53, for example "512MB"')
+    return size
 
 
 def _positive_duration(value: object) -> int:
@@ -78,13 +96,25 @@ PositiveDuration = Annotated[
 Size = Annotated[int, BeforeValidator(parse_size)]
 
 
+def _no_switch(value: object) -> object:
+    if isinstance(value, bool):  # pydantic would take true for 1
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_switch)]
+Real = Annotated[float, BeforeValidator(_no_switch)]
+
+
 def _written(default: object, description: str) -> Any:
     """A field whose default is written as users write it ("30m") and validated like what they write."""
     return Field(default, description=description)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
 
 
 class Join(_Section):
@@ -115,7 +145,7 @@ class Join(_Section):
     max_future: PositiveDuration = _written(
         "1h", description="an event whose time is further than this ahead of the wall clock is refused"
     )
-    max_pending: int = Field(
+    max_pending: Int = Field(
         50_000_000,
         ge=1_000,
         description="impressions kept in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted",
@@ -156,9 +186,25 @@ class Slices(_Section):
     """Which slices of the traffic get results of their own."""
 
     dimensions: tuple[str, ...] = Field((), description="names from an event's `slices` that get results of their own")
-    max_values: int = Field(
+    max_values: Int = Field(
         50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`"
     )
+
+    @model_validator(mode="after")
+    def _can_be_numbered(self) -> Slices:
+        names = self.dimensions
+        if not all(names):
+            raise ValueError(
+                f'dimensions = {json.dumps(names)}: must not hold ""; name a dimension, for example "country"'
+            )
+        if len(set(names)) != len(names):
+            raise ValueError(f"dimensions = {json.dumps(names)}: names a dimension twice; each once is enough")
+        if (self.max_values + 2) ** max(1, len(names)) > 1 << 62:  # one int64 numbers all combinations
+            raise ValueError(
+                f"dimensions = {json.dumps(names)}: {len(names)} with max_values = {self.max_values} are too many "
+                "combinations to number; keep fewer dimensions or values"
+            )
+        return self
 
 
 class Users(_Section):
@@ -176,11 +222,11 @@ class Users(_Section):
 class Buckets(_Section):
     """pClick buckets."""
 
-    edges: tuple[float, ...] = Field(
+    edges: tuple[Real, ...] = Field(
         (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
         description="inner edges of the fixed pClick buckets, increasing, in (0, 1); the first bucket starts at 0, the last ends at 1",
     )
-    quantiles: int = Field(20, ge=2, le=100, description="number of equal-count buckets")
+    quantiles: Int = Field(20, ge=2, le=100, description="number of equal-count buckets")
 
     @model_validator(mode="after")
     def _increasing(self) -> Buckets:
@@ -198,7 +244,7 @@ class Buckets(_Section):
 class BatchSettings(_Section):
     """How many events are taken at a time."""
 
-    max_events: int = Field(10_000, ge=1, le=1_000_000, description="events handled at a time")
+    max_events: Int = Field(10_000, ge=1, le=1_000_000, description="events handled at a time")
 
 
 class FtrlModel(_Section):
@@ -206,11 +252,11 @@ class FtrlModel(_Section):
 
     name: str = Field(min_length=1)
     kind: Literal["ftrl"] = "ftrl"
-    alpha: float = Field(0.05, gt=0, description="learning rate")
-    beta: float = Field(1.0, ge=0, description="smoothing of the learning rate")
-    l1: float = Field(0.0, ge=0, description="L1 penalty")
-    l2: float = Field(1.0, ge=0, description="L2 penalty")
-    bits: int = Field(22, ge=4, le=28, description="2**bits hashed weights, 16 bytes each")
+    alpha: Real = Field(0.05, gt=0, description="learning rate")
+    beta: Real = Field(1.0, ge=0, description="smoothing of the learning rate")
+    l1: Real = Field(0.0, ge=0, description="L1 penalty")
+    l2: Real = Field(1.0, ge=0, description="L2 penalty")
+    bits: Int = Field(22, ge=4, le=28, description="2**bits hashed weights, 16 bytes each")
 
 
 class RiverModel(_Section):
@@ -264,7 +310,7 @@ class Server(_Section):
     """The HTTP side."""
 
     host: str = Field("127.0.0.1", description="address to bind")
-    port: int = Field(8080, ge=0, le=65535, description="0 picks a free port")
+    port: Int = Field(8080, ge=0, le=65535, description="0 picks a free port")
     token_file: str = Field(
         "", description="file holding a bearer token that write endpoints and per-user endpoints ask for"
     )
@@ -272,7 +318,7 @@ class Server(_Section):
     snapshot_interval: PositiveDuration = _written(
         "1s", description="how often the readers' snapshot is renewed at the most"
     )
-    max_series: int = Field(
+    max_series: Int = Field(
         10_000, ge=100, description="Prometheus series at the most; slice families are cut first, and counted"
     )
 
@@ -308,7 +354,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     tree: dict[str, Any] = {}
     if path is not None:
         try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise ConfigError(f"{path}: no such file; give the path of a TOML file") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -339,7 +385,7 @@ def to_toml(settings: Settings) -> str:
 
 
 def _toml_line(key: str, value: object) -> str:
-    return f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else json.dumps(key)} = {_toml_value(value)}"
+    return f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml_string(key)} = {_toml_value(value)}"
 
 
 def _toml_value(value: object) -> str:
@@ -347,7 +393,14 @@ def _toml_value(value: object) -> str:
         return "{ " + ", ".join(_toml_line(k, v) for k, v in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml_value(v) for v in value) + "]"
-    return json.dumps(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return _toml_string(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _toml_string(text: str) -> str:
+    # as JSON, but TOML knows no surrogate pairs, and wants DEL escaped
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _overlay_environment(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
@@ -363,21 +416,54 @@ def _overlay_environment(tree: dict[str, Any], environ: Mapping[str, str]) -> No
         for part in path[:-1]:
             node = node.setdefault(part, {})
             if not isinstance(node, dict):
-                raise ConfigError(f'{name} = "{text}": "{part}" is not a section; give models in the TOML file')
-        try:  # lists, tables, numbers and booleans are written as TOML values; anything else is a string
-            node[path[-1]] = tomllib.loads(f"v = {text}")["v"]
-        except tomllib.TOMLDecodeError:
-            node[path[-1]] = text
+                raise ConfigError(f'{name} = "{text}": "{part}" is no section in the TOML file; write it as [{part}]')
+        node[path[-1]] = _environment_value(path, text)
+
+
+def _environment_value(path: list[str], text: str) -> object:
+    """Lists, tables, numbers and booleans are written as TOML values; anything else is a string."""
+    try:
+        parsed = tomllib.loads(f"v = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    section = Settings.model_fields.get(path[0])
+    key = getattr(section.annotation, "model_fields", {}).get(path[1]) if section else None
+    if len(parsed) > 1 or (key is not None and key.annotation is str and not isinstance(parsed["v"], str)):
+        return text  # of two lines, or a name that looks like a number: a consumer group "42"
+    return parsed["v"]
 
 
 def _explain(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"] if part not in ("ftrl", "river"))
-    value = json.dumps(problem["input"], default=str)
+    kind, loc = problem["type"], list(problem["loc"])
+    if loc[:1] == ["models"] and len(loc) > 2:
+        del loc[2]  # the kind, by which pydantic told the models apart
+    if kind.startswith("union_tag"):
+        loc.append("kind")
+    key = ".".join(map(str, loc))
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"{key} = {value}: unknown key; `streameval config show` lists the known ones"
-    if problem["type"] == "missing":
-        return f"{key}: is required"
-    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+    if kind == "value_error" and isinstance(problem["input"], dict):
         return f"{key}.{message}" if key else message
-    return f"{key} = {value}: {message[:1].lower() + message[1:]}"
+    if kind == "missing":
+        return f"{key}: is required"
+    if kind == "union_tag_not_found":
+        return f'{key}: is required; must be "ftrl" or "river"'
+    given = problem["input"].get("kind") if kind == "union_tag_invalid" else problem["input"]
+    value = json.dumps(given, default=str, ensure_ascii=False)
+    value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
+    if kind == "extra_forbidden":
+        return f"{key} = {value}: unknown key; `streameval config show` lists the known ones"
+    words = "must be [[models]] tables, each with a name and a kind" if key == "models" else _WORDS.get(kind)
+    return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
+
+
+_SHOWN = 200  # characters of a value that is wrong
+# pydantic's words for what TOML calls otherwise
+_WORDS = {
+    "tuple_type": 'must be a list, for example ["a", "b"]',
+    "model_type": "must be a section with keys of its own",
+    "dict_type": "must be a table such as { key = 1 }",
+    "model_attributes_type": "must be a section with keys of its own",
+    "string_type": "must be a string; write it in quotes",
+    "string_too_short": 'must not be ""',
+    "union_tag_invalid": 'must be "ftrl" or "river"',
+}

@@ -15,7 +15,8 @@ delimiter = "\\t"                                  of text files
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -31,6 +32,7 @@ FIELDS = (
 )  # fmt: skip
 _OPTIONS = ("header", "delimiter")
 _MAPS = ("slices", "predictions")
+_MS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
 
 
 class ColumnMap:
@@ -38,15 +40,17 @@ class ColumnMap:
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         """Raises ConfigError naming the key that is wrong."""
-        self.header: list[str] | None = columns.get("header")
-        self.delimiter: str = columns.get("delimiter", ",")
-        self._fields = {k: v for k, v in columns.items() if k in FIELDS}
-        self._maps = {k: columns[k] for k in _MAPS if k in columns}
-        self._features = columns.get("features")
         known = (*FIELDS, *_MAPS, *_OPTIONS, "features")
         for key in columns:
             if key not in known:
                 raise ConfigError(f"files.columns.{key}: unknown field; there are {', '.join(known)}")
+        self.header: list[str] | None = columns.get("header")
+        self.delimiter: str | None = columns.get("delimiter")
+        self._fields = {k: v for k, v in columns.items() if k in FIELDS}
+        self._maps = {k: columns[k] for k in _MAPS if k in columns}
+        self._features = columns.get("features")
+        self._told: set[str] = set()  # keys whose times could be read once: a text that cannot is the row's fault
+        _check_options(self.header, self.delimiter)
         for key, spec in self._fields.items():
             _check_spec(f"files.columns.{key}", spec)
         for key, members in self._maps.items():
@@ -54,8 +58,13 @@ class ColumnMap:
                 raise ConfigError(f'files.columns.{key} = {members!r}: must be a table such as {{ country = "geo" }}')
             for member, spec in members.items():
                 _check_spec(f"files.columns.{key}.{member}", spec)
-        if len(self.delimiter) != 1:
-            raise ConfigError(f'files.columns.delimiter = "{self.delimiter}": must be one character')
+        if self._features is not None:
+            _check_features(self._features)
+        for key in ("impression_id", "ts"):
+            if self.active and key not in self._fields:
+                raise ConfigError(
+                    f"files.columns.{key}: is missing; every event needs one: name a column, or write {key} = {{ row = true }}"
+                )
 
     @property
     def active(self) -> bool:
@@ -68,10 +77,11 @@ class ColumnMap:
             return table
         out: dict[str, Any] = {}
         for field, spec in self._fields.items():
-            out[field] = _make(table, f"files.columns.{field}", spec, first_row)
+            out[field] = self._make(table, f"files.columns.{field}", spec, first_row)
         for field, members in self._maps.items():
             for member, spec in members.items():
-                out[f"{field}.{member}"] = _make(table, f"files.columns.{field}.{member}", spec, first_row)
+                key = f"files.columns.{field}.{member}"
+                out[f"{field}.{member}"] = self._make(table, key, spec, first_row)
         if self._features is not None:
             out |= self._feature_columns(table)
         return pa.table(out)
@@ -94,9 +104,52 @@ class ColumnMap:
                 if _matches(name, numeric):
                     column = _to_numbers(column)
             elif _matches(name, text):
-                column = column.cast(pa.string())
+                column = _as_text("files.columns.features.text", name, column)
             out[f"features.{name}"] = column
         return out
+
+    def _make(self, table: pa.Table, key: str, spec: Any, first_row: int) -> pa.Array | pa.ChunkedArray:
+        if isinstance(spec, str):
+            spec = {"column": spec}
+        n = table.num_rows
+        if "constant" in spec:
+            return pa.array([spec["constant"]] * n)
+        if "row" in spec:
+            return pa.array([str(first_row + i) for i in range(n)], pa.string())
+        if "join" in spec:
+            parts = [_as_text(key, name, _column(table, key, name)).fill_null("") for name in spec["join"]]
+            return pc.binary_join_element_wise(*parts, spec.get("separator", "_"))
+        column = _column(table, key, spec["column"])
+        if "format" in spec:
+            text = _as_text(key, spec["column"], column)
+            return self._times(key, text, f'format = "{spec["format"]}"', lambda v: _parse(v, spec["format"]))
+        if "unit" not in spec or pa.types.is_timestamp(column.type):  # a timestamp knows its unit
+            return column
+        scaled = _scaled(column, spec["unit"])
+        if scaled is not None:
+            self._told.add(key)
+            return scaled
+        text = _as_text(key, spec["column"], column)
+        return self._times(key, text, f'unit = "{spec["unit"]}"', lambda v: _scale(v, spec["unit"]))
+
+    def _times(self, key: str, column: pa.Array, wanted: str, read: Callable[[str], int | None]) -> pa.Array:
+        """ms, or text where some value is no time: a text that no decoder takes for one, so that its row goes alone."""
+        encoded = pc.dictionary_encode(column)
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        texts: list[str | None] = encoded.dictionary.to_pylist()
+        times = [read(v) if v is not None and v.strip() else None for v in texts]
+        wrong = [v for v, ms in zip(texts, times, strict=True) if ms is None and v is not None and v.strip()]
+        if any(ms is not None for ms in times):
+            self._told.add(key)
+        elif wrong and key not in self._told:
+            raise ConfigError(f'{key}: "{wrong[0][:50]}" does not match {wanted}')
+        if not wrong:
+            return pa.array(times, pa.int64()).take(encoded.indices)
+        said = [
+            str(ms) if ms is not None else f'{v[:20]}" does not match {wanted}' if v is not None and v.strip() else None
+            for v, ms in zip(texts, times, strict=True)
+        ]
+        return pa.array(said, pa.string()).take(encoded.indices)
 
 
 def _globs(value: Any) -> list[str]:
@@ -120,40 +173,89 @@ def _to_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         return pa.array(out, pa.float64())
 
 
+def _check_options(header: Any, delimiter: Any) -> None:
+    if header is not None:
+        if not isinstance(header, list) or not header or not all(isinstance(name, str) and name for name in header):
+            raise ConfigError(f'files.columns.header = {header!r}: must be a list of names such as ["label", "I1"]')
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f'files.columns.header: names "{twice}" twice; every column needs its own name')
+    if delimiter is not None and (
+        not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n' or ord(delimiter) > 127
+    ):
+        raise ConfigError(f'files.columns.delimiter = {delimiter!r}: must be one ASCII character, for example ";"')
+
+
+def _check_features(spec: Any) -> None:
+    parts = spec if isinstance(spec, dict) else {"columns": spec}
+    for part, globs in parts.items():
+        if part not in ("columns", "exclude", "numeric", "text"):
+            raise ConfigError(
+                f"files.columns.features.{part}: unknown option; there are columns, exclude, numeric and text"
+            )
+        if not isinstance(globs, str) and not (isinstance(globs, list) and all(isinstance(g, str) for g in globs)):
+            raise ConfigError(f'files.columns.features = {globs!r}: must be names or globs such as ["C*", "I1"]')
+
+
+# kind -> (options that go with it, what its value must be)
+_KINDS: dict[str, tuple[set[str], Callable[[Any], bool]]] = {
+    "column": ({"format", "unit"}, lambda v: isinstance(v, str)),
+    "constant": (set(), lambda v: isinstance(v, (str, int, float))),
+    "join": ({"separator"}, lambda v: isinstance(v, list) and bool(v) and all(isinstance(name, str) for name in v)),
+    "row": (set(), lambda v: v is True),
+}
+
+
 def _check_spec(key: str, spec: Any) -> None:
     if isinstance(spec, str):
         return
     if isinstance(spec, dict):
-        kinds = [k for k in ("column", "constant", "join", "row") if k in spec]
-        rest = set(spec) - set(kinds) - {"separator", "format", "unit"}
-        if len(kinds) == 1 and not rest:
-            return
+        kinds = [k for k in _KINDS if k in spec]
+        if len(kinds) == 1:
+            options, fits = _KINDS[kinds[0]]
+            rest = set(spec) - set(kinds)
+            texts = all(isinstance(spec[option], str) for option in rest)
+            if rest <= options and len(rest) <= 1 and texts and fits(spec[kinds[0]]):
+                if spec.get("unit", "s") not in _MS:
+                    raise ConfigError(f'{key}.unit = "{spec["unit"]}": must be "s", "ms" or "us"')
+                return
     raise ConfigError(
-        f"{key} = {spec!r}: must be a column name, or a table with one of column, constant, join or row "
-        '(and separator, format or unit), for example { join = ["a", "b"], separator = ":" }'
+        f"{key} = {spec!r}: must be a column name, or a table with one of column (and format or unit), constant, "
+        'join (and separator) or row = true, for example { join = ["a", "b"], separator = ":" }'
     )
 
 
-def _make(table: pa.Table, key: str, spec: Any, first_row: int) -> pa.Array | pa.ChunkedArray:
-    if isinstance(spec, str):
-        spec = {"column": spec}
-    n = table.num_rows
-    if "constant" in spec:
-        return pa.array([spec["constant"]] * n)
-    if spec.get("row"):
-        return pa.array([str(first_row + i) for i in range(n)], pa.string())
-    if "join" in spec:
-        parts = [_column(table, key, name).cast(pa.string()).fill_null("") for name in spec["join"]]
-        return pc.binary_join_element_wise(*parts, spec.get("separator", "_"))
-    column = _column(table, key, spec["column"])
-    if "format" in spec:
-        return pa.array([_parse(key, v, spec["format"]) for v in column.cast(pa.string()).to_pylist()], pa.int64())
-    if "unit" in spec:
-        scale = {"s": 1000.0, "ms": 1.0, "us": 0.001}.get(spec["unit"])
-        if scale is None:
-            raise ConfigError(f'{key}.unit = "{spec["unit"]}": must be "s", "ms" or "us"')
-        return pc.cast(pc.floor(pc.multiply(pc.cast(column, pa.float64()), scale)), pa.int64())
-    return column
+def _as_text(key: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowException:
+        raise ConfigError(f'{key}: the column "{name}" is {column.type}: must be text, a number or a boolean') from None
+
+
+def _scaled(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray | None:
+    """Numbers as integer ms; None when some are not: then each is read by itself."""
+    try:
+        if not pa.types.is_floating(column.type):
+            whole = pc.cast(column, pa.int64())
+            if unit == "us":
+                return pc.divide(whole, 1000)
+            return pc.multiply_checked(whole, 1000) if unit == "s" else whole
+        # to the microsecond first: 1700000000.123 s is 1700000000122.9999 ms in a double
+        return pc.cast(pc.floor(pc.round(pc.multiply(pc.cast(column, pa.float64()), _MS[unit]), 3)), pa.int64())
+    except pa.ArrowException:
+        return None
+
+
+def _scale(text: str, unit: str) -> int | None:
+    try:
+        return int(text) * 1000 // round(1000 / _MS[unit])
+    except ValueError:
+        pass
+    try:
+        ms = round(float(text) * _MS[unit], 3)
+        return math.floor(ms) if abs(ms) < 1 << 53 else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _column(table: pa.Table, key: str, name: str) -> pa.ChunkedArray:
@@ -166,11 +268,9 @@ def _names(table: pa.Table) -> str:
     return ", ".join(table.column_names[:40])
 
 
-def _parse(key: str, text: str | None, format: str) -> int | None:
-    if text is None:
-        return None
+def _parse(text: str, format: str) -> int | None:
     try:
-        when = datetime.strptime(text, format).replace(tzinfo=UTC)
+        when = datetime.strptime(text.strip(), format)
     except ValueError:
-        raise ConfigError(f'{key}: "{text}" does not match format = "{format}"') from None
-    return round(when.timestamp() * 1000)
+        return None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

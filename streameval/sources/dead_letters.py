@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,7 +34,7 @@ class JsonlDeadLetters:
                 self._file = open(self._path, "ab")  # noqa: SIM115  (kept open until close)
             self._file.write(b"".join(self._encode(_as_json(letter)) + b"\n" for letter in letters))
         except OSError as error:
-            raise SourceError(f"dead letters {self._path}: cannot be written: {error}") from None
+            raise self._unwritable(error) from None
 
     def flush(self) -> None:
         """Return once every letter is on disk."""
@@ -42,14 +43,23 @@ class JsonlDeadLetters:
                 self._file.flush()
                 os.fsync(self._file.fileno())
             except OSError as error:
-                raise SourceError(f"dead letters {self._path}: cannot be written: {error}") from None
+                raise self._unwritable(error) from None
 
     def close(self) -> None:
-        """Flush and let go."""
+        """Flush and let go, even of a file that cannot be written any more (raises SourceError then)."""
         if self._file is not None:
-            self.flush()
-            self._file.close()
-            self._file = None
+            try:
+                self.flush()
+            finally:
+                with suppress(OSError):  # flush has told
+                    self._file.close()
+                self._file = None
+
+    def _unwritable(self, error: OSError) -> SourceError:
+        return SourceError(
+            f"dead letters {self._path}: cannot be written: {error}; set files.dead_letters to a path that can be, "
+            'or to "" to keep none'
+        )
 
 
 def _as_json(letter: DeadLetter) -> dict[str, object]:
@@ -57,7 +67,7 @@ def _as_json(letter: DeadLetter) -> dict[str, object]:
         "reason": letter.reason,
         "field": letter.field,
         "message": letter.message.encode("utf-8", "replace").decode(),
-        "topic": letter.topic,
+        "topic": letter.topic.encode("utf-8", "replace").decode(),  # a path may hold any bytes
         "partition": letter.partition,
         "offset": letter.offset,
     }

@@ -5,28 +5,35 @@ Several files are one partition, read one after the other in the given order.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import zlib
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import msgspec
+import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
-import zstandard
 
 from streameval.config import ConfigError, Files
 from streameval.events import Batch
+from streameval.sources import json_lines
 from streameval.sources.columns import ColumnMap
+from streameval.sources.csv_rows import CsvReader
 from streameval.sources.decode import Decoder
 from streameval.sources.decode_arrow import SchemaError
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
+from streameval.sources.raw import Problem
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
-_READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException)
+_READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
+_MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long
 
 
 class FileSource:
@@ -46,6 +53,9 @@ class FileSource:
         self._done_bytes = 0
         self._at: _Counted | None = None
         self._finished = False
+        self._seen: dict[str, None] = {}  # names of mapped JSON fields
+        self._rows = 0  # of all files so far: `row = true` numbers them on, so that no two files share an id
+        self._refused: Counter[str] = Counter()  # dead letters that no batch has counted yet
         self._batches = self._read_all()
 
     def poll(self, timeout: float) -> list[Batch]:
@@ -72,7 +82,8 @@ class FileSource:
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes read, bytes of all files), as stored."""
-        return self._done_bytes + (self._at.count if self._at else 0), sum(self._sizes)
+        total = sum(self._sizes)  # a Parquet footer is read twice, so the count alone can pass the end
+        return min(self._done_bytes + (self._at.count if self._at else 0), total), total
 
     def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Nothing keeps them: a replay begins at the beginning."""
@@ -90,101 +101,141 @@ class FileSource:
                     self._at = _Counted(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
-                raise SourceError(f"{path}: cannot be read to its end: {error or type(error).__name__}") from None
-            except SchemaError as error:
-                raise SourceError(f"{path}: {error}") from None
-            except ConfigError as error:
+                what = " ".join(str(error).split()) or type(error).__name__
+                raise SourceError(
+                    f"{path}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
+                    "copy it again, or give its readable part as a file of its own"
+                ) from None
+            except (SchemaError, ConfigError, SourceError) as error:
                 raise SourceError(f"{path}: {error}") from None
             self._at = None
             self._done_bytes += size
+        if self._refused:
+            yield self._counted(self._no_events())
 
-    def _emit(self, decoded: tuple[Batch, list[DeadLetter]]) -> Batch:
-        batch, letters = decoded
+    def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Problem]]) -> None:
+        """Events that never get to the decoder: to the dead letters at once, counted by the next batch."""
+        self._sink.write([DeadLetter(value, *problem, str(path), 0, number) for number, value, problem in bad])
+        self._refused.update(problem[0] for _, _, problem in bad)
+
+    def _no_events(self) -> Batch:
+        return self._decoder.messages([], [], topic=("",), partition=0, offsets=[], format="json", shared=True)[0]
+
+    def _counted(self, batch: Batch) -> Batch:
+        if not self._refused:
+            return batch
+        invalid = dict(self._refused + Counter(batch.invalid))
+        self._refused.clear()
+        return replace(batch, invalid=invalid)
+
+    def _emit(self, batch: Batch, letters: Sequence[DeadLetter]) -> Batch:
         self._sink.write(letters)
-        return batch
+        return self._counted(batch)
 
     def _read_lines(self, path: Path) -> Iterator[Batch]:
-        lines: list[bytes | None] = []
+        lines: list[bytes] = []
         numbers: list[int] = []
-        for number, line in enumerate(_lines(_opened(path, cast(BinaryIO, self._at)), self._decoder.max_message)):
+        held = 0
+        longest = self._decoder.max_message
+        stream = json_lines.lines(_opened(path, cast(BinaryIO, self._at)), longest)
+        faults: list[Exception] = []
+        for number, (line, size) in enumerate(_up_to_fault(stream, faults)):
+            if size > longest:
+                what = f"{size} bytes: longer than kafka.max_message = {longest}"
+                self._refuse(path, [(number, line, ("too_large", "", what))])
+                continue
             if not line.strip():
                 continue
             lines.append(line)
             numbers.append(number)
-            if len(lines) >= self._max_events:
-                yield self._emit(self._decode_lines(path, lines, numbers))
-                lines, numbers = [], []
+            held += size
+            if len(lines) >= self._max_events or held > _MOST_BYTES:
+                yield self._decode_lines(path, lines, numbers)
+                lines, numbers, held = [], [], 0
         if lines:
-            yield self._emit(self._decode_lines(path, lines, numbers))
+            yield self._decode_lines(path, lines, numbers)
+        if faults:
+            raise faults[0]
 
-    def _decode_lines(
-        self, path: Path, lines: list[bytes | None], numbers: list[int]
-    ) -> tuple[Batch, list[DeadLetter]]:
-        if self._map.active:
-            table = _objects_table([line or b"" for line in lines])
-            if table is not None:
-                mapped = self._map.apply(table, numbers[0])
-                return self._decoder.table(mapped, topic=str(path), partition=0, first_offset=numbers[0])
-        return self._decoder.messages(
-            lines, [0] * len(lines), topic=(str(path),), partition=0, offsets=numbers, format="json", shared=True
+    def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> Batch:
+        if not self._map.active:
+            return self._emit(*self._decoder.messages(
+                lines, [0] * len(lines), topic=(str(path),), partition=0, offsets=numbers, format="json", shared=True
+            ))  # fmt: skip
+        table, places, problems = json_lines.objects(lines)
+        self._refuse(path, [(numbers[i], lines[i], problem) for i, problem in problems.items()])
+        if not places:
+            return self._counted(self._no_events())
+        for name in table.column_names:
+            self._seen.setdefault(name)
+        for name in self._seen:  # a field that only some events have
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+        kept = pa.table(
+            {"number": [numbers[i] for i in places], "line": pa.array([lines[i] for i in places], pa.large_binary())}
         )
+        return self._decode_table(path, table, kept, True)
 
     def _read_tables(self, path: Path, kind: str) -> Iterator[Batch]:
-        first = 0
-        text = kind == "csv"
-        for table in _rebatched(self._tables(path, kind), self._max_events):
-            mapped = self._map.apply(table, first)
-            yield self._emit(self._decoder.table(mapped, topic=str(path), partition=0, first_offset=first, text=text))
-            first += table.num_rows
+        for table, origin in _rebatched(self._tables(path, kind), self._max_events):
+            yield self._decode_table(path, table, origin, kind == "csv")
 
-    def _tables(self, path: Path, kind: str) -> Iterator[pa.Table]:
+    def _decode_table(self, path: Path, table: pa.Table, origin: pa.Table, text: bool) -> Batch:
+        """A batch of the table's rows; its dead letters carry the rows as they were in the file."""
+        mapped = self._map.apply(table, self._rows)
+        self._rows += table.num_rows
+        batch, letters = self._decoder.table(
+            mapped, topic=str(path), partition=0, first_offset=0, text=text or self._map.active
+        )
+        whole = []
+        for letter in letters:
+            row = letter.offset
+            line = origin["line"][row].as_py() if "line" in origin.column_names else None
+            value = _row_json(table, row) if line is None else line.strip(b"\r\n")
+            whole.append(replace(letter, value=value, offset=origin["number"][row].as_py()))
+        return self._emit(batch, whole)
+
+    def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """(rows, their origin: `number` and, of text, the original `line`)."""
+        if kind == "csv":
+            tsv = ".tsv" in path.suffixes
+            delimiter = self._map.delimiter or ("\t" if tsv else ",")
+            stream = _opened(path, cast(BinaryIO, self._at))
+            for rows in CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows():
+                self._refuse(path, rows.bad)
+                yield rows.table, rows.origin
+            return
+        number = 0
+        for table in self._columnar(kind):
+            twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
+            if twice is not None:
+                raise SourceError(f'the column "{twice}" is there twice; every column needs its own name')
+            numbers = np.arange(number, number + table.num_rows)
+            number += table.num_rows
+            bad = _not_text(table)
+            if bad:
+                what: Problem = ("malformed", "", "a text is not UTF-8")
+                self._refuse(path, [(int(numbers[i]), _row_json(table, i), what) for i in bad])
+            good = np.delete(np.arange(table.num_rows), bad)
+            yield table.take(good) if bad else table, pa.table({"number": numbers[good]})
+
+    def _columnar(self, kind: str) -> Iterator[pa.Table]:
         file = cast(BinaryIO, self._at)
         if kind == "parquet":
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(batch_size=self._max_events):
                     yield pa.Table.from_batches([batch])
-        elif kind == "arrow":
-            head = file.read(6)
-            file.seek(0)
-            if head == b"ARROW1":
-                with pyarrow.ipc.open_file(file) as reader:
-                    for i in range(reader.num_record_batches):
-                        yield pa.Table.from_batches([reader.get_batch(i)])
-            else:
-                with pyarrow.ipc.open_stream(file) as stream:
-                    for batch in stream:
-                        yield pa.Table.from_batches([batch])
+            return
+        head = file.read(6)
+        file.seek(0)
+        if head == b"ARROW1":
+            with pyarrow.ipc.open_file(file) as reader:
+                for i in range(reader.num_record_batches):
+                    yield pa.Table.from_batches([reader.get_batch(i)])
         else:
-            yield from self._csv(path, file)
-
-    def _csv(self, path: Path, file: BinaryIO) -> Iterator[pa.Table]:
-        stream = _opened(path, file)
-        first = stream.readline()
-        delimiter = "\t" if path.name.startswith(".tsv") or ".tsv" in path.suffixes else self._map.delimiter
-        names = self._map.header or _header(path, first, delimiter)
-        bad: list[DeadLetter] = []
-
-        def refuse(row: pyarrow.csv.InvalidRow) -> str:
-            what = f"the row has {row.actual_columns} cells, the header {row.expected_columns}"
-            offset = row.number if row.number is not None else -1
-            bad.append(DeadLetter(row.text.encode(), "malformed", "", what, str(path), 0, offset))
-            return "skip"
-
-        body: BinaryIO = cast(BinaryIO, _Prefixed(first, stream)) if self._map.header else cast(BinaryIO, stream)
-        reader = pyarrow.csv.open_csv(
-            body,
-            read_options=pyarrow.csv.ReadOptions(column_names=names, block_size=4 << 20, use_threads=False),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, check_utf8=True
-            ),
-        )
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
-        self._bad_rows = bad
-        self._sink.write(bad)
+            with pyarrow.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield pa.Table.from_batches([batch])
 
 
 class _Counted(io.RawIOBase):
@@ -213,31 +264,16 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-class _Prefixed(io.RawIOBase):
-    """A stream with some bytes put back in front."""
-
-    def __init__(self, head: bytes, rest: io.BufferedIOBase) -> None:
-        self._head = head
-        self._rest = rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        data = self._head[: len(buffer)] if self._head else self._rest.read(len(buffer))
-        self._head = self._head[len(data) :] if self._head else b""
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def _format(path: Path, asked: str) -> str:
+    if path.is_dir():
+        raise SourceError(f"{path}: is a directory; name the files in it")
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     if path.stat().st_size == 0:
         raise SourceError(f"{path}: is empty")
     if asked != "auto":
         return asked
-    suffixes = [s for s in path.suffixes if s not in (".gz", ".zst")]
+    suffixes = [s.lower() for s in path.suffixes if s not in (".gz", ".zst")]
     found = _FORMATS.get(suffixes[-1]) if suffixes else None
     if found is None:
         raise SourceError(
@@ -249,65 +285,65 @@ def _format(path: Path, asked: str) -> str:
 def _opened(path: Path, file: BinaryIO) -> io.BufferedIOBase:
     if path.suffix == ".gz":
         return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
-    if path.suffix == ".zst":
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True), 1 << 20)
+    if path.suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
+        unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+        return io.BufferedReader(unpacked, 1 << 16)
     return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
 
 
-def _lines(stream: io.BufferedIOBase, longest: int) -> Iterator[bytes]:
-    """Lines without their ends; one that is too long comes cut, one byte over the limit, which marks it."""
-    first = True
-    while True:
-        line = stream.readline(longest + 2)
-        if not line:
-            return
-        if first:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            first = False
-        if len(line) > longest and not line.endswith(b"\n"):
-            kept = line[: longest + 1]
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(1 << 20)
-            yield kept
-        else:
-            yield line.rstrip(b"\r\n")
-
-
-def _header(path: Path, line: bytes, delimiter: str) -> list[str]:
-    import csv
-
-    text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
-    names = next(csv.reader([text], delimiter=delimiter), [])
-    if not names or any(not name for name in names):
-        raise SourceError(f"{path}: the first line must name the columns; it is {text[:80]!r}")
-    return names
-
-
-def _objects_table(lines: list[bytes]) -> pa.Table | None:
-    """The lines' objects as a table; None when a line is no object (then each is judged by itself)."""
-    import msgspec
-
+def _up_to_fault(lines: Iterator[tuple[bytes, int]], faults: list[Exception]) -> Iterator[tuple[bytes, int]]:
+    """The lines that can be read; why there are no more goes to `faults`, to be raised after they are delivered."""
     try:
-        rows = [msgspec.json.decode(line) for line in lines]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    except (msgspec.DecodeError, AttributeError, pa.ArrowException, UnicodeDecodeError):
-        return None
+        yield from lines
+    except _READ_ERRORS as error:
+        faults.append(error)
 
 
-def _rebatched(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Tables of exactly `rows` rows (the last one fewer), however the file was cut."""
-    held: list[pa.Table] = []
+def _not_text(table: pa.Table) -> list[int]:
+    """Rows with a string that is not UTF-8, which a Parquet or Arrow file may hold unchecked."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        bad: set[int] = set()
+        for column in table.columns:
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+                    if value is not None and value != value.decode("utf-8", "replace").encode():
+                        bad.add(row)
+        if not bad:
+            raise
+        return sorted(bad)
+    return []
+
+
+def _row_json(table: pa.Table, row: int) -> bytes:
+    """A row as a JSON object; a text that is not UTF-8 as {"base64": ...}."""
+    out = {}
+    for name in table.column_names:
+        cell = table[name][row]
+        try:
+            value = cell.as_py()
+        except UnicodeDecodeError:
+            value = {"base64": base64.b64encode(cell.cast(pa.large_binary()).as_py()).decode()}
+        if value is not None:
+            out[name] = value
+    return msgspec.json.encode(out, enc_hook=str)
+
+
+def _rebatched(pairs: Iterator[tuple[pa.Table, pa.Table]], rows: int) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Tables of exactly `rows` rows (the last one fewer), however the file was cut, and their origins."""
+    held: list[tuple[pa.Table, pa.Table]] = []
     have = 0
-    for table in tables:
-        held.append(table)
-        have += table.num_rows
+    for pair in pairs:
+        held.append(pair)
+        have += pair[0].num_rows
         if have >= rows:
-            whole = pa.concat_tables(held)
+            table, origin = (pa.concat_tables(part) for part in zip(*held, strict=True))
             at = 0
             while have - at >= rows:
-                yield whole.slice(at, rows)
+                yield table.slice(at, rows), origin.slice(at, rows)
                 at += rows
-            held, have = [whole.slice(at)], have - at
+            held, have = [(table.slice(at), origin.slice(at))], have - at
     if have:
-        yield pa.concat_tables(held)
+        table, origin = (pa.concat_tables(part) for part in zip(*held, strict=True))
+        yield table, origin

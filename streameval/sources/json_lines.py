@@ -1,0 +1,93 @@
+"""Lines of a text stream, and the objects of JSON lines as a table for `[files.columns]`."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from streameval.sources.raw import Problem
+
+# A line that is too long is kept whole up to this many times the limit: whole, as a dead letter should be, but a file
+# that is one endless line must not fill the memory.
+KEEP = 4
+
+
+def lines(stream: io.BufferedIOBase, longest: int) -> Iterator[tuple[bytes, int]]:
+    """(a line without its end, its length in bytes); of one longer than `KEEP * longest` only the start."""
+    first = True
+    while True:
+        line = stream.readline(longest + 2)
+        if not line:
+            return
+        if first:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+            first = False
+        if len(line) > longest and not line.endswith(b"\n"):
+            line, size = _rest(stream, line, KEEP * longest)
+            yield line, size
+        else:
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            yield line, len(line)
+
+
+def _rest(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int]:
+    parts, size, part = [head], len(head), head
+    while not part.endswith(b"\n"):
+        part = stream.readline(1 << 20)
+        if not part:
+            break
+        if size < keep:
+            parts.append(part)
+        size += len(part)
+    whole = b"".join(parts)
+    if len(whole) < size:
+        return whole[:keep], size - part.endswith(b"\n")
+    whole = whole.removesuffix(b"\n").removesuffix(b"\r")
+    return whole, len(whole)
+
+
+def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Problem]]:
+    """(one row per line that is an object, the place of each row's line, the problem of every other line by place).
+
+    A column whose values do not share a type becomes text: strings as they are, anything else as JSON.
+    """
+    rows: list[dict[str, Any]] = []
+    places: list[int] = []
+    problems: dict[int, Problem] = {}
+    for place, text in enumerate(texts):
+        try:
+            row = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            problems[place] = ("malformed", "", f"not JSON: {str(error)[:200]}")
+            continue
+        if not isinstance(row, dict):
+            problems[place] = ("wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}")
+        elif b"\\u" in text and not _is_text(row):
+            problems[place] = ("malformed", "", "a string holds a lone surrogate, which is not text")
+        else:
+            rows.append(row)
+            places.append(place)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names}), places, problems
+
+
+def _is_text(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _column(values: list[Any]) -> pa.Array:
+    try:
+        column = pa.array(values)
+    except (pa.ArrowException, OverflowError):  # of several types, or an integer of more than 64 bits
+        texts = [v if v is None or isinstance(v, str) else msgspec.json.encode(v).decode() for v in values]
+        return pa.array(texts, pa.string())
+    return column.cast(pa.string()) if pa.types.is_null(column.type) else column
