@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +19,8 @@ from streameval import __version__, config
 
 if TYPE_CHECKING:
     from streameval.report import Snapshot
+
+log = logging.getLogger(__name__)
 
 CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="Settings, a TOML file.")
 
@@ -40,7 +42,7 @@ def run(config_path: Path | None) -> None:
     from streameval import app
 
     with _stoppable() as stop:
-        app.run(settings, stop, lambda url: click.echo(f"streameval: page {url}  metrics {url}/metrics", err=True))
+        app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
 
 
 @cli.command()
@@ -152,15 +154,23 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        click.echo(f"streameval: {error.format_message()}", err=True)
-        sys.exit(1)
+        _fail(error.format_message())
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
         if not _has_a_name(error):
             raise
-        click.echo(f"streameval: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    """Ends with status 1 and one line, in the form that the log has."""
+    handlers = logging.getLogger().handlers
+    if handlers and isinstance(handlers[0].formatter, _JsonLines):
+        log.error("%s", message)
+    else:
+        click.echo(f"streameval: {message}", err=True)
+    sys.exit(1)
 
 
 def _has_a_name(error: Exception) -> bool:

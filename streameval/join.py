@@ -360,9 +360,15 @@ class Joiner:
 
     # -- time ----------------------------------------------------------------------------------------------------
 
-    def look_ahead(self, ts: int) -> int:
-        """The watermark as it would be if every input had reached `ts` and nothing newer had been seen."""
-        newest = np.maximum(self._newest, ts)
+    def look_ahead(self, batch: Batch) -> int:
+        """The watermark as it will be when every input of the batch has reached its earliest event there."""
+        newest = self._newest.copy()
+        if self._inputs == 1:
+            newest[0] = max(newest[0], _earliest(batch.impressions.ts, batch.clicks.ts))
+        else:  # an input without events says nothing about how far it is
+            for number, ts in enumerate((batch.impressions.ts, batch.clicks.ts)):
+                if ts.size:
+                    newest[number] = max(newest[number], _earliest(ts))
         return int(_watermark(newest, self._active, self.policy.allowed_lateness, self.watermark))
 
     def set_idle(self, input_number: int, idle: bool) -> None:
@@ -723,6 +729,10 @@ class Joiner:
         self._shift += shift
         if self._on_move is not None:
             self._on_move(shift)
+
+
+def _earliest(*columns: NDArray[np.int64]) -> int:
+    return min(int(ts.min()) for ts in columns if ts.size)
 
 
 def _trim(run: Run, start: int) -> None:

@@ -87,7 +87,7 @@ class Monitor:
         """Takes one batch through the loop."""
         if not len(batch):
             return
-        self._settle(self.joiner.mature(self.joiner.look_ahead(_earliest(batch))))
+        self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
@@ -244,8 +244,3 @@ class Monitor:
             yield
         finally:
             self.seconds[stage] += time.perf_counter() - begin
-
-
-def _earliest(batch: Batch) -> int:
-    times = [int(column.min()) for column in (batch.impressions.ts, batch.clicks.ts) if column.size]
-    return min(times)

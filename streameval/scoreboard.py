@@ -142,6 +142,7 @@ class Scoreboard:
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
+        self.users.fit_budget()
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]

@@ -69,7 +69,8 @@ class SeriesUsers:
     scores: list[NDArray[np.uint32]] | None = field(default_factory=list)  # of the run; None: too many
     retracted: list[NDArray[np.uint32]] = field(default_factory=list)
     score_count: int = 0
-    exact: tuple[int, float | None] | None = None
+    sorted: bool = False  # the scores are one sorted array, nothing is to be retracted
+    exact: float | None = None  # the AUC of the sorted scores
 
 
 @numba.njit(cache=True, nogil=True)
@@ -159,9 +160,17 @@ class Users:
         if mine.waiting_entries >= _APPLY_AT:
             self._settle(mine)
         self._since_check += part.entries.size
-        if self._since_check >= _APPLY_AT:
-            self._since_check = 0
-            self._fit_budget()
+
+    def fit_budget(self) -> None:
+        """Keeps to the budget. Slots change: call it when none of those that `slots` gave out are still to be added."""
+        if self._since_check < _APPLY_AT:
+            return
+        self._since_check = 0
+        if self.nbytes > self._budget:  # what can be done without goes first: the AUC has the histogram
+            for mine in self._series.values():
+                _drop_scores(mine)
+        while self.nbytes > self._budget and self._sample_shift < 20:
+            self._halve()
 
     def ranked(self, series: int, window: int | None, end: int) -> tuple[Ranked, float | None]:
         """GAUC's terms of a series over the run (`window` None) or a window (index) ending at pane `end`.
@@ -187,11 +196,11 @@ class Users:
         if window is None:
             if mine.scores is None:
                 return None
-            if len(mine.scores) > 1 or mine.retracted:
-                mine.scores = [_difference(mine.scores, mine.retracted)]
-                mine.retracted = []
-                mine.score_count = mine.scores[0].size
-            return mine.scores[0] if mine.scores else np.empty(0, np.uint32)
+            if not mine.sorted:
+                whole = _difference(mine.scores, mine.retracted)
+                mine.scores, mine.retracted, mine.score_count, mine.sorted = [whole], [], whole.size, True
+                mine.exact = ranked_auc(whole)
+            return mine.scores[0]
         if self._sample_shift:
             return None
         length = self._windows[window]
@@ -207,13 +216,7 @@ class Users:
         if mine is None:
             return None
         if window is None:
-            if mine.scores is None:
-                return None
-            stamp = mine.score_count
-            if mine.exact is None or mine.exact[0] != stamp or mine.retracted:
-                found = self.scores(series, None, end)
-                mine.exact = (mine.score_count, None if found is None else ranked_auc(found))
-            return mine.exact[1]
+            return None if self.scores(series, None, end) is None else mine.exact
         view = mine.windows[window]
         length = self._windows[window]
         stamps = (end, *(len(mine.log[pane]) for pane in _panes(mine.log, end - length, end)))
@@ -266,13 +269,14 @@ class Users:
         if mine.scores is None:
             return
         ranked = entries.astype(np.uint32)  # the low half
+        mine.sorted = False
         if sign < 0:
             mine.retracted.append(ranked)
             return
         mine.scores.append(ranked)
         mine.score_count += ranked.size
         if mine.score_count > self._exact_limit:
-            mine.scores, mine.retracted, mine.score_count, mine.exact = None, [], 0, None
+            _drop_scores(mine)
 
     def _settle(self, mine: SeriesUsers) -> None:
         if mine.waiting:
@@ -313,10 +317,6 @@ class Users:
             slots = np.concatenate([p.value_slot for p in [*parts, *(leaving or ())]])
             value = np.concatenate([*(p.value for p in parts), *(-p.value for p in leaving or ())])
         ranks.apply(add, sub, len(self._directory), slots, value)
-
-    def _fit_budget(self) -> None:
-        while self.nbytes > self._budget and self._sample_shift < 20:
-            self._halve()
 
     def _halve(self) -> None:
         """Keeps half of the users: those whose hash begins with one more zero bit."""
@@ -373,6 +373,10 @@ def _renumber(
     known = np.unique(slot) if ids is None else ids
     place = np.searchsorted(known, slot).astype(np.uint64)
     return known, (place << np.uint64(32)) | (parts & _LOW)
+
+
+def _drop_scores(mine: SeriesUsers) -> None:
+    mine.scores, mine.retracted, mine.score_count, mine.exact = None, [], 0, None
 
 
 def _reset(window: WindowRanks) -> None:

@@ -157,3 +157,15 @@ def test_a_late_impression_is_not_scored_online_and_is_counted() -> None:
     assert by_source == {"logged": 21, "online": 20}
     (monitor,) = pipeline.monitors.values()
     assert monitor.learners[0].trained > NEVER
+
+
+def test_labels_wait_for_the_click_input_when_the_impressions_run_ahead() -> None:
+    pipeline = make_pipeline(window=20_000, lateness=2_000, models=("ftrl",))
+    shown = [Shown(f"i{i}", 1_000_000 + 1000 * i, features={"x": 1.0}) for i in range(100)]
+    for part in (shown[:50], shown[50:]):
+        pipeline.take(make_batch(part, pipeline.catalog, shared=False))
+    assert pipeline.snapshot().events["matured"] == 0, "no click seen yet: nothing is known about clicks"
+    taps = [Tap(e.id, e.ts + 500) for e in shown]
+    pipeline.take(make_batch(taps, pipeline.catalog, shared=False))
+    assert pipeline.snapshot().events["matured"] > 0
+    assert pipeline.snapshot().events["corrected"] == 0

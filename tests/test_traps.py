@@ -267,6 +267,7 @@ def test_what_users_keep_stays_within_the_budget_and_says_what_it_rests_on() -> 
         y = (rng.random(p.size) < p).astype(np.int8)
         slots = users.slots(ids[rng.integers(0, ids.size, p.size)])
         users.add(number // 80, 0, entries(slots, score_keys(p), y), None, 1)
+        users.fit_budget()
         sizes.append(users.nbytes)
     assert max(sizes) <= budget + between_checks
     assert max(sizes) < 400 * 10_000 * 12  # what keeping everything would take

@@ -51,7 +51,7 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
     while at < len(events):
         size = sizes[k % len(sizes)]
         batch = make_batch(events[at : at + size], catalog)
-        settle(joiner.mature(joiner.look_ahead(min(e.ts for e in events[at : at + size]))))
+        settle(joiner.mature(joiner.look_ahead(batch)))
         _, flips = joiner.add(batch)
         for row in flips.rows.tolist():
             labels[int(joiner.table.id[row]), int(joiner.table.ts[row])] = bool(joiner.table.state[row] & CLICKED)
