@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.background import Background
 from streameval.columns import Scored
 from streameval.events import Batch, Features, Names
 from streameval.join import CLICKED, CORRECTED, FOREVER, LATE, NEVER, Flips, Joiner, JoinPolicy
@@ -72,6 +73,7 @@ class Monitor:
     score_at: Literal["impression", "label"] = "impression"
     shared: bool = True
     listener: Listener | None = None
+    background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
     joiner: Joiner = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
@@ -151,10 +153,10 @@ class Monitor:
             return
         if self.score_at == "label":
             self._score(rows)
-        with self._timed("observe"):
+        with self._timed("settle"):
             labelled = self._labelled(rows)
             scored = self._scored(rows)
-            self.scoreboard.observe(labelled, scored)
+            self.background.call(self._observe, labelled, scored, +1)
             self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
             if self.listener is not None:
                 names = self.joiner.names(rows)
@@ -176,7 +178,7 @@ class Monitor:
             return
         rows, first = np.unique(rows, return_index=True)  # an impression's first change holds what was counted
         with self._timed("correct"):
-            table, board = self.joiner.table, self.scoreboard
+            table = self.joiner.table
             by_time = np.argsort(table.ts[rows], kind="stable")
             rows, first = rows[by_time], first[by_time]
             after = self._labelled(rows)
@@ -193,13 +195,17 @@ class Monitor:
                 table.value[rows] = value
             self._observe_requests(closed, +1)
             scored = self._scored(rows)
-            board.observe(before, scored, -1)
-            board.observe(after, scored, +1)
+            self.background.call(self._observe, before, scored, -1)
+            self.background.call(self._observe, after, scored, +1)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
+        with self._timed("observe"):
+            self.scoreboard.observe(labelled, scored, sign)
 
     def _labelled(self, rows: NDArray[np.int64]) -> Labelled:
         table = self.joiner.table
@@ -235,7 +241,9 @@ class Monitor:
         if entries.size:
             rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front)
             if rows.size:
-                observe_requests(self.scoreboard, self._labelled(rows), group, self._scored(rows), sign)
+                self.background.call(
+                    observe_requests, self.scoreboard, self._labelled(rows), group, self._scored(rows), sign
+                )
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from streameval.background import Background
 from streameval.config import FtrlModel, Settings
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
@@ -48,6 +49,7 @@ class Pipeline:
         self._history = PaneHistory(self.catalog, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.monitors: dict[int, Monitor] = {}
+        self._background = Background()  # one for all partitions: they share the numbering of slices
         self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
         self._invalid: Counter[str] = Counter()
@@ -91,6 +93,7 @@ class Pipeline:
         """The stream has ended."""
         for monitor in self.monitors.values():
             monitor.finish()
+        self._background.wait()
 
     def snapshot(
         self,
@@ -99,6 +102,7 @@ class Pipeline:
         with_history: bool = True,
     ) -> Snapshot:
         """Everything that readers may know, as it is now. `with_history`: also panes and users."""
+        self._background.wait()
         now = self._clock()
         monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
@@ -160,7 +164,14 @@ class Pipeline:
             keep_value=weighting == "value",
         )
         return Monitor(
-            policy, board, learners, s.join.request_gap, s.join.score_at, shared=batch.shared, listener=self.listener
+            policy,
+            board,
+            learners,
+            s.join.request_gap,
+            s.join.score_at,
+            shared=batch.shared,
+            listener=self.listener,
+            background=self._background,
         )
 
     def _see(self, results: list[Result], now: float) -> None:

@@ -38,7 +38,7 @@ def _sigmoid(m: float) -> float:
     return 1.0 / (1.0 + math.exp(-m)) if m >= 0 else math.exp(m) / (1.0 + math.exp(m))
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _predict(
     indptr: NDArray[np.int64],
     index: NDArray[np.uint64],
@@ -58,7 +58,7 @@ def _predict(
         out[row] = _sigmoid(margin)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
 def _learn(
     indptr: NDArray[np.int64],
     index: NDArray[np.uint64],
@@ -85,11 +85,12 @@ def _learn(
                 j += 1
             if j == n:
                 coordinate[n] = i
-                x[n] = 0.0
+                x[n] = value[k]
                 root[n] = math.sqrt(zn[i, 1])
                 w[n] = _weight(zn[i, 0], root[n], rate, beta, l1, l2)
                 n += 1
-            x[j] += value[k]
+            else:
+                x[j] += value[k]
             margin += value[k] * w[j]
         error = _sigmoid(margin) - label[row]
         for j in range(n):
@@ -114,7 +115,8 @@ class Ftrl:
                 f"ftrl: alpha = {alpha}, beta = {beta}, l1 = {l1}, l2 = {l2}, bits = {bits}: "
                 "alpha must be positive, beta, l1 and l2 at least 0, bits between 4 and 28"
             )
-        self._parameters = (float(alpha), float(beta), float(l1), float(l2))
+        # with beta = l2 = 0 a coordinate never seen would be 0 / 0 where it must be 0
+        self._parameters = (float(alpha), float(beta), float(l1), max(float(l2), 1e-300))
         self._shift = np.uint64(64 - bits)
         self._zn = np.zeros((1 << bits, 2))
 

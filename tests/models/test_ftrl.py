@@ -53,11 +53,11 @@ def rows(n: int, seed: int, bits: int) -> tuple[Features, list[dict[int, float]]
 
 
 @pytest.mark.parametrize("bits", [4, 22])
-@pytest.mark.parametrize(("l1", "l2"), [(0.0, 1.0), (0.5, 0.0)])
+@pytest.mark.parametrize(("beta", "l1", "l2"), [(1.0, 0.0, 1.0), (1.0, 0.5, 0.0), (0.0, 0.0, 0.0), (0.0, 0.1, 0.0)])
 @pytest.mark.parametrize("size", [1, 64])
-def test_ftrl_equals_its_twin_to_1e_9(bits: int, l1: float, l2: float, size: int) -> None:
+def test_ftrl_equals_its_twin_to_1e_9(bits: int, beta: float, l1: float, l2: float, size: int) -> None:
     features, dicts, labels = rows(600, 1, bits)
-    model, twin = Ftrl(0.1, 1.0, l1, l2, bits), Twin(0.1, 1.0, l1, l2)
+    model, twin = Ftrl(0.1, beta, l1, l2, bits), Twin(0.1, beta, l1, l2)
     for start in range(0, 600, size):
         end = min(600, start + size)
         low, high = features.indptr[start], features.indptr[end]
