@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from benchmarks.events import Events
-from benchmarks.pipeline import settings
+from streameval.config import Settings
 from streameval.pipeline import Pipeline
 from streameval.sketches.directory import Directory
 from streameval.sketches.grid import score_keys
@@ -17,7 +17,7 @@ from streameval.sketches.ranks import GroupRanks, entries
 def users(count: int = 1_000_000, each: int = 20) -> tuple[int, int]:
     """(bytes, impressions) of the run's ranks for `count` users."""
     rng = np.random.default_rng(0)
-    directory, ranks = Directory(), GroupRanks(keep_sums=True)
+    directory, ranks = Directory(), GroupRanks()
     ids = rng.integers(1, 2**63, count).astype(np.uint64)
     for _ in range(each):
         p = 1 / (1 + np.exp(-rng.normal(-4, 1, count)))
@@ -32,12 +32,12 @@ def main() -> None:
     """Prints the table."""
     total, impressions = users()
     events = Events(1_000_000)
-    pipeline = Pipeline(settings(False), time.time)
+    pipeline = Pipeline(Settings.model_validate({"slices": {"dimensions": ["country", "device"]}}), time.time)
     events.name_slices(pipeline.catalog)
     for batch in events.batches(pipeline.catalog, 10_000, learn=False):
         pipeline.take(batch)
     joiner = pipeline.monitors[0].joiner
-    rows = joiner.pending + int(joiner.counts["matured"])
+    rows = joiner.known
     board = pipeline.monitors[0].scoreboard
     panes = len(board.overall.numbers())
     overall = sum(board.overall.get(n).nbytes for n in board.overall.numbers()) / panes

@@ -23,7 +23,7 @@ RIVER_EVENTS = 40_000
 
 def settings(models: bool) -> Settings:
     """Two slice dimensions, default windows, ftrl when asked."""
-    tree: dict[str, object] = {"slices": {"dimensions": ["country", "device"]}}
+    tree: dict[str, object] = {"join": {"correction_horizon": "1h"}, "slices": {"dimensions": ["country", "device"]}}
     if models:
         tree["models"] = [{"name": "ftrl", "kind": "ftrl"}]
     return Settings.model_validate(tree)

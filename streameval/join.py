@@ -9,8 +9,8 @@ own time included), so the fates do not depend on how the stream was cut into ba
 - a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
   impression positive, once; in time but arriving after maturity it is a correction.
 
-An impression matures when the watermark passes its time + attribution window. It costs 49 bytes here (53 with very
-many slice combinations), 6 to 12 in the id index, 16 for every online model's score, and what its features take until
+An impression matures when the watermark passes its time + attribution window. It costs 53 bytes here (57 with very
+many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
 it matures. Rows lie in arrival order in parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives
 out the mature ones in (time, arrival) order.
 """
@@ -347,6 +347,7 @@ class Joiner:
         self._indexed = 0  # places in use, by forgotten rows too
         self._start = 0  # rows before it are forgotten
         self._end = 0
+        self._touched = 0  # rows of the table that have been written to
         self._mature = 0
         self._runs: list[Run] = []  # all runs with live rows, by start
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
@@ -419,6 +420,7 @@ class Joiner:
         self.newest_event = max(self.newest_event, int(self._newest.max()))
         if self._held_end > held:
             self._held_oldest = min(self._held_oldest, int(self._held_ts[held : self._held_end].min()))
+        self._touched = max(self._touched, self._end)
         rows = np.arange(start, self._end, dtype=np.int64)
         self._indexed += rows.size
         self._fill(batch, accepted[: rows.size], rows)
@@ -499,6 +501,11 @@ class Joiner:
         return self._end - self._start - self._mature
 
     @property
+    def known(self) -> int:
+        """Impressions that clicks can still find: pending, or mature and inside the correction horizon."""
+        return self._end - self._start
+
+    @property
     def front(self) -> int:
         """The first row that is still known."""
         return self._start
@@ -572,9 +579,10 @@ class Joiner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, the indexes and the held clicks, features apart."""
-        arrays = [*self.table.arrays(), self._index, self._held_id, self._held_ts, self._held_value, self._held_index]
-        return sum(a.nbytes for a in arrays)
+        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none."""
+        rows = sum(column.itemsize for column in self.table.arrays() if column.size) * self._touched
+        held = (self._held_id, self._held_ts, self._held_value, self._held_index)
+        return rows + self._index.nbytes + sum(column.nbytes for column in held)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -680,7 +688,7 @@ class Joiner:
     def _rebuild_index(self, impressions: int) -> None:
         live, size = self._end - self._start, self._index.size
         while (live + impressions) * 2 > size:
-            size *= 2 if size > _BIG else 4
+            size *= 2 if size >= _BIG else 4
         self._index = np.zeros(size, np.int32)
         self._shift, self._indexed = 1, live
         _reindex(self._index, self.table.id, self._start, self._end)
@@ -719,7 +727,8 @@ class Joiner:
         for old, new in zip(self.table.arrays(), to.arrays(), strict=True):
             if new.size:
                 new[:live] = old[shift : self._end]
-        self.table = to
+        if to is not self.table:
+            self.table, self._touched = to, live
         self._start, self._end = 0, live
         for run in self._runs:
             if run.start < shift:  # its first rows are forgotten

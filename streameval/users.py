@@ -263,7 +263,7 @@ class Users:
 
     def _new_series(self) -> SeriesUsers:
         windows = [WindowRanks(length, GroupRanks(self._weighting)) for length in self._windows]
-        return SeriesUsers(GroupRanks(self._weighting, keep_sums=True), windows)
+        return SeriesUsers(GroupRanks(self._weighting), windows)
 
     def _keep_scores(self, mine: SeriesUsers, entries: NDArray[np.uint64], sign: int) -> None:
         if mine.scores is None:

@@ -28,7 +28,7 @@ def test_the_auc_of_a_run_counted_in_one_go_does_not_depend_on_the_order_of_arri
 
 def test_scores_kept_for_an_exact_auc_go_before_users_do() -> None:
     rng = np.random.default_rng(0)
-    users = Users([], "impressions", 14_000_000)  # less than the scores of one series may take beside the ranks
+    users = Users([], "impressions", 12_000_000)  # less than the scores of one series may take beside the ranks
     ids = rng.integers(1, 2**62, 10_000).astype(np.uint64)
     for pane in range(150):
         p = rng.random(10_000)

@@ -116,7 +116,7 @@ def test_ranks_forget_retracted_entries_bit_by_bit(stream: list, gone: list[bool
     y = np.array([s[2] for s in stream], np.int8)
     e = entries(u, score_keys(p), y)
     out = np.array(gone[: len(stream)], bool)
-    direct, roundabout = GroupRanks(keep_sums=True), GroupRanks(keep_sums=True)
+    direct, roundabout = GroupRanks(), GroupRanks()
     direct.apply(np.sort(e[~out]), NONE, 6)
     for part in np.array_split(np.arange(len(stream)), parts):
         roundabout.apply(np.sort(e[part]), NONE, 6)
