@@ -16,8 +16,6 @@ from streameval.scoreboard import OVERALL_BITS
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 
-_LEFT_OUT = {"gauc", "gauc_users", "gauc_impressions", "gauc_request"}  # groups span panes
-
 
 class PaneHistory:
     """Every series' metrics by pane; a pane is evaluated when it completes, and again when a late click changes it."""
@@ -26,7 +24,7 @@ class PaneHistory:
         self._catalog = catalog
         self._layout = Layout(OVERALL_BITS, edges)
         self._pane = pane
-        self._names = [m.name for m in METRICS if m.name not in _LEFT_OUT]
+        self._names = [m.name for m in METRICS]
         self._done: dict[int, dict[int, tuple[float, ...]]] = {}  # pane -> series -> (n, clicks, corrected, metrics)
         self._end: int | None = None
         self._columns: dict[Series, PaneColumns] = {}
@@ -58,7 +56,8 @@ class PaneHistory:
             if not moments.impressions:
                 continue
             negatives, positives = read_histogram(row, self._layout)
-            view = View(moments, read_buckets(row, self._layout), negatives, positives, Ranked(0, 0, 0, 0), None)
+            ranked = _together([m.scoreboard.users.pane_ranked(code, pane) for m in monitors])
+            view = View(moments, read_buckets(row, self._layout), negatives, positives, ranked, None)
             values, _ = evaluate(view)
             numbers = (math.nan if values[name] is None else float(values[name] or 0.0) for name in self._names)
             out[code] = (moments.impressions, moments.clicks, moments.corrected, *numbers)
@@ -79,3 +78,16 @@ class PaneHistory:
                 array.flags.writeable = False
             columns[series] = PaneColumns(start, counts[:, 0], counts[:, 1], counts[:, 2], metrics)
         return columns
+
+
+def _together(parts: Sequence[Ranked | None]) -> Ranked | None:
+    """GAUC's terms over the partitions, whose users are disjoint; None when one cannot say."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return Ranked(
+        sum(part.weighted_auc for part in known),
+        sum(part.weight for part in known),
+        sum(part.users for part in known),
+        sum(part.impressions for part in known),
+    )

@@ -148,7 +148,10 @@ class Pipeline:
     def _make_monitor(self, batch: Batch) -> Monitor:
         s = self.settings
         weighting = s.users.weighting
-        share = s.users.memory  # of one partition; partitions come as they are assigned
+        share = s.users.memory // (len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
+        self._background.wait()
+        for monitor in self.monitors.values():
+            monitor.scoreboard.users.budget = share
         board = Scoreboard(
             self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share
         )

@@ -102,7 +102,7 @@ class Users:
         """`windows`: lengths in panes; `budget`: bytes."""
         self._windows = windows
         self._weighting: Weighting = weighting
-        self._budget = budget
+        self.budget = budget
         self._exact_limit = exact_limit
         self._directory = Directory()
         self._series: dict[int, SeriesUsers] = {}
@@ -166,10 +166,10 @@ class Users:
         if self._since_check < _APPLY_AT:
             return
         self._since_check = 0
-        if self.nbytes > self._budget:  # what can be done without goes first: the AUC has the histogram
+        if self.nbytes > self.budget:  # what can be done without goes first: the AUC has the histogram
             for mine in self._series.values():
                 _drop_scores(mine)
-        while self.nbytes > self._budget and self._sample_shift < 20:
+        while self.nbytes > self.budget and self._sample_shift < 20:
             self._halve()
 
     def ranked(self, series: int, window: int | None, end: int) -> tuple[Ranked, float | None]:
@@ -225,17 +225,20 @@ class Users:
             view.exact = (stamps, None if found is None else ranked_auc(found))
         return view.exact[1]
 
-    def pane_gauc(self, series: int, pane: int) -> float | None:
-        """GAUC within one pane; None when undefined or a sample."""
+    def pane_ranked(self, series: int, pane: int) -> Ranked | None:
+        """GAUC's terms within one pane; None when only a sample of users is kept, or users weigh by value."""
         mine = self._series.get(series)
-        if mine is None or self._sample_shift or pane not in mine.log or self._weighting == "value":
+        if mine is None or pane not in mine.log:
+            return Ranked(0, 0, 0, 0)
+        if self._sample_shift or self._weighting == "value":
             return None
         ranks = GroupRanks(self._weighting)
         add, sub = _signed(mine.log[pane], 1)
         ids, add = _renumber(add)
         _, sub = _renumber(sub, ids)
         ranks.apply(add, sub, ids.size)
-        return ranks.gauc
+        weighted, weight = ranks.terms()
+        return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions)
 
     def columns(self, series: int) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.generic]]]:
         """(user hashes, columns of `GroupRanks.columns`) of the users with impressions in the run; copies."""

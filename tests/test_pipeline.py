@@ -204,3 +204,28 @@ def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_hones
         window, _ = small.ranked(0, 0, 1)
         assert window == ranked
     assert inside / trials > 0.85  # nominal 0.95; 60 seeded trials
+
+
+def test_gauc_of_a_pane_is_over_the_users_of_that_pane_in_all_partitions() -> None:
+    rng = np.random.default_rng(9)
+    settings = Settings.model_validate({"windows": {"pane": "1m", "sliding": ["5m"]}})
+    pipeline = Pipeline(settings, ManualClock())
+    pane, user = rng.integers(0, 3, 600), rng.integers(0, 40, 600)
+    p, y = rng.random(600), rng.integers(0, 2, 600)
+    start = 1_700_000_040_000
+    for partition in (0, 1):
+        mine = np.flatnonzero(user % 2 == partition)
+        mine = mine[np.argsort(pane[mine], kind="stable")]
+        shown = [
+            Shown(f"i{i}", start + int(pane[i]) * 60_000, user=f"u{user[i]}", pclick=float(p[i]), clicked=int(y[i]))
+            for i in mine
+        ]
+        for part in (shown[:100], shown[100:]):
+            pipeline.take(make_batch(part, pipeline.catalog, partition=partition))
+    pipeline.finish()
+    (columns,) = pipeline.snapshot().panes.values()
+    assert columns.metrics["gauc"].size == 3
+    for number, found in enumerate(columns.metrics["gauc"].tolist()):
+        users = [np.flatnonzero((pane == number) & (user == u)) for u in range(40)]
+        terms = [(w.size, roc_auc_score(y[w], p[w])) for w in users if len(set(y[w])) == 2]
+        assert found == pytest.approx(sum(n * auc for n, auc in terms) / sum(n for n, _ in terms), abs=1e-9)

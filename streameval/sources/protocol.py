@@ -29,7 +29,7 @@ class SourceError(RuntimeError):
 class DeadLetter:
     """One event that could not be used, whole. `offset` is the Kafka offset, or the line or row number (from 0)."""
 
-    value: bytes  # the original bytes of the message or line; of a columnar row: the row as JSON
+    value: bytes  # the original bytes of the message or line; of a row of Parquet or Arrow: the row as JSON
     reason: str  # one of REASONS
     field: str  # "" when no single field is at fault
     message: str  # for people: the thing, the value, what would be right
