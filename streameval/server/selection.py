@@ -39,7 +39,7 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
     series = set(matching_series(dict.fromkeys(r.series for r in snapshot.results), query))
     if query.window is not None:
         windows = list(dict.fromkeys(r.window for r in snapshot.results))
-        if query.window not in windows:
+        if windows and query.window not in windows:  # before the first result no window is known
             raise unknown("window", query.window, windows)
     dimension, value = parse_slice(snapshot, query.slice)
     return [

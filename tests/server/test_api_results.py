@@ -101,6 +101,7 @@ def test_hostile_names_survive_in_json(client_of, build, name: str) -> None:
 def test_before_any_result_lists_are_empty_and_names_unknown(client_of) -> None:
     client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1"))
     assert client.get("/api/v1/results").json()["results"] == []
+    assert client.get("/api/v1/results?window=all").json()["results"] == []
     assert client.get("/api/v1/series?metric=auc").json()["series"] == []
     assert "there is none yet" in client.get("/api/v1/results?model=a").json()["detail"]
     assert client.get("/api/v1/roc").status_code == 404
