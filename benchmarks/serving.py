@@ -7,14 +7,28 @@ import time
 import urllib.request
 from dataclasses import replace
 
+import numpy as np
+
 from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval import __version__
 from streameval.app import PUBLISH_SHARE, new_publisher
 from streameval.config import Slices
+from streameval.events import Batch
 from streameval.pipeline import Pipeline
 from streameval.server.app import create_app
 from streameval.server.serve import serve
+
+
+def later(batch: Batch, number: int) -> Batch:
+    """The same batch three hours later for every `number`, with ids of its own: traffic without an end."""
+    shift, other = number * 10_800_000, np.uint64(number) << np.uint64(32)
+    imp, clicks = batch.impressions, batch.clicks
+    return replace(
+        batch,
+        impressions=replace(imp, ts=imp.ts + shift, id=imp.id ^ other),
+        clicks=replace(clicks, ts=clicks.ts + shift, id=clicks.id ^ other),
+    )
 
 
 def main() -> None:
@@ -24,25 +38,25 @@ def main() -> None:
     publisher = new_publisher(tree)
     server = serve(create_app(publisher, tree.server, version=__version__), "127.0.0.1", 0)
     stop = threading.Event()
-    done, published = [0], [0]
+    done = [0]
+
+    pipeline = Pipeline(tree, time.time)
+    events.name_slices(pipeline.catalog)
+    batches = list(events.batches(pipeline.catalog, 10_000))
 
     def ingest() -> None:
-        while not stop.is_set():
-            pipeline = Pipeline(tree, time.time)
-            events.name_slices(pipeline.catalog)
-            due = time.monotonic() + 0.5
-            for batch in events.batches(pipeline.catalog, 10_000):
-                pipeline.take(batch)
+        due, number = 0.0, 0
+        while True:
+            for batch in batches:
+                if stop.is_set():
+                    return
+                pipeline.take(later(batch, number))
                 done[0] += len(batch.impressions)
                 now = time.monotonic()
                 if now >= due:
-                    published[0] += 1
-                    publisher.publish(replace(pipeline.snapshot(), number=published[0]))
+                    publisher.publish(pipeline.snapshot())
                     due = now + max(1.0, PUBLISH_SHARE * (time.monotonic() - now))
-                if stop.is_set():
-                    return
-            published[0] += 1
-            publisher.publish(replace(pipeline.snapshot(), number=published[0]))
+            number += 1
 
     thread = threading.Thread(target=ingest, daemon=True)
     thread.start()

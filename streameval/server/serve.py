@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 import threading
 import time
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from streameval.server.api_stream import Streams
 
 _BACKLOG = 128
+_TURN = 0.0005  # seconds a thread may keep the interpreter from others: a scrape waits for several turns of the loop's
 
 
 class ServeError(RuntimeError):
@@ -47,6 +49,7 @@ def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeo
     `grace` is how many seconds running requests get at the end. Raises ServeError when the address cannot be used.
     """
     listener = _listen(host, port)
+    sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
     bound = listener.getsockname()[1]
     config = uvicorn.Config(
         app,
