@@ -26,7 +26,6 @@ class PaneHistory:
         self._pane = pane
         self._names = [m.name for m in METRICS]
         self._done: dict[int, dict[int, tuple[float, ...]]] = {}  # pane -> series -> (n, clicks, corrected, metrics)
-        self._end: int | None = None
         self._columns: dict[Series, PaneColumns] = {}
 
     def update(self, monitors: Sequence[Monitor], end: int, keep: int) -> dict[Series, PaneColumns]:

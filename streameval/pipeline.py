@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from streameval.background import Background
-from streameval.config import FtrlModel, Settings
+from streameval.config import FtrlModel, RiverModel, Settings
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthTracker
@@ -238,11 +238,11 @@ class Pipeline:
         return out
 
 
-def make_model(model: object) -> OnlineModel:
+def make_model(model: FtrlModel | RiverModel) -> OnlineModel:
     """The online model that a `[[models]]` entry describes. Raises ModelError."""
     if isinstance(model, FtrlModel):
         return Ftrl(model.alpha, model.beta, model.l1, model.l2, model.bits)
-    return river.River(river.make(model.factory, model.parameters, model.name))  # type: ignore[attr-defined]
+    return river.River(river.make(model.factory, model.parameters, model.name))
 
 
 def _stages(parts: list[defaultdict[str, float]]) -> dict[str, float]:

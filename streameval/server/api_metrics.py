@@ -21,7 +21,7 @@ from streameval.server.collector import SnapshotCollector
 def install(app: FastAPI, collector: SnapshotCollector) -> None:
     """Adds the route, with a registry of its own."""
     # Prometheus before 2.50 would keep each _created as a series of its own
-    disable_created_metrics()  # type: ignore[no-untyped-call]
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus-client
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     ProcessCollector(registry=registry)

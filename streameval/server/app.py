@@ -89,4 +89,4 @@ def _describe_problems(app: FastAPI) -> None:
             app.openapi_schema = tree
         return app.openapi_schema
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the schema

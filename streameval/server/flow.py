@@ -94,4 +94,4 @@ def _delays(delays: Delays) -> Iterator[tuple[str, tuple[str, ...], float]]:
 
 
 def _number(value: float) -> str:
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # untyped in prometheus-client

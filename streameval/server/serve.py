@@ -112,5 +112,5 @@ def _explain(host: str, port: int, error: OSError) -> str:
 
 
 def _url(host: str, port: int) -> str:
-    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (compared with, not bound to)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
