@@ -10,6 +10,7 @@ from streameval.events import Batch, Catalog, Clicks, Features, Impressions
 from streameval.hashing import hash_strings
 
 FEATURES = 8
+SERIES = ("ctr", "v1", "logged")
 
 
 class Events:
@@ -42,7 +43,7 @@ class Events:
 
     def batches(self, catalog: Catalog, size: int, learn: bool = True, known: bool = False) -> Iterator[Batch]:
         """Batches in order of time; `known`: labels ride on the impressions instead of coming as clicks."""
-        code = catalog.series_code("ctr", "v1", "logged")
+        code = catalog.series_code(*SERIES)
         clicks = np.flatnonzero(self.clicked) if not known else np.empty(0, np.int64)
         when = np.concatenate((self.ts, self.click_ts[: clicks.size]))
         is_click = np.concatenate((np.zeros(self.n, bool), np.ones(clicks.size, bool)))

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec
 
 P = ParamSpec("P")
-_MOST = 4  # calls that may wait: bounds the memory of what they hold
+_MOST = 16  # calls that may wait: bounds the memory of what they hold, and evens out slow ones
 
 
 class Background:

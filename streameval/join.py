@@ -679,7 +679,7 @@ class Joiner:
             if self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
             else:  # untouched room takes no memory
-                self._move(self._allocate(max(live + impressions, 2 * live if live < _BIG else live + live // 4)))
+                self._move(self._allocate(max(live + impressions, 2 * live)))
         if (self._indexed + impressions) * 3 > self._index.size * 2 or self._shift + self._end + impressions > _MAX_ROW:
             self._rebuild_index(impressions)
         if self._held_end + clicks > self._held_id.size or (self._held_end + clicks) * 3 > self._held_index.size * 2:

@@ -32,6 +32,8 @@ from streameval.request_auc import observe_requests
 from streameval.requests import Requests
 from streameval.scoreboard import Labelled, Scoreboard
 
+_PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
+
 
 @dataclass(slots=True)
 class Learner:
@@ -154,19 +156,16 @@ class Monitor:
         if self.score_at == "label":
             self._score(rows)
         with self._timed("settle"):
-            labelled = self._labelled(rows)
-            scored = self._scored(rows)
-            self.background.call(self._observe, labelled, scored, +1)
-            self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
-            if self.listener is not None:
-                names = self.joiner.names(rows)
-                self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
+            for start in range(0, rows.size, _PIECE):
+                self._count(rows[start : start + _PIECE])
         if self.learners:
             with self._timed("learn"):
-                known = int(labelled.ts[-1]) + self.policy.attribution_window
+                table = self.joiner.table
+                known = int(table.ts[rows[-1]]) + self.policy.attribution_window
                 for part, features in self._features(rows):
+                    label = (table.state[rows[part]] & CLICKED).astype(np.int8)
                     for learner in self.learners:
-                        learner.model.learn(features, labelled.label[part])
+                        learner.model.learn(features, label)
                 for learner in self.learners:
                     learner.trained = max(learner.trained, known)
                     learner.updates += rows.size
@@ -202,6 +201,16 @@ class Monitor:
                 self.listener.corrected(table.id[rows], after.label)
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _count(self, rows: NDArray[np.int64]) -> None:
+        """Counts rows that have just matured, and tells the listener."""
+        labelled = self._labelled(rows)
+        scored = self._scored(rows)
+        self.background.call(self._observe, labelled, scored, +1)
+        self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
+        if self.listener is not None:
+            names = self.joiner.names(rows)
+            self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
 
     def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         with self._timed("observe"):

@@ -382,12 +382,12 @@ class GroupRanks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables."""
+        """Bytes of the tables; room never touched takes none."""
         arrays = (
             self._offset, self._length, self._capacity, self._clicks, self._pairs, self._weighted_auc, self._weight,
-            self._value, self._arena,
+            self._value,
         )  # fmt: skip
-        return sum(a.nbytes for a in arrays)
+        return sum(a.nbytes for a in arrays) + 4 * self._used
 
     def _reserve_slots(self, slots: int) -> None:
         have = self._length.size
@@ -402,10 +402,10 @@ class GroupRanks:
 
     def _reserve_arena(self, need: int) -> None:
         if self._used + need > self._arena.size:
-            size = self._used + need + (self._used >> 2)
-            if size >= 1 << 32:
+            size = max(self._used + need, 2 * self._used)  # room never touched takes no memory
+            if self._used + need >= 1 << 32:
                 raise MemoryError("4 billion scores in one rank table; lower users.memory")
-            arena = np.empty(size, np.uint32)
+            arena = np.empty(min(size, 1 << 32), np.uint32)
             arena[: self._used] = self._arena[: self._used]
             self._arena = arena
 

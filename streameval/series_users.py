@@ -1,0 +1,297 @@
+"""One series' users: a log of rank entries by pane, the ranks of the whole run, and the ranks of every window.
+
+A pane logs what happened in it as rank entries (user slot, score key, label; 8 bytes an impression), additions and
+retractions apart. The run's ranks take the entries in bulk. A window's ranks move from pane range to pane range by
+adding the panes that enter and retracting those that leave, when somebody looks; as long as a window holds the whole
+run it has no ranks of its own. The same log gives the exact AUC of a window while it holds few enough scores.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.auc import ranked_auc
+from streameval.sketches.ranks import GroupRanks, Weighting
+
+APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
+LOW = np.uint64(0xFFFFFFFF)
+_NO_ENTRIES = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one call added to one pane of one series."""
+
+    entries: NDArray[np.uint64]
+    sign: int
+    value_slot: NDArray[np.int32]  # changes of users' values (weighting "value")
+    value: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.entries.nbytes + self.value_slot.nbytes + self.value.nbytes
+
+    def kept(self, renumbered: NDArray[np.int32]) -> Part:
+        """The same of the users whose new slot is not -1."""
+        slot = renumbered[(self.entries >> np.uint64(32)).astype(np.int64)]
+        on = slot >= 0
+        entry = (slot[on].astype(np.uint64) << np.uint64(32)) | (self.entries[on] & LOW)
+        value_slot = renumbered[self.value_slot]
+        valued = value_slot >= 0
+        return Part(entry, self.sign, value_slot[valued], self.value[valued])
+
+
+class ExactScores:
+    """Every score of the run (4 bytes each), for its exact AUC, until there are more than `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._added: list[NDArray[np.uint32]] | None = []
+        self._retracted: list[NDArray[np.uint32]] = []
+        self._count = 0
+        self._sorted = False  # the scores are one sorted array, nothing is to be retracted
+        self._auc: float | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the scores."""
+        return 4 * self._count
+
+    def add(self, entries: NDArray[np.uint64], sign: int) -> None:
+        """Adds or retracts the scores of rank entries."""
+        if self._added is None:
+            return
+        ranked = entries.astype(np.uint32)  # the low half
+        self._sorted = False
+        if sign < 0:
+            self._retracted.append(ranked)
+            return
+        self._added.append(ranked)
+        self._count += ranked.size
+        if self._count > self._limit:
+            self.drop()
+
+    def drop(self) -> None:
+        """Does without, from now on."""
+        self._added, self._retracted, self._count, self._auc = None, [], 0, None
+
+    def all(self) -> NDArray[np.uint32] | None:
+        """Every score, sorted key << 1 | label; None when there were too many."""
+        if self._added is None:
+            return None
+        if not self._sorted:
+            whole = _difference(self._added, self._retracted)
+            self._added, self._retracted, self._count, self._sorted = [whole], [], whole.size, True
+            self._auc = ranked_auc(whole)
+        return self._added[0]
+
+    def auc(self) -> float | None:
+        """The AUC of the scores; None when it is undefined or there were too many."""
+        return None if self.all() is None else self._auc
+
+
+@dataclass(slots=True)
+class _Window:
+    """The ranks of the panes [start, end). `ranks` is None while the window holds the whole run."""
+
+    length: int
+    ranks: GroupRanks | None = None
+    start: int = 0
+    end: int = 0
+    applied: dict[int, int] = field(default_factory=dict)  # parts taken in, by pane
+    exact: tuple[tuple[int, ...], float | None] | None = None  # cache of the exact AUC
+
+    def forget(self) -> None:
+        self.ranks = None
+        self.applied.clear()
+        self.start = self.end = 0
+
+
+class SeriesUsers:
+    """The log, the run and the windows of one series."""
+
+    def __init__(self, windows: list[int], weighting: Weighting, exact_limit: int) -> None:
+        """`windows`: lengths in panes."""
+        self._weighting: Weighting = weighting
+        self._exact_limit = exact_limit
+        self.exact = ExactScores(exact_limit)
+        self._run = GroupRanks(weighting)
+        self._windows = [_Window(length) for length in windows]
+        self._log: dict[int, list[Part]] = {}
+        self._log_bytes = 0
+        self._waiting: list[Part] = []
+        self._waiting_entries = 0
+        self._first, self._last = 1 << 62, -(1 << 62)  # panes that were ever added to
+        self._forgot = False  # the log no longer holds the whole run
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is kept."""
+        windows = sum(w.ranks.nbytes for w in self._windows if w.ranks is not None)
+        return self._run.nbytes + windows + self._log_bytes + self.exact.nbytes
+
+    def add(self, pane: int, part: Part) -> None:
+        """Takes in what happened in one pane."""
+        self._log.setdefault(pane, []).append(part)
+        self._log_bytes += part.nbytes
+        self._first, self._last = min(self._first, pane), max(self._last, pane)
+        self._waiting.append(part)
+        self._waiting_entries += part.entries.size
+        if self._waiting_entries >= APPLY_AT:
+            self.run()
+
+    def run(self) -> GroupRanks:
+        """The ranks of the whole run."""
+        if self._waiting:
+            self._apply(self._run, self._waiting, [])
+            self._waiting, self._waiting_entries = [], 0
+        return self._run
+
+    def window(self, index: int, end: int) -> GroupRanks:
+        """The ranks of the window `index` when it ends at pane `end`."""
+        window = self._windows[index]
+        start = end - window.length
+        if self._is_whole(start, end):
+            window.forget()
+            return self.run()
+        if window.ranks is None or start >= window.end or end <= window.start:
+            window.forget()
+            window.ranks = GroupRanks(self._weighting)
+            if self._is_most(start, end):  # cheaper to take the few panes out of the run than to add the many
+                window.ranks = deepcopy(self.run())
+                window.applied = {pane: len(parts) for pane, parts in self._log.items()}
+        leaving: list[Part] = []
+        entering: list[Part] = []
+        for pane in [p for p in window.applied if not start <= p < end]:
+            leaving += self._log[pane][: window.applied.pop(pane)]
+        for pane in self._panes(start, end):
+            entering += self._log[pane][window.applied.get(pane, 0) :]
+            window.applied[pane] = len(self._log[pane])
+        window.start, window.end = start, end
+        if leaving or entering:
+            self._apply(window.ranks, entering, leaving)
+        return window.ranks
+
+    def window_scores(self, index: int, end: int) -> NDArray[np.uint32] | None:
+        """Every score (sorted key << 1 | label) of a window; None when there are too many."""
+        start = end - self._windows[index].length
+        if self._is_whole(start, end) and (scores := self.exact.all()) is not None:
+            return scores
+        parts = [p for pane in self._panes(start, end) for p in self._log[pane]]
+        if sum(p.entries.size for p in parts) > self._exact_limit:
+            return None
+        low = [((p.entries & LOW).astype(np.uint32), p.sign) for p in parts]
+        return _difference([e for e, sign in low if sign > 0], [e for e, sign in low if sign < 0])
+
+    def window_auc(self, index: int, end: int) -> float | None:
+        """The AUC of `window_scores`; None when it is undefined or there are too many."""
+        window = self._windows[index]
+        start = end - window.length
+        if self._is_whole(start, end) and self.exact.all() is not None:
+            return self.exact.auc()
+        stamps = (end, *(len(self._log[pane]) for pane in self._panes(start, end)))
+        if window.exact is None or window.exact[0] != stamps:
+            found = self.window_scores(index, end)
+            window.exact = (stamps, None if found is None else ranked_auc(found))
+        return window.exact[1]
+
+    def pane(self, number: int) -> GroupRanks:
+        """The ranks of one pane, made for this call; its users are numbered anew."""
+        ranks = GroupRanks(self._weighting)
+        parts = self._log.get(number, [])
+        ids, add = _renumber(_joined(parts, 1))
+        _, sub = _renumber(_joined(parts, -1), ids)
+        ranks.apply(add, sub, ids.size)
+        return ranks
+
+    def forget_before(self, pane: int) -> None:
+        """Lets the log of old panes go; the run keeps its ranks."""
+        for number in [n for n in self._log if n < pane]:
+            self._log_bytes -= sum(part.nbytes for part in self._log.pop(number))
+            self._forgot = True
+        for window in self._windows:
+            if window.applied and window.start < pane:
+                window.forget()
+
+    def keep(self, slots: NDArray[np.int64], renumbered: NDArray[np.int32]) -> None:
+        """Forgets every user but those of `slots`, whose new slots `renumbered` gives (-1 for the others)."""
+        self.run().keep(slots)
+        for window in self._windows:
+            window.forget()
+        self._log_bytes = 0
+        for parts in self._log.values():
+            parts[:] = [part.kept(renumbered) for part in parts]
+            self._log_bytes += sum(part.nbytes for part in parts)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _is_whole(self, start: int, end: int) -> bool:
+        return start <= self._first and self._last < end
+
+    def _is_most(self, start: int, end: int) -> bool:
+        inside = sum(p.entries.size for pane in self._panes(start, end) for p in self._log[pane])
+        return not self._forgot and 2 * inside > sum(p.entries.size for parts in self._log.values() for p in parts)
+
+    def _panes(self, start: int, end: int) -> list[int]:
+        if end - start < len(self._log):
+            return [n for n in range(start, end) if n in self._log]
+        return sorted(n for n in self._log if start <= n < end)
+
+    def _apply(self, ranks: GroupRanks, entering: list[Part], leaving: list[Part]) -> None:
+        add = np.concatenate((_joined(entering, 1), _joined(leaving, -1)))
+        sub = np.concatenate((_joined(entering, -1), _joined(leaving, 1)))
+        add.sort()
+        sub.sort()
+        slots = int(add[-1] >> np.uint64(32)) + 1 if add.size else 0
+        if self._weighting == "value":
+            slot = np.concatenate([p.value_slot for p in (*entering, *leaving)])
+            value = np.concatenate([*(p.value for p in entering), *(-p.value for p in leaving)])
+            ranks.apply(add, sub, slots, slot, value)
+        else:
+            ranks.apply(add, sub, slots)
+
+
+@numba.njit(cache=True, nogil=True)
+def _without(scores: NDArray[np.uint32], gone: NDArray[np.uint32], out: NDArray[np.uint32]) -> int:
+    """Sorted scores less the sorted ones that were retracted."""
+    k = 0
+    g = 0
+    for i in range(scores.size):
+        if g < gone.size and gone[g] == scores[i]:
+            g += 1
+        else:
+            out[k] = scores[i]
+            k += 1
+    return k
+
+
+def _difference(scores: list[NDArray[np.uint32]], retracted: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    if not scores:
+        return np.empty(0, np.uint32)
+    whole = np.sort(np.concatenate(scores))
+    if not retracted:
+        return whole
+    out = np.empty(whole.size, np.uint32)
+    return out[: _without(whole, np.sort(np.concatenate(retracted)), out)]
+
+
+def _joined(parts: list[Part], sign: int) -> NDArray[np.uint64]:
+    """The entries of the parts of one sign; not sorted."""
+    return np.concatenate([_NO_ENTRIES, *(p.entries for p in parts if p.sign == sign)])
+
+
+def _renumber(
+    parts: NDArray[np.uint64], ids: NDArray[np.uint64] | None = None
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Entries sorted, with their slots replaced by places in `ids` (the distinct slots)."""
+    parts = np.sort(parts)
+    slot = parts >> np.uint64(32)
+    known = np.unique(slot) if ids is None else ids
+    place = np.searchsorted(known, slot).astype(np.uint64)
+    return known, (place << np.uint64(32)) | (parts & LOW)
