@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streameval.config import format_duration
 from streameval.events import Catalog, Series
-from streameval.join import FOREVER
+from streameval.join.policy import FOREVER
 from streameval.metrics.auc import ranked_auc
 from streameval.metrics.registry import evaluate
 from streameval.metrics.tables import fixed_buckets, quantile_buckets, score_counts

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from streameval.config import format_duration
-from streameval.join import DELAY_EDGES
+from streameval.join.policy import DELAY_EDGES
 from streameval.monitor import Monitor
 from streameval.panestats import CLICKS, MATURED
 from streameval.report import Delays, JoinHealth

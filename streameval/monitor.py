@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from streameval.background import Background
 from streameval.columns import Scored
 from streameval.events import Batch, Features, Names
-from streameval.join import CLICKED, CORRECTED, FOREVER, LATE, NEVER, Flips, Joiner, JoinPolicy
+from streameval.join.joiner import Flips, Joiner
+from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
 from streameval.models.protocol import OnlineModel
 from streameval.panestats import PaneStats
 from streameval.request_auc import observe_requests

@@ -13,7 +13,7 @@ from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthTracker
 from streameval.history import PaneHistory
-from streameval.join import FOREVER, NEVER, JoinPolicy
+from streameval.join.policy import FOREVER, NEVER, JoinPolicy
 from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import OnlineModel

@@ -11,7 +11,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.join import CLICKED, Table
+from streameval.join.policy import CLICKED
+from streameval.join.rows import Table
 from streameval.sketches.directory import mix
 
 _NONE = np.int32(-1)

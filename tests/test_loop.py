@@ -8,7 +8,7 @@ from river import linear_model, stream
 
 from streameval.config import Settings
 from streameval.events import Batch
-from streameval.join import NEVER
+from streameval.join.policy import NEVER
 from streameval.monitor import Monitor
 from streameval.pipeline import Pipeline
 from streameval.testing import ManualClock, Shown, Tap, make_batch

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from streameval.events import Catalog
 from streameval.hashing import hash_strings
-from streameval.join import CLICKED, MATURED, Joiner, JoinPolicy
+from streameval.join.joiner import Joiner
+from streameval.join.policy import CLICKED, MATURED, JoinPolicy
 from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
 
 WINDOW, LATENESS, HORIZON = 50, 20, 200

@@ -1,0 +1,93 @@
+"""Clicks whose impression has not come yet."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.join.policy import FOREVER
+from streameval.sketches.directory import mix
+
+
+@numba.njit(inline="always")
+def enter_held(index: NDArray[np.int32], wanted: np.uint64, at: int) -> None:
+    """Enters the held click `at` under its id; a place holds the click's position + 1, 0 is free."""
+    mask = np.uint64(index.size - 1)
+    h = mix(wanted) & mask
+    while index[h] != 0:
+        h = (h + np.uint64(1)) & mask
+    index[h] = at + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _enter_all(index: NDArray[np.int32], ids: NDArray[np.uint64], end: int) -> None:
+    for at in range(end):
+        enter_held(index, ids[at], at)
+
+
+class HeldClicks:
+    """Columns of clicks in order of arrival (capacity may exceed what is used), and an index of their ids."""
+
+    def __init__(self) -> None:
+        self.id = np.empty(256, np.uint64)
+        self.ts = np.empty(256, np.int64)
+        self.value = np.empty(256, np.float64)
+        self.taken = np.zeros(256, np.bool_)  # its impression came
+        self.index = np.zeros(1024, np.int32)
+        self.end = 0
+        self._oldest = FOREVER
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns and the index."""
+        return sum(a.nbytes for a in (self.id, self.ts, self.value, self.taken, self.index))
+
+    def reserve(self, more: int, most: int) -> int:
+        """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns how many."""
+        if self.end + more <= self.id.size and (self.end + more) * 3 <= self.index.size * 2:
+            return 0
+        keep = np.flatnonzero(~self.taken[: self.end])
+        surplus = max(keep.size - most, 0)
+        if surplus:
+            keep = np.sort(keep[np.argsort(self.ts[keep], kind="stable")[surplus:]])
+        capacity = self.id.size
+        while (keep.size + more) * 4 > capacity * 3:
+            capacity *= 2
+        for name in ("id", "ts", "value", "taken"):
+            old = getattr(self, name)
+            new = np.zeros(capacity, old.dtype)
+            new[: self.end] = old[: self.end]
+            setattr(self, name, new)
+        self.index = np.zeros(max(2 * capacity, self.index.size), np.int32)
+        self._keep(keep)
+        return surplus
+
+    def grown_to(self, end: int) -> None:
+        """The kernel has appended clicks up to `end`."""
+        if end > self.end:
+            self._oldest = min(self._oldest, int(self.ts[self.end : end].min()))
+            self.end = end
+
+    def expire(self, before: int) -> int:
+        """Gives up the clicks of time `before` or earlier; returns how many found no impression."""
+        if self._oldest > before:
+            return 0
+        alive = ~self.taken[: self.end]
+        gone = alive & (self.ts[: self.end] <= before)
+        self._keep(np.flatnonzero(alive & ~gone))
+        return int(gone.sum())
+
+    def waiting_before(self, time: int) -> int:
+        """How many of a time before `time` still have no impression."""
+        return int(np.count_nonzero(~self.taken[: self.end] & (self.ts[: self.end] < time)))
+
+    def _keep(self, keep: NDArray[np.int64]) -> None:
+        n = keep.size
+        for column in (self.id, self.ts, self.value):
+            column[:n] = column[keep]
+        self.taken[:n] = False
+        self.end = n
+        self._oldest = int(self.ts[:n].min()) if n else FOREVER
+        self.index[:] = 0
+        _enter_all(self.index, self.id, n)

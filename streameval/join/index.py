@@ -1,0 +1,106 @@
+"""Ids to rows, in 4 bytes a place (6 to 16 an id): open addressing, newest row first to be believed.
+
+A place holds tag << bits | number. The number is row + shift, so 0 stays free and the index need not follow when rows
+move to the front; rows before `front` are forgotten and are overlooked. The tag is what of the id's hash the number
+leaves room for: places that belong to other ids are passed without a look at their far-away ids.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.directory import mix
+
+_BIG = 1 << 20  # places; up to here the index grows by 4
+
+
+@numba.njit(inline="always")
+def _entry(hashed: np.uint64, bits: np.uint64, number: int) -> np.uint32:
+    return np.uint32((((hashed >> np.uint64(32)) >> bits) << bits) | np.uint64(number))
+
+
+@numba.njit(inline="always")
+def find(
+    places: NDArray[np.uint32],
+    bits: np.uint64,
+    shift: int,
+    ids: NDArray[np.uint64],
+    front: int,
+    wanted: np.uint64,
+    hashed: np.uint64,
+) -> tuple[int, np.uint64]:
+    """(the newest live row of an id, -1: none; the free place where the id would be entered); `hashed`: its mix."""
+    mask = np.uint64(places.size - 1)
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    tag = (hashed >> np.uint64(32)) >> bits
+    h = hashed & mask
+    found = -1
+    while places[h] != 0:
+        entry = np.uint64(places[h])
+        if entry >> bits == tag:
+            row = int(entry & low) - shift
+            if row >= front and ids[row] == wanted and row > found:
+                found = row
+        h = (h + np.uint64(1)) & mask
+    return found, h
+
+
+@numba.njit(inline="always")
+def enter(places: NDArray[np.uint32], bits: np.uint64, place: np.uint64, hashed: np.uint64, number: int) -> None:
+    """Writes an id's number to the free place that `find` returned."""
+    places[place] = _entry(hashed, bits, number)
+
+
+@numba.njit(cache=True, nogil=True)
+def _enter_all(places: NDArray[np.uint32], bits: np.uint64, ids: NDArray[np.uint64], front: int, end: int) -> None:
+    mask = np.uint64(places.size - 1)
+    for row in range(front, end):
+        hashed = mix(ids[row])
+        h = hashed & mask
+        while places[h] != 0:
+            h = (h + np.uint64(1)) & mask
+        places[h] = _entry(hashed, bits, row + 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fetch(places: NDArray[np.uint32], wanted: NDArray[np.uint64]) -> int:
+    mask = np.uint64(places.size - 1)
+    found = np.uint64(0)
+    for i in range(wanted.size):
+        found ^= np.uint64(places[mix(wanted[i]) & mask])
+    return int(found & np.uint64(1))
+
+
+class IdIndex:
+    """The places, and the numbers that the kernels need to read them."""
+
+    def __init__(self) -> None:
+        self.used = 0  # places in use, by forgotten rows too
+        self._allocate(4096)
+
+    def fetch(self, wanted: NDArray[np.uint64]) -> None:
+        """Touches what looking up a batch's ids will touch: many cache misses at once cost little more than one."""
+        _fetch(self.places, wanted)
+
+    def reserve(self, more: int, ids: NDArray[np.uint64], front: int, end: int) -> None:
+        """Makes room for `more` ids after the live rows [front, end)."""
+        if (self.used + more) * 3 <= self.places.size * 2 and self.shift + end + more <= 1 << int(self.bits):
+            return
+        live, size = end - front, self.places.size
+        while (live + more) * 2 > size or end + more >= 2 * size:
+            size *= 2 if size >= _BIG else 4
+        self._allocate(size)
+        self.used = live
+        _enter_all(self.places, self.bits, ids, front, end)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the places."""
+        return self.places.nbytes
+
+    def _allocate(self, size: int) -> None:
+        self.places = np.zeros(size, np.uint32)
+        self.bits = np.uint64(size.bit_length())  # numbers below 2 * size
+        self.shift = 1  # grows as rows move to the front

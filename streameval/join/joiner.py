@@ -1,0 +1,407 @@
+"""Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
+
+An impression matures when the watermark passes its time + attribution window. It costs 53 bytes here (57 with very
+many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
+it matures. Rows lie in arrival order in parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives
+out the mature ones in (time, arrival) order. `kernel` decides what becomes of every event.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.columns import Scored, csr_lengths, take_features
+from streameval.events import Batch, Features, Names, Shadow
+from streameval.join import kernel
+from streameval.join.held import HeldClicks
+from streameval.join.index import IdIndex
+from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
+from streameval.join.rows import Run, Table, interleave, trim
+
+_Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Labels that changed after they had matured: what stood before, by row."""
+
+    rows: NDArray[np.int64]
+    was_clicked: NDArray[np.bool_]
+    was_value: NDArray[np.float64]
+    was_corrected: NDArray[np.bool_]
+
+
+class Joiner:
+    """The impressions and clicks of one partition: pending, or mature and still correctable."""
+
+    def __init__(
+        self,
+        policy: JoinPolicy,
+        online_models: int = 0,
+        shared: bool = True,
+        on_move: Callable[[int], None] | None = None,
+    ) -> None:
+        """`on_move` is called with s when every row number has become smaller by s."""
+        self.policy = policy
+        self._on_move = on_move
+        self.watermark = NEVER
+        self.newest_event = NEVER
+        self.counts: Counter[str] = Counter()
+        self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
+        self._inputs = 1 if shared else 2
+        self._newest = np.full(self._inputs, NEVER, np.int64)
+        self._active = np.ones(self._inputs, np.int8)
+        self._online = online_models
+        self.table = self._allocate(1024)
+        self._index = IdIndex()
+        self._start = 0  # rows before it are forgotten
+        self._end = 0
+        self._touched = 0  # rows of the table that have been written to
+        self._mature = 0
+        self._runs: list[Run] = []  # all runs with live rows, by start
+        self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
+        self._held = HeldClicks()
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    def look_ahead(self, batch: Batch) -> int:
+        """The watermark as it will be when every input of the batch has reached its earliest event there."""
+        newest = self._newest.copy()
+        if self._inputs == 1:
+            newest[0] = max(newest[0], _earliest(batch.impressions.ts, batch.clicks.ts))
+        else:  # an input without events says nothing about how far it is
+            for number, ts in enumerate((batch.impressions.ts, batch.clicks.ts)):
+                if ts.size:
+                    newest[number] = max(newest[number], _earliest(ts))
+        return int(kernel.watermark_of(newest, self._active, self.policy.allowed_lateness, self.watermark))
+
+    def set_idle(self, input_number: int, idle: bool) -> None:
+        """An input without events for long (by somebody else's clock) stops holding the watermark back."""
+        active = np.int8(not idle)
+        if self._active[input_number] != active:
+            self._active[input_number] = active
+            if idle and self._active.any():
+                self.watermark = int(
+                    kernel.watermark_of(self._newest, self._active, self.policy.allowed_lateness, self.watermark)
+                )
+
+    def is_idle(self, input_number: int) -> bool:
+        """Whether an input was set idle."""
+        return not self._active[input_number]
+
+    @property
+    def idle(self) -> bool:
+        """Whether all inputs are idle, so that nothing moves the watermark."""
+        return not self._active.any()
+
+    @property
+    def inputs(self) -> int:
+        """1: impressions and clicks come by one input; 2: by two (0 impressions, 1 clicks)."""
+        return self._inputs
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def add(self, batch: Batch) -> tuple[NDArray[np.int64], Flips]:
+        """Takes a batch in. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
+        imp, clk = batch.impressions, batch.clicks
+        self._reserve(len(imp), len(clk))
+        table, policy = self.table, self.policy
+        index, held = self._index, self._held
+        counters = np.zeros(kernel.COUNTERS, np.int64)
+        accepted = np.empty(len(imp), np.int32)
+        flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
+        flip_value = np.empty(len(clk), np.float64)
+        start = self._end
+        index.fetch(imp.id)
+        self._end, held_end, self.watermark, flips = kernel.join_batch(
+            imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
+            self._newest, self._active, self.watermark, policy.attribution_window, policy.allowed_lateness,
+            policy.correction_horizon, table.id, table.ts, table.state, table.value, index.places, index.bits,
+            index.shift, self._start, start, held.id, held.ts, held.value, held.taken, held.index, held.end, accepted,
+            flip_row, flip_state, flip_value, counters, self.delays, np.array(DELAY_EDGES),
+        )  # fmt: skip
+        held.grown_to(held_end)
+        self.newest_event = max(self.newest_event, int(self._newest.max()))
+        self._touched = max(self._touched, self._end)
+        rows = np.arange(start, self._end, dtype=np.int64)
+        index.used += rows.size
+        self._fill(batch, accepted[: rows.size], rows)
+        self._count(batch, counters, rows.size)
+        was = flip_state[:flips]
+        return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
+
+    def mature(self, watermark: int) -> NDArray[np.int64]:
+        """Rows whose attribution window ends at or before the watermark and that were not given out yet.
+
+        In order of time, then of arrival.
+        """
+        limit = watermark - self.policy.attribution_window
+        parts: list[tuple[int, NDArray[np.int64]]] = []
+        while self._due and self._due[0][0] <= limit:
+            _, run = heapq.heappop(self._due)
+            order = run.due_order
+            ts = (
+                self.table.ts[run.start : run.end]
+                if order is None
+                else self.table.ts[run.start + order.astype(np.int64)]
+            )
+            upto = int(np.searchsorted(ts, limit, side="right"))
+            due = np.arange(run.given, upto) if order is None else order[run.given : upto]
+            parts.append((run.start, due.astype(np.int64) + run.start))
+            run.given = upto
+            if upto < run.end - run.start:
+                heapq.heappush(self._due, (int(ts[upto]), run))
+            else:
+                run.due_order = None
+        if not parts:
+            return np.empty(0, np.int64)
+        parts.sort(key=lambda part: part[0])
+        rows = np.concatenate([part for _, part in parts])
+        if len(parts) > 1:
+            rows = rows[np.argsort(self.table.ts[rows], kind="stable")]
+        self.table.state[rows] |= MATURED
+        self._mature += rows.size
+        self.counts["matured"] += rows.size
+        return rows
+
+    def forget(self) -> None:
+        """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
+        horizon = self.policy.correction_horizon
+        self.counts["unmatched_clicks"] += self._held.expire(self.watermark - horizon)
+        before = self._start
+        self._start = int(
+            kernel.first_kept(self.table.ts, self.table.state, self._start, self._end, self.watermark - horizon)
+        )
+        surplus = self._end - self._start - self.policy.max_pending
+        if surplus > 0:
+            forced = int(
+                kernel.first_kept(self.table.ts, self.table.state, self._start, self._start + surplus, FOREVER)
+            )
+            self.counts["forgotten_early"] += forced - self._start
+            self._start = forced
+        self._mature -= self._start - before
+        gone = 0
+        while gone < len(self._runs) and self._runs[gone].end <= self._start:
+            gone += 1
+        del self._runs[:gone]
+
+    def pressure_watermark(self) -> int:
+        """The watermark that brings the pending impressions under the limit: NEVER while they are."""
+        surplus = self._end - self._start - self._mature - self.policy.max_pending
+        if surplus <= 0:
+            return NEVER
+        pending = np.flatnonzero(self.table.state[self._start : self._end] & MATURED == 0) + self._start
+        self.counts["matured_early"] += surplus
+        return int(np.partition(self.table.ts[pending], surplus - 1)[surplus - 1]) + self.policy.attribution_window
+
+    def finish(self) -> None:
+        """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
+        self.watermark = FOREVER
+        self.counts["unmatched_clicks"] += self._held.expire(FOREVER)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Impressions whose label is not mature."""
+        return self._end - self._start - self._mature
+
+    @property
+    def known(self) -> int:
+        """Impressions that clicks can still find: pending, or mature and inside the correction horizon."""
+        return self._end - self._start
+
+    @property
+    def front(self) -> int:
+        """The first row that is still known."""
+        return self._start
+
+    def overdue_clicks(self) -> int:
+        """Held clicks older than the watermark: their impression should have come by now."""
+        return self._held.waiting_before(self.watermark)
+
+    def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
+        """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
+        pieces: list[tuple[NDArray[np.int64], Features]] = []
+        for run, where in self._by_run(rows):
+            if run.features is None:
+                return []
+            pieces.append((where, take_features(run.features, rows[where] - run.start)))
+        if len(pieces) > 1 and any(a[-1] > b[0] for (a, _), (b, _) in pairwise(pieces)):
+            return [(slice(0, rows.size), interleave(pieces, rows.size))]
+        return [(slice(int(where[0]), int(where[-1]) + 1), features) for where, features in pieces]
+
+    def names(self, rows: NDArray[np.int64]) -> Names | None:
+        """The ids of rows as they were written, if kept."""
+        out = Names(*(np.empty(rows.size, object) for _ in range(3)))
+        for run, where in self._by_run(rows):
+            if run.names is None:
+                return None
+            at = rows[where] - run.start
+            out.impression_id[where] = run.names.impression_id[at]
+            out.user_id[where] = run.names.user_id[at]
+            out.request_id[where] = run.names.request_id[at]
+        return out
+
+    def scored(self, rows: NDArray[np.int64], online_series: list[int], grace: int = 0) -> Scored:
+        """Every score of the rows: logged, shadow and online, in that order.
+
+        An online score is a violation when the model had learned labels known later than the impression (+ `grace`).
+        """
+        table = self.table
+        index = np.arange(rows.size, dtype=np.int32)
+        p = table.pclick[rows]
+        logged = ~np.isnan(p)
+        all_logged = bool(logged.all())
+        parts: list[_Part] = [
+            (index, table.series[rows], p, np.zeros(rows.size, np.bool_))
+            if all_logged
+            else (index[logged], table.series[rows][logged], p[logged], np.zeros(int(logged.sum()), np.bool_))
+        ]
+        if any(run.shadow is not None for run in self._runs):
+            parts.append(self._shadow(rows))
+        for model, series in enumerate(online_series):
+            p = table.score[model][rows]
+            on = ~np.isnan(p)
+            leak = table.trained[model][rows] > table.ts[rows] + grace
+            parts.append((index[on], np.full(int(on.sum()), series, np.int32), p[on], leak[on]))
+        bounds = tuple(np.cumsum([0, *(part[0].size for part in parts)]).tolist())
+        if len(parts) == 1:
+            return Scored(bounds, *parts[0])
+        return Scored(bounds, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _shadow(self, rows: NDArray[np.int64]) -> _Part:
+        owner, series, p = [np.empty(0, np.int32)], [np.empty(0, np.int32)], [np.empty(0)]
+        for run, where in self._by_run(rows):
+            if run.shadow is not None:
+                lengths, flat = csr_lengths(run.shadow.indptr, rows[where] - run.start)
+                owner.append(np.repeat(where.astype(np.int32), lengths))
+                series.append(run.shadow.series[flat])
+                p.append(run.shadow.pclick[flat])
+        whose = np.concatenate(owner)
+        order = np.argsort(whose, kind="stable")  # runs can interleave
+        return whose[order], np.concatenate(series)[order], np.concatenate(p)[order], np.zeros(whose.size, np.bool_)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none."""
+        rows = sum(column.itemsize for column in self.table.arrays() if column.size) * self._touched
+        return rows + self._index.nbytes + self._held.nbytes
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
+        """(run, positions in `rows`) for every run that owns some of the rows."""
+        if not rows.size:
+            return
+        starts = np.array([run.start for run in self._runs], np.int64)
+        owner = np.searchsorted(starts, rows, side="right") - 1
+        low, high = int(owner.min()), int(owner.max())
+        if low == high:
+            yield self._runs[low], np.arange(rows.size)
+            return
+        order = np.argsort(owner, kind="stable")
+        bounds = np.searchsorted(owner[order], np.arange(low, high + 2))
+        for k in range(low, high + 1):
+            where = order[bounds[k - low] : bounds[k - low + 1]]
+            if where.size:
+                yield self._runs[k], where
+
+    def _fill(self, batch: Batch, accepted: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        if not rows.size:
+            return
+        imp, table = batch.impressions, self.table
+        whole = accepted.size == len(imp)
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        for name in ("user", "request", "slices", "series", "pclick"):
+            column = getattr(imp, name)
+            getattr(table, name)[part] = column if whole else column[accepted]
+        table.previous[part] = 0
+        for score, trained in zip(table.score, table.trained, strict=True):
+            score[part] = np.nan
+            trained[part] = NEVER
+        ts = table.ts[part]
+        ordered = bool((ts[1:] >= ts[:-1]).all())
+        order = None if ordered else np.argsort(ts, kind="stable").astype(np.int32)
+        at = accepted.astype(np.int64)
+        shadow = imp.shadow
+        if shadow is not None and not whole:
+            lengths, flat = csr_lengths(shadow.indptr, at)
+            indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+            shadow = Shadow(indptr, shadow.series[flat], shadow.pclick[flat])
+        features = imp.features if whole or imp.features is None else take_features(imp.features, at)
+        names = imp.names
+        if names is not None and not whole:
+            names = Names(names.impression_id[at], names.user_id[at], names.request_id[at])
+        run = Run(part.start, part.stop, order, features, shadow, names)
+        self._runs.append(run)
+        heapq.heappush(self._due, (int(ts.min()), run))
+
+    def drop_features(self) -> None:
+        """Frees the features of runs that have wholly matured (their models have learned them)."""
+        for run in self._runs:
+            if run.features is not None and run.given == run.end - run.start:
+                run.features = None
+
+    def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
+        counts, c = self.counts, counters.tolist()
+        counts["impressions"] += added
+        counts["clicks"] += len(batch.clicks)
+        counts["duplicate_impressions"] += c[kernel.DUPLICATE_IMPRESSIONS]
+        counts["expired_impressions"] += c[kernel.EXPIRED]
+        counts["late_impressions"] += c[kernel.LATE_IMPRESSIONS]
+        counts["matched_clicks"] += c[kernel.MATCHED]
+        counts["duplicate_clicks"] += c[kernel.DUPLICATE_CLICKS]
+        counts["unmatched_clicks"] += c[kernel.UNMATCHED]
+        counts["late_clicks"] += c[kernel.LATE_CLICKS]
+        counts["corrected"] += c[kernel.FIXED]
+
+    def _reserve(self, impressions: int, clicks: int) -> None:
+        capacity = self.table.id.size
+        if self._end + impressions > capacity:
+            live = self._end - self._start
+            if self._start > self._end // 4 and live + impressions <= capacity:
+                self._move(self.table)
+            else:  # untouched room takes no memory
+                self._move(self._allocate(max(live + impressions, 2 * live)))
+        self._index.reserve(impressions, self.table.id, self._start, self._end)
+        self.counts["unmatched_clicks"] += self._held.reserve(clicks, self.policy.max_pending)
+
+    def _allocate(self, n: int) -> Table:
+        return Table(
+            id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
+            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64) if self.policy.wide_slices else np.empty(n, np.uint32), series=np.empty(n, np.int32),
+            pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), previous=np.empty(n, np.int32),
+            value=np.empty(n if self.policy.keep_value else 0, np.float64),
+            score=[np.empty(n, np.float64) for _ in range(self._online)],
+            trained=[np.empty(n, np.int64) for _ in range(self._online)],
+        )  # fmt: skip
+
+    def _move(self, to: Table) -> None:
+        """Moves the live rows to the front of a table (maybe the same) and numbers them from 0."""
+        shift, live = self._start, self._end - self._start
+        for old, new in zip(self.table.arrays(), to.arrays(), strict=True):
+            if new.size:
+                new[:live] = old[shift : self._end]
+        if to is not self.table:
+            self.table, self._touched = to, live
+        self._start, self._end = 0, live
+        for run in self._runs:
+            if run.start < shift:  # its first rows are forgotten
+                trim(run, shift)
+            run.start -= shift
+            run.end -= shift
+        self._index.shift += shift
+        if self._on_move is not None:
+            self._on_move(shift)
+
+
+def _earliest(*columns: NDArray[np.int64]) -> int:
+    return min(int(ts.min()) for ts in columns if ts.size)

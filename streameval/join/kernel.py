@@ -1,0 +1,192 @@
+"""The join itself: one batch, event by event in arrival order.
+
+Every decision is made against the watermark as it stood when the event arrived (its own time included), so the fates
+do not depend on how the stream was cut into batches:
+
+- an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
+  the horizon is expired; one older than the watermark is late, and counted where it belongs;
+- a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
+- a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
+  impression positive, once; in time but arriving after maturity it is a correction.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.join.held import enter_held
+from streameval.join.index import enter, find
+from streameval.join.policy import CLICKED, CORRECTED, FOREVER, KNOWN, LATE, MATURED, NEVER
+from streameval.sketches.directory import mix
+
+# indexes of the counters
+DUPLICATE_IMPRESSIONS, EXPIRED, LATE_IMPRESSIONS = 0, 1, 2
+MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
+COUNTERS = 8
+
+
+@numba.njit(inline="always")
+def watermark_of(newest: NDArray[np.int64], active: NDArray[np.int8], lateness: int, before: int) -> int:
+    """The slowest active input's newest time less the lateness; it never goes back."""
+    low = FOREVER
+    for i in range(newest.size):
+        if active[i]:
+            low = min(low, newest[i])
+    if low in (FOREVER, NEVER):
+        return before
+    return max(before, low - lateness)
+
+
+@numba.njit(inline="always")
+def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int) -> None:
+    seconds = max(ms, 0) / 1000.0
+    b = 0
+    while seconds > edges[b]:
+        b += 1
+    delays[b] += 1
+    delays[edges.size] += max(ms, 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def join_batch(
+    i_order: NDArray[np.int32],
+    i_id: NDArray[np.uint64],
+    i_ts: NDArray[np.int64],
+    i_label: NDArray[np.int8],
+    c_order: NDArray[np.int32],
+    c_id: NDArray[np.uint64],
+    c_ts: NDArray[np.int64],
+    c_value: NDArray[np.float64],
+    newest: NDArray[np.int64],
+    active: NDArray[np.int8],
+    watermark: int,
+    window: int,
+    lateness: int,
+    horizon: int,
+    ids: NDArray[np.uint64],
+    ts: NDArray[np.int64],
+    state: NDArray[np.uint8],
+    value: NDArray[np.float64],
+    places: NDArray[np.uint32],
+    bits: np.uint64,
+    shift: int,
+    front: int,
+    end: int,
+    h_id: NDArray[np.uint64],
+    h_ts: NDArray[np.int64],
+    h_value: NDArray[np.float64],
+    h_taken: NDArray[np.bool_],
+    h_index: NDArray[np.int32],
+    h_end: int,
+    accepted: NDArray[np.int32],
+    flip_row: NDArray[np.int64],
+    flip_state: NDArray[np.uint8],
+    flip_value: NDArray[np.float64],
+    counters: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    delay_edges: NDArray[np.float64],
+) -> tuple[int, int, int, int]:
+    """One batch, event by event in arrival order. Returns (end of rows, end of held clicks, watermark, flips)."""
+    i = 0
+    c = 0
+    flips = 0
+    n = 0
+    click_input = newest.size - 1  # the same input as the impressions' when they share one
+    while i < i_id.size or c < c_id.size:
+        if c >= c_id.size or (i < i_id.size and i_order[i] < c_order[c]):
+            newest[0] = max(newest[0], i_ts[i])
+            watermark = watermark_of(newest, active, lateness, watermark)
+            hashed = mix(i_id[i])
+            seen, place = find(places, bits, shift, ids, front, i_id[i], hashed)
+            if i_ts[i] + horizon <= watermark:
+                counters[EXPIRED] += 1
+            elif seen >= 0 and ts[seen] + horizon > watermark:
+                counters[DUPLICATE_IMPRESSIONS] += 1
+            else:
+                row = end
+                end += 1
+                accepted[n] = i
+                n += 1
+                ids[row] = i_id[i]
+                ts[row] = i_ts[i]
+                flags = np.uint8(0)
+                if i_label[i] >= 0:
+                    flags |= np.uint8(KNOWN | (CLICKED if i_label[i] == 1 else 0))
+                if i_ts[i] < watermark:
+                    flags |= np.uint8(LATE)
+                    counters[LATE_IMPRESSIONS] += 1
+                if value.size:
+                    value[row] = 0.0
+                enter(places, bits, place, hashed, row + shift)
+                # clicks that came first
+                mask = np.uint64(h_index.size - 1)
+                h = hashed & mask
+                while h_index[h] != 0:
+                    k = h_index[h] - 1
+                    if h_id[k] == i_id[i] and not h_taken[k] and h_ts[k] + horizon > watermark:
+                        h_taken[k] = True
+                        if flags & KNOWN:
+                            counters[DUPLICATE_CLICKS] += 1
+                        elif h_ts[k] > i_ts[i] + window:
+                            counters[LATE_CLICKS] += 1
+                        else:
+                            if flags & CLICKED:
+                                counters[DUPLICATE_CLICKS] += 1
+                            else:
+                                flags |= np.uint8(CLICKED)
+                                counters[MATCHED] += 1
+                                _count_delay(delays, delay_edges, h_ts[k] - i_ts[i])
+                            if value.size:
+                                value[row] = max(value[row], h_value[k])
+                    h = (h + np.uint64(1)) & mask
+                state[row] = flags
+            i += 1
+        else:
+            newest[click_input] = max(newest[click_input], c_ts[c])
+            watermark = watermark_of(newest, active, lateness, watermark)
+            row, _ = find(places, bits, shift, ids, front, c_id[c], mix(c_id[c]))
+            if row >= 0 and ts[row] + horizon > watermark:
+                flags = state[row]
+                if flags & KNOWN:
+                    counters[DUPLICATE_CLICKS] += 1
+                elif c_ts[c] > ts[row] + window:
+                    counters[LATE_CLICKS] += 1
+                else:
+                    first = not flags & CLICKED
+                    raised = value.size > 0 and c_value[c] > value[row]
+                    if flags & MATURED and (first or raised):
+                        flip_row[flips] = row
+                        flip_state[flips] = flags
+                        flip_value[flips] = value[row] if value.size else 0.0
+                        flips += 1
+                    if first:
+                        state[row] = flags | np.uint8(CLICKED)
+                        counters[MATCHED] += 1
+                        _count_delay(delays, delay_edges, c_ts[c] - ts[row])
+                        if ts[row] + window <= watermark:
+                            counters[FIXED] += 1
+                            state[row] |= np.uint8(CORRECTED)
+                    else:
+                        counters[DUPLICATE_CLICKS] += 1
+                    if raised:
+                        value[row] = c_value[c]
+            elif c_ts[c] + horizon <= watermark:
+                counters[UNMATCHED] += 1
+            else:
+                h_id[h_end] = c_id[c]
+                h_ts[h_end] = c_ts[c]
+                h_value[h_end] = c_value[c]
+                h_taken[h_end] = False
+                enter_held(h_index, c_id[c], h_end)
+                h_end += 1
+            c += 1
+    return end, h_end, watermark, flips
+
+
+@numba.njit(cache=True, nogil=True)
+def first_kept(ts: NDArray[np.int64], state: NDArray[np.uint8], front: int, end: int, before: int) -> int:
+    while front < end and ts[front] <= before and state[front] & MATURED:
+        front += 1
+    return front

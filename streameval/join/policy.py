@@ -1,0 +1,24 @@
+"""The rules of the join, and the words for a row's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEVER = -(1 << 62)
+FOREVER = 1 << 62
+
+CLICKED, KNOWN, MATURED, LATE, CORRECTED = 1, 2, 4, 8, 16
+
+DELAY_EDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0, 86400.0, float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPolicy:
+    """The rules, in ms; see `config.Join`."""
+
+    attribution_window: int
+    allowed_lateness: int
+    correction_horizon: int
+    max_pending: int = 50_000_000
+    wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
+    keep_value: bool = False  # keep the click's value (for GAUC weighted by value)
