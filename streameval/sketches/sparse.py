@@ -9,8 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge(
+    a_cells: NDArray[np.int64],
+    a_values: NDArray[np.int64],
+    b_cells: NDArray[np.int64],
+    b_values: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    """Adds two vectors into `cells` and `values`; returns how many cells are not 0."""
+    i = 0
+    j = 0
+    k = 0
+    while i < a_cells.size or j < b_cells.size:
+        if j >= b_cells.size or (i < a_cells.size and a_cells[i] < b_cells[j]):
+            cell, value = a_cells[i], a_values[i]
+            i += 1
+        elif i >= a_cells.size or b_cells[j] < a_cells[i]:
+            cell, value = b_cells[j], b_values[j]
+            j += 1
+        else:
+            cell, value = a_cells[i], a_values[i] + b_values[j]
+            i += 1
+            j += 1
+        if value != 0:
+            cells[k] = cell
+            values[k] = value
+            k += 1
+    return k
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,20 +60,11 @@ class SparseVector:
     @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
         """The sum of any number of vectors."""
-        if not vectors:
-            return cls.empty()
-        if len(vectors) == 1:
-            return vectors[0]
-        cells = np.concatenate([v.cells for v in vectors])
-        values = np.concatenate([v.values for v in vectors])
-        order = np.argsort(cells, kind="stable")
-        cells, values = cells[order], values[order]
-        first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1]))) if cells.size else order
-        if not first.size:
-            return cls.empty()
-        sums = np.add.reduceat(values, first)
-        keep = sums != 0
-        return cls(cells[first][keep], sums[keep])
+        parts = [v for v in vectors if v.cells.size]
+        while len(parts) > 1:  # neighbours in pairs, so that no value is moved more than log2(n) times
+            pairs = [_merged(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+            parts = pairs + parts[2 * len(pairs) :]
+        return parts[0] if parts else cls.empty()
 
     def __add__(self, other: SparseVector) -> SparseVector:
         return SparseVector.sum([self, other])
@@ -72,3 +95,10 @@ class SparseVector:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return self.cells.nbytes + self.values.nbytes
+
+
+def _merged(a: SparseVector, b: SparseVector) -> SparseVector:
+    room = a.cells.size + b.cells.size
+    cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
+    k = _merge(a.cells, a.values, b.cells, b.values, cells, values)
+    return SparseVector(cells[:k].copy(), values[:k].copy())
