@@ -1,0 +1,56 @@
+"""Every kernel once, on made-up events, before the first real one.
+
+On the first start on a machine the kernels are compiled, which takes seconds, and a monitor that compiles in the middle
+of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+
+from streameval.pipeline import Pipeline
+from streameval.sources.decode import Decoder
+
+_START = 1_000_000_000_000  # ms: long ago, so never refused as from the future
+
+
+def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
+    """Sends a few impressions and clicks the whole way: joined, scored, counted, corrected, evaluated."""
+    join = pipeline.settings.join
+    step = join.attribution_window + join.allowed_lateness + 1000
+
+    def send(begin: int, clicks: list[tuple[str, int]]) -> None:
+        impressions = [_impression(f"{begin}-{i}", begin + i, i, pipeline.catalog.dimensions) for i in range(8)]
+        events = impressions + [
+            {"impression_id": which, "ts": ts, "type": "click", "value": 1.0} for which, ts in clicks
+        ]
+        values = [json.dumps(event).encode() for event in events]
+        batch, _ = decoder.messages(
+            values, [0] * len(values), topic=("warm-up",), partition=0, offsets=range(len(values)), format="json",
+            shared=True,
+        )  # fmt: skip
+        pipeline.take(batch)
+
+    first, second = _START, _START + step
+    send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second comes before its impression
+    send(second, [(f"{first}-2", first + 20)])  # too late for its label, which is corrected
+    pipeline.snapshot()
+    send(second + 2 * step, [])
+    pipeline.finish()
+    pipeline.snapshot()
+
+
+def _impression(name: str, ts: int, number: int, dimensions: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "type": "impression",
+        "impression_id": name,
+        "ts": ts,
+        "user_id": f"user-{number % 2}",
+        "request_id": f"{name.split('-', maxsplit=1)[0]}-{number % 3}",
+        "item_id": "item",
+        "pclick": 0.1 + 0.1 * number,
+        "predictions": {"other": 0.5},
+        "slices": dict.fromkeys(dimensions, "some"),
+        "features": {"text": "some", "number": 1.5, "list": ["a", "b"]},
+        "position": number,
+    }
