@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streameval import __version__, config
+from streameval import __version__, config, logs
 
 if TYPE_CHECKING:
     from streameval.report import Snapshot
@@ -31,7 +31,7 @@ CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def cli(log_format: str, log_level: str) -> None:
     """Progressive-validation monitor for click models: live AUC, GAUC, log loss and calibration."""
-    _log(log_format, log_level)
+    logs.set_up(log_format, log_level)
 
 
 @cli.command()
@@ -166,7 +166,7 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     """Ends with status 1 and one line, in the form that the log has."""
     handlers = logging.getLogger().handlers
-    if handlers and isinstance(handlers[0].formatter, _JsonLines):
+    if handlers and isinstance(handlers[0].formatter, logs.JsonLines):
         log.error("%s", message)
     else:
         click.echo(f"streameval: {message}", err=True)
@@ -236,24 +236,3 @@ def _table(snapshot: Snapshot) -> str:
     invalid = snapshot.events.get("invalid") or {}
     bad = "; dead letters: " + ", ".join(f"{k} {v:,}" for k, v in invalid.items()) if invalid else ""
     return "\n".join([*lines, "", events + bad])
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        out = {
-            "ts": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            out["exception"] = self.formatException(record.exc_info)
-        return json.dumps(out)
-
-
-def _log(log_format: str, level: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(
-        _JsonLines() if log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,65 @@
+"""Log lines on stderr: as text or JSON, and none more often than somebody can read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+
+_NUMBER = re.compile(r"\d+")
+_MOST = 1000  # different lines that are remembered
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """ts, level, logger, message, and exception if there is one."""
+        out = {
+            "ts": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            out["exception"] = self.formatException(record.exc_info)
+        return json.dumps(out)
+
+
+class Seldom(logging.Filter):
+    """Lets a line through once in `seconds`, whatever the numbers in it; the next one tells how many were held back.
+
+    A Kafka client whose broker is gone says so some 50 times a second, for as long as it is gone.
+    """
+
+    def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._clock = clock
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # line -> (when it may be said again, held back)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False: held back."""
+        text = record.getMessage()
+        key, now = (record.name, _NUMBER.sub("#", text)), self._clock()
+        due, held = self._said.get(key, (now, 0))
+        if now < due:
+            self._said[key] = due, held + 1
+            return False
+        if len(self._said) >= _MOST:
+            self._said.clear()
+        self._said[key] = now + self._seconds, 0
+        if held:
+            record.msg, record.args = f"{text} ({held} more like it since the last)", None
+        return True
+
+
+def set_up(log_format: str, level: str) -> None:
+    """`log_format`: "text" or "json"."""
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    handler.addFilter(Seldom())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

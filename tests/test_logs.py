@@ -1,0 +1,63 @@
+"""What comes out on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+
+from streameval.logs import JsonLines, Seldom
+from streameval.testing import ManualClock
+
+
+def logger(clock: ManualClock) -> tuple[logging.Logger, io.StringIO]:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(JsonLines())
+    handler.addFilter(Seldom(10.0, clock))
+    made = logging.Logger("of-this-test")
+    made.addHandler(handler)
+    return made, out
+
+
+def messages(out: io.StringIO) -> list[str]:
+    return [json.loads(line)["message"] for line in out.getvalue().splitlines()]
+
+
+def test_a_line_that_repeats_is_said_once_in_a_while_and_then_with_how_often() -> None:
+    clock = ManualClock()
+    log, out = logger(clock)
+    for ms in range(500):
+        log.warning("kafka-1:9092: connection refused (after %dms)", ms)
+        clock.advance(0.01)
+    log.warning("100%% of the others are heard")
+    clock.advance(10)
+    log.warning("kafka-1:9092: connection refused (after %dms)", 7)
+    clock.advance(10)
+    log.warning("kafka-1:9092: connection refused (after %dms)", 8)
+    assert messages(out) == [
+        "kafka-1:9092: connection refused (after 0ms)",
+        "100%% of the others are heard",
+        "kafka-1:9092: connection refused (after 7ms) (499 more like it since the last)",
+        "kafka-1:9092: connection refused (after 8ms)",
+    ]
+
+
+def test_what_is_remembered_of_lines_is_bounded() -> None:
+    clock = ManualClock()
+    log, out = logger(clock)
+    for i in range(3000):
+        log.info("user %s", "x" * i)
+    assert len(messages(out)) == 3000
+    assert all(len(f._said) <= 1000 for h in log.handlers for f in h.filters if isinstance(f, Seldom))
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    log, out = logger(ManualClock())
+    try:
+        raise ValueError("what\nhappened")
+    except ValueError:
+        log.exception("failed")
+    line = json.loads(out.getvalue())
+    assert (line["message"], line["level"], line["logger"]) == ("failed", "error", "of-this-test")
+    assert line["exception"].endswith("ValueError: what\nhappened")
