@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+
+class OutFile(click.Path):
+    """A file that is written at the end of long work: its folder is looked at before the work begins."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: path_type says so
+        if not path.parent.is_dir():
+            self.fail(f"{path}: there is no folder {path.parent}; make it first", param, ctx)
+        if not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: the folder {path.parent} cannot be written", param, ctx)
+        return path
+
+
 CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="Settings, a TOML file.")
 
 
@@ -48,10 +65,8 @@ def run(config_path: Path | None) -> None:
 @cli.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
-@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the report here, as JSON.")
-@click.option(
-    "--predictions", type=click.Path(path_type=Path, dir_okay=False), help="Write one row per score here, as Parquet."
-)
+@click.option("--report", type=OutFile(), help="Write the report here, as JSON.")
+@click.option("--predictions", type=OutFile(), help="Write one row per score here, as Parquet.")
 def replay(files: tuple[Path, ...], config_path: Path | None, report: Path | None, predictions: Path | None) -> None:
     """Run event FILES (JSONL, CSV, Parquet, Arrow) through the same pipeline, as fast as it goes."""
     settings = _load(config_path)
@@ -85,7 +100,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 
 
 @cli.command()
-@click.argument("target")
+@click.argument("target", type=OutFile())
 @click.option("--scenario", type=click.Choice(["demo", "bench", "nasty"]), default="demo", show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length, in event time."
@@ -100,7 +115,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 @click.option("--seed", type=click.IntRange(0, (1 << 32) - 1), default=1, show_default=True)
 @CONFIG
 def simulate(
-    target: str,
+    target: Path,
     scenario: str,
     seconds: float,
     rate: float | None,
@@ -113,7 +128,7 @@ def simulate(
     from streameval import demo as demonstration
 
     with _stoppable() as stop:
-        impressions, clicks = demonstration.simulate(target, scenario, seconds, rate, speed, seed, settings, stop)
+        impressions, clicks = demonstration.simulate(str(target), scenario, seconds, rate, speed, seed, settings, stop)
     click.echo(f"{impressions} impressions, {clicks} clicks -> {target}", err=True)
 
 
