@@ -3,7 +3,7 @@
 A pane logs what happened in it as rank entries (user slot, score key, label; 8 bytes an impression), additions and
 retractions apart. The run's ranks take the entries in bulk. A window's ranks move from pane range to pane range by
 adding the panes that enter and retracting those that leave, when somebody looks; as long as a window holds the whole
-run it has no ranks of its own. The same log gives the exact AUC of a window while it holds few enough scores.
+run it has no ranks of its own.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.metrics.auc import ranked_auc
 from streameval.sketches.ranks import GroupRanks, Weighting
 
 APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
@@ -47,55 +45,6 @@ class Part:
         return Part(entry, self.sign, value_slot[valued], self.value[valued])
 
 
-class ExactScores:
-    """Every score of the run (4 bytes each), for its exact AUC, until there are more than `limit`."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._added: list[NDArray[np.uint32]] | None = []
-        self._retracted: list[NDArray[np.uint32]] = []
-        self._count = 0
-        self._sorted = False  # the scores are one sorted array, nothing is to be retracted
-        self._auc: float | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the scores."""
-        return 4 * self._count
-
-    def add(self, entries: NDArray[np.uint64], sign: int) -> None:
-        """Adds or retracts the scores of rank entries."""
-        if self._added is None:
-            return
-        ranked = entries.astype(np.uint32)  # the low half
-        self._sorted = False
-        if sign < 0:
-            self._retracted.append(ranked)
-            return
-        self._added.append(ranked)
-        self._count += ranked.size
-        if self._count > self._limit:
-            self.drop()
-
-    def drop(self) -> None:
-        """Does without, from now on."""
-        self._added, self._retracted, self._count, self._auc = None, [], 0, None
-
-    def all(self) -> NDArray[np.uint32] | None:
-        """Every score, sorted key << 1 | label; None when there were too many."""
-        if self._added is None:
-            return None
-        if not self._sorted:
-            whole = _difference(self._added, self._retracted)
-            self._added, self._retracted, self._count, self._sorted = [whole], [], whole.size, True
-            self._auc = ranked_auc(whole)
-        return self._added[0]
-
-    def auc(self) -> float | None:
-        """The AUC of the scores; None when it is undefined or there were too many."""
-        return None if self.all() is None else self._auc
-
-
 @dataclass(slots=True)
 class _Window:
     """The ranks of the panes [start, end). `ranks` is None while the window holds the whole run."""
@@ -105,7 +54,6 @@ class _Window:
     start: int = 0
     end: int = 0
     applied: dict[int, int] = field(default_factory=dict)  # parts taken in, by pane
-    exact: tuple[tuple[int, ...], float | None] | None = None  # cache of the exact AUC
 
     def forget(self) -> None:
         self.ranks = None
@@ -116,11 +64,9 @@ class _Window:
 class SeriesUsers:
     """The log, the run and the windows of one series."""
 
-    def __init__(self, windows: list[int], weighting: Weighting, exact_limit: int) -> None:
+    def __init__(self, windows: list[int], weighting: Weighting) -> None:
         """`windows`: lengths in panes."""
         self._weighting: Weighting = weighting
-        self._exact_limit = exact_limit
-        self.exact = ExactScores(exact_limit)
         self._run = GroupRanks(weighting)
         self._windows = [_Window(length) for length in windows]
         self._log: dict[int, list[Part]] = {}
@@ -134,7 +80,7 @@ class SeriesUsers:
     def nbytes(self) -> int:
         """Bytes of everything that is kept."""
         windows = sum(w.ranks.nbytes for w in self._windows if w.ranks is not None)
-        return self._run.nbytes + windows + self._log_bytes + self.exact.nbytes
+        return self._run.nbytes + windows + self._log_bytes
 
     def add(self, pane: int, part: Part) -> None:
         """Takes in what happened in one pane."""
@@ -177,29 +123,6 @@ class SeriesUsers:
         if leaving or entering:
             self._apply(window.ranks, entering, leaving)
         return window.ranks
-
-    def window_scores(self, index: int, end: int) -> NDArray[np.uint32] | None:
-        """Every score (sorted key << 1 | label) of a window; None when there are too many."""
-        start = end - self._windows[index].length
-        if self._is_whole(start, end) and (scores := self.exact.all()) is not None:
-            return scores
-        parts = [p for pane in self._panes(start, end) for p in self._log[pane]]
-        if sum(p.entries.size for p in parts) > self._exact_limit:
-            return None
-        low = [((p.entries & LOW).astype(np.uint32), p.sign) for p in parts]
-        return _difference([e for e, sign in low if sign > 0], [e for e, sign in low if sign < 0])
-
-    def window_auc(self, index: int, end: int) -> float | None:
-        """The AUC of `window_scores`; None when it is undefined or there are too many."""
-        window = self._windows[index]
-        start = end - window.length
-        if self._is_whole(start, end) and self.exact.all() is not None:
-            return self.exact.auc()
-        stamps = (end, *(len(self._log[pane]) for pane in self._panes(start, end)))
-        if window.exact is None or window.exact[0] != stamps:
-            found = self.window_scores(index, end)
-            window.exact = (stamps, None if found is None else ranked_auc(found))
-        return window.exact[1]
 
     def pane(self, number: int) -> GroupRanks:
         """The ranks of one pane, made for this call; its users are numbered anew."""
@@ -255,30 +178,6 @@ class SeriesUsers:
             ranks.apply(add, sub, slots, slot, value)
         else:
             ranks.apply(add, sub, slots)
-
-
-@numba.njit(cache=True, nogil=True)
-def _without(scores: NDArray[np.uint32], gone: NDArray[np.uint32], out: NDArray[np.uint32]) -> int:
-    """Sorted scores less the sorted ones that were retracted."""
-    k = 0
-    g = 0
-    for i in range(scores.size):
-        if g < gone.size and gone[g] == scores[i]:
-            g += 1
-        else:
-            out[k] = scores[i]
-            k += 1
-    return k
-
-
-def _difference(scores: list[NDArray[np.uint32]], retracted: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    if not scores:
-        return np.empty(0, np.uint32)
-    whole = np.sort(np.concatenate(scores))
-    if not retracted:
-        return whole
-    out = np.empty(whole.size, np.uint32)
-    return out[: _without(whole, np.sort(np.concatenate(retracted)), out)]
 
 
 def _joined(parts: list[Part], sign: int) -> NDArray[np.uint64]:

@@ -10,12 +10,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.exact_scores import ALWAYS, ExactScores
 from streameval.metrics.view import Ranked
 from streameval.series_users import APPLY_AT, LOW, Part, SeriesUsers
 from streameval.sketches.directory import Directory, mix
 from streameval.sketches.ranks import SCALE, GroupRanks, Weighting
 
-EXACT_LIMIT = 1 << 22  # scores of one series in one window that are sorted for an exact AUC: at most 16 MB
+EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: at most 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
 _MOST_HALVINGS = 20
 
@@ -39,6 +40,7 @@ class Users:
         self._exact_limit = exact_limit
         self._directory = Directory()
         self._series: dict[int, SeriesUsers] = {}
+        self._exact: dict[int, ExactScores] = {}
         self._sample_shift = 0
         self._since_check = 0
 
@@ -50,7 +52,8 @@ class Users:
     @property
     def nbytes(self) -> int:
         """Bytes of all per-user state."""
-        return self._directory.nbytes + sum(s.nbytes for s in self._series.values())
+        users = self._directory.nbytes + sum(s.nbytes for s in self._series.values())
+        return users + sum(s.nbytes for s in self._exact.values())
 
     def slots(self, user: NDArray[np.uint64]) -> NDArray[np.int32]:
         """A slot for every user; -1 for users outside the sample."""
@@ -65,15 +68,20 @@ class Users:
         self,
         pane: int,
         series: int,
+        p: NDArray[np.float64],
         entries: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
     ) -> None:
-        """Rank entries of one series in one pane, or with sign -1 their retraction; slots in them as from `slots`."""
+        """Scores of one series in one pane, or with sign -1 their retraction.
+
+        n pClicks, and their rank entries (see `ranks.entries`) with slots as from `slots`.
+        """
         mine = self._series.get(series)
         if mine is None:
-            mine = self._series[series] = SeriesUsers(self._windows, self._weighting, self._exact_limit)
-        mine.exact.add(entries, sign)
+            mine = self._series[series] = SeriesUsers(self._windows, self._weighting)
+            self._exact[series] = ExactScores(self._exact_limit)
+        self._exact[series].add(pane, p, (entries & np.uint64(1)) != 0, sign)
         if self._sample_shift:
             kept = entries < _OUTSIDE
             entries, value = entries[kept], None if value is None else value[kept]
@@ -91,8 +99,8 @@ class Users:
             return
         self._since_check = 0
         if self.nbytes > self.budget:  # what can be done without goes first: the AUC has the histogram
-            for mine in self._series.values():
-                mine.exact.drop()
+            for scores in self._exact.values():
+                scores.drop()
         while self.nbytes > self.budget and self._sample_shift < _MOST_HALVINGS:
             self._halve()
 
@@ -112,23 +120,15 @@ class Users:
             spread = float(((auc_w - w * (terms.weighted_auc / terms.weight)) ** 2).sum())
         return terms, spread
 
-    def scores(self, series: int, window: int | None, end: int) -> NDArray[np.uint32] | None:
-        """Every score (sorted key << 1 | label) of a series in a window; None when there are too many, or a sample."""
-        mine = self._series.get(series)
-        if mine is None:
-            return np.empty(0, np.uint32)
-        if window is None:
-            return mine.exact.all()
-        return None if self._sample_shift else mine.window_scores(window, end)
+    def scores(self, series: int, window: int | None, end: int) -> NDArray[np.uint64] | None:
+        """Every score of a series in a window, sorted (see `ExactScores`); None when there are too many."""
+        exact = self._exact.get(series)
+        return np.empty(0, np.uint64) if exact is None else exact.scores(*self._range(window, end))
 
     def exact_auc(self, series: int, window: int | None, end: int) -> float | None:
-        """The AUC of `scores`; None when it is undefined or too many scores would have to be sorted."""
-        mine = self._series.get(series)
-        if mine is None:
-            return None
-        if window is None:
-            return mine.exact.auc()
-        return None if self._sample_shift else mine.window_auc(window, end)
+        """The AUC of `scores`; None when it is undefined or there are too many."""
+        exact = self._exact.get(series)
+        return None if exact is None else exact.auc(*self._range(window, end))
 
     def pane_ranked(self, series: int, pane: int) -> Ranked | None:
         """GAUC's terms within one pane; None when only a sample of users is kept, or users weigh by value."""
@@ -151,6 +151,11 @@ class Users:
         """Lets the log of old panes go; the run keeps its ranks."""
         for mine in self._series.values():
             mine.forget_before(pane)
+        for scores in self._exact.values():
+            scores.forget_before(pane)
+
+    def _range(self, window: int | None, end: int) -> tuple[int, int]:
+        return (ALWAYS, -ALWAYS) if window is None else (end - self._windows[window], end)
 
     def _halve(self) -> None:
         """Keeps half of the users: those whose hash begins with one more zero bit."""

@@ -190,7 +190,7 @@ def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_hones
         full, small = Users([5], "impressions", 1 << 40), Users([5], "impressions", 1 << 40)
         for users in (full, small):
             for part in np.array_split(np.arange(n), 4):
-                users.add(0, 0, entries(users.slots(user[part]), score_keys(p[part]), y[part]), None, 1)
+                users.add(0, 0, p[part], entries(users.slots(user[part]), score_keys(p[part]), y[part]), None, 1)
             if users is small:
                 users._halve()
                 users._halve()

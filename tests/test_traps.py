@@ -26,7 +26,7 @@ from streameval.metrics.registry import evaluate
 from streameval.metrics.view import Ranked, View
 from streameval.pipeline import Pipeline
 from streameval.report import Result, Snapshot
-from streameval.sketches.grid import bin_edges, score_keys
+from streameval.sketches.grid import bin_edges, score_bits, score_keys
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import GroupRanks, entries
 from streameval.sketches.sparse import SparseVector
@@ -137,10 +137,7 @@ def test_the_order_of_equal_scores_does_not_decide_auc() -> None:
         y, p = np.array([e.clicked for e in order]), np.array([e.pclick for e in order])
         found, _ = binned_auc(*histogram(p, y, layout))
         assert found == pytest.approx(exact, abs=1e-15)
-    orders = {
-        ranked_auc(np.sort((score_keys(p[list(o)]) << np.uint32(1)) | y[list(o)].astype(np.uint32)))
-        for o in permutations(range(5))
-    }
+    orders = {ranked_auc(np.sort(score_bits(p[list(o)], y[list(o)] == 1))) for o in permutations(range(5))}
     assert len(orders) == 1
 
 
@@ -266,7 +263,7 @@ def test_what_users_keep_stays_within_the_budget_and_says_what_it_rests_on() -> 
         p = rng.beta(1, 4, 10_000)
         y = (rng.random(p.size) < p).astype(np.int8)
         slots = users.slots(ids[rng.integers(0, ids.size, p.size)])
-        users.add(number // 80, 0, entries(slots, score_keys(p), y), None, 1)
+        users.add(number // 80, 0, p, entries(slots, score_keys(p), y), None, 1)
         users.fit_budget()
         sizes.append(users.nbytes)
     assert max(sizes) <= budget + between_checks
@@ -337,12 +334,12 @@ def test_ten_million_clicks_overflow_no_pair_count() -> None:
 
 def test_ten_million_clicks_overflow_no_pair_count_when_the_scores_themselves_are_ranked() -> None:
     """pROC#19, for the exact AUC: 10 million clicks x 12 million non-clicks are 1.2e14 pairs."""
-    keys = np.arange(1_000, dtype=np.uint32) * np.uint32(1_000_003)
+    scores = np.arange(1_000, dtype=np.uint64) * np.uint64(1_000_003)
     clicks, others = 10_000, 12_000  # per score
-    one = np.concatenate((np.zeros(others, np.uint32), np.ones(clicks, np.uint32)))
-    found = ranked_auc(((keys << np.uint32(1))[:, None] | one).ravel())
+    one = np.concatenate((np.zeros(others, np.uint64), np.ones(clicks, np.uint64)))
+    found = ranked_auc(((scores << np.uint64(1))[:, None] | one).ravel())
     assert found == 0.5  # every score has the same mixture
-    ordered = np.concatenate((np.zeros(10**7, np.uint32), np.full(10**7, 3, np.uint32)))
+    ordered = np.concatenate((np.zeros(10**7, np.uint64), np.full(10**7, 3, np.uint64)))
     assert ranked_auc(ordered) == 1.0
     ordered[0] = 4  # one non-click above all clicks
     assert ranked_auc(np.sort(ordered)) == pytest.approx(1 - 1e-7, abs=1e-15)

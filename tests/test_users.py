@@ -33,7 +33,7 @@ def test_scores_kept_for_an_exact_auc_go_before_users_do() -> None:
     for pane in range(150):
         p = rng.random(10_000)
         slots = users.slots(ids[rng.integers(0, ids.size, p.size)])
-        users.add(pane, 0, entries(slots, score_keys(p), (rng.random(p.size) < p).astype(np.int8)), None, 1)
+        users.add(pane, 0, p, entries(slots, score_keys(p), (rng.random(p.size) < p).astype(np.int8)), None, 1)
         users.forget_before(pane)
         users.fit_budget()
     assert users.scores(0, None, 150) is None

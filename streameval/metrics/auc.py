@@ -41,17 +41,17 @@ def binned_auc(negatives: NDArray[np.int64], positives: NDArray[np.int64]) -> tu
 
 
 @numba.njit(cache=True, nogil=True)
-def _ranked(entries: NDArray[np.uint32]) -> tuple[int, int]:
-    return concordant_pairs(entries, entries.size)
+def _ranked(scores: NDArray[np.uint64]) -> tuple[int, int]:
+    return concordant_pairs(scores, scores.size)
 
 
-def ranked_auc(sorted_entries: NDArray[np.uint32]) -> float | None:
-    """The exact AUC of sorted key << 1 | label entries (see `sketches.ranks`); None when a class is missing.
+def ranked_auc(sorted_scores: NDArray[np.uint64]) -> float | None:
+    """The exact AUC of sorted `grid.score_bits`, uint64[n]; None when a class is missing.
 
-    Up to 2**31 entries: the doubled pair count then stays below 2**62.
+    Up to 2**31 scores: the doubled pair count then stays below 2**62.
     """
-    pairs, clicks = _ranked(sorted_entries)
-    others = sorted_entries.size - clicks
+    pairs, clicks = _ranked(sorted_scores)
+    others = sorted_scores.size - clicks
     if clicks == 0 or others == 0:
         return None
     return float(pairs) / (2.0 * float(clicks) * float(others))

@@ -97,3 +97,8 @@ def bin_edges(bits: int) -> NDArray[np.float64]:
     half = (np.arange(1, (23 << bits) + 1, dtype=np.int64) << shift) + _LUMP
     low = ((half + _ORIGIN) << _SHIFT).view(np.float64)  # upper edges of the bins below 1/2, the last one 1/2
     return np.concatenate(([0.0], low, 1.0 - low[::-1], [1.0]))
+
+
+def score_bits(p: NDArray[np.float64], label: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """n scores in [0, 1] and their labels as uint64: the float's own bits, then the label. Sorts by score, exactly."""
+    return np.bitwise_or(np.left_shift(p.view(np.uint64), np.uint64(1)), label.astype(np.uint64))

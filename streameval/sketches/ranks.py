@@ -37,8 +37,8 @@ def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.
 
 
 @numba.njit(inline="always")
-def concordant_pairs(sorted_entries: NDArray[np.uint32], n: int) -> tuple[int, int]:
-    """(twice the concordant pairs, clicks) of n sorted key << 1 | label entries; a tie counts 1 of 2."""
+def concordant_pairs(sorted_entries: NDArray[np.uint32] | NDArray[np.uint64], n: int) -> tuple[int, int]:
+    """(twice the concordant pairs, clicks) of n sorted score << 1 | label entries; a tie counts 1 of 2."""
     pairs = np.int64(0)
     below = np.int64(0)  # non-clicks with a smaller key
     clicks = np.int64(0)

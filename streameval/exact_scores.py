@@ -1,0 +1,136 @@
+"""The scores themselves, for an AUC without any rounding, while there are few enough of them to be sorted.
+
+A score is kept in 8 bytes as the bits of its pClick and its label (`grid.score_bits`), by pane. Past the limit the
+oldest panes go first, so short windows stay exact when the run and the long ones have become too many scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.auc import ranked_auc
+from streameval.sketches.grid import score_bits
+
+ALWAYS = -(1 << 62)  # pane from which the whole run begins
+_OLD = ALWAYS + 1  # where panes go that no window will hold again
+_RANGES = 16  # AUCs that are remembered
+
+
+@dataclass(slots=True)
+class _Pane:
+    added: list[NDArray[np.uint64]] = field(default_factory=list)
+    retracted: list[NDArray[np.uint64]] = field(default_factory=list)
+    changes: int = 0
+
+    @property
+    def kept(self) -> int:
+        return sum(part.size for part in (*self.added, *self.retracted))
+
+    def scores(self) -> NDArray[np.uint64]:
+        """What is left of the added scores; sorted only if some were retracted."""
+        if self.retracted:
+            whole, gone = np.sort(np.concatenate(self.added)), np.sort(np.concatenate(self.retracted))
+            out = np.empty(whole.size, np.uint64)
+            self.added, self.retracted = [out[: _without(whole, gone, out)].copy()], []
+        elif len(self.added) > 1:
+            self.added = [np.concatenate(self.added)]
+        return self.added[0]
+
+
+class ExactScores:
+    """The scores of one series by pane, at most `limit` of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._panes: dict[int, _Pane] = {}
+        self._kept = 0
+        self._old_before = _OLD  # panes before it are in _OLD
+        self._gone_before = ALWAYS  # panes before it are kept no more
+        self._known: dict[tuple[int, int], tuple[int, float | None]] = {}  # AUCs of pane ranges, and as of which change
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the scores."""
+        return 8 * self._kept
+
+    def add(self, pane: int, p: NDArray[np.float64], label: NDArray[np.bool_], sign: int) -> None:
+        """Adds n scores to a pane, or with sign -1 retracts them."""
+        pane = pane if pane >= self._old_before else _OLD
+        if pane < self._gone_before or not p.size:
+            return
+        mine = self._panes.setdefault(pane, _Pane())
+        (mine.added if sign > 0 else mine.retracted).append(score_bits(p, label))
+        mine.changes += 1
+        self._kept += p.size
+        while self._kept > self._limit:
+            self._drop_oldest()
+
+    def drop(self) -> None:
+        """Forgets everything, and keeps nothing from now on."""
+        self._panes.clear()
+        self._known.clear()
+        self._kept, self._gone_before = 0, 1 << 62
+
+    def forget_before(self, pane: int) -> None:
+        """No window will begin before `pane` any more; the run still does."""
+        old = sorted(n for n in self._panes if n < pane)
+        self._old_before = max(self._old_before, pane)
+        if old in ([], [_OLD]):
+            return
+        parts = [self._panes.pop(n) for n in old]
+        if self._gone_before > ALWAYS:  # the run is not whole, so nobody will ask for them
+            self._kept -= sum(part.kept for part in parts)
+            return
+        whole = np.concatenate([part.scores() for part in parts])
+        self._kept -= sum(part.kept for part in parts) - whole.size
+        self._panes[_OLD] = _Pane([whole], [], sum(part.changes for part in parts))
+
+    def scores(self, start: int, end: int) -> NDArray[np.uint64] | None:
+        """The sorted scores of the panes [start, end); None when some are not kept."""
+        if start < self._gone_before:
+            return None
+        parts = [self._panes[n].scores() for n in self._within(start, end)]
+        self._kept = sum(pane.kept for pane in self._panes.values())
+        return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
+
+    def auc(self, start: int, end: int) -> float | None:
+        """The AUC of `scores`; None also when it is undefined."""
+        if start < self._gone_before:
+            return None
+        panes = self._within(start, end)
+        if not panes:
+            return None
+        changes, span = sum(self._panes[n].changes for n in panes), (panes[0], panes[-1])
+        known = self._known.get(span)
+        if known is None or known[0] != changes:
+            scores = self.scores(start, end)
+            if len(self._known) >= _RANGES:
+                self._known.clear()
+            known = self._known[span] = changes, None if scores is None else ranked_auc(scores)
+        return known[1]
+
+    def _within(self, start: int, end: int) -> list[int]:
+        return sorted(n for n in self._panes if start <= n < end)
+
+    def _drop_oldest(self) -> None:
+        oldest = min(self._panes)
+        self._kept -= self._panes.pop(oldest).kept
+        self._gone_before = self._old_before if oldest == _OLD else oldest + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _without(scores: NDArray[np.uint64], gone: NDArray[np.uint64], out: NDArray[np.uint64]) -> int:
+    """Sorted scores less the sorted ones that were retracted."""
+    k = 0
+    g = 0
+    for i in range(scores.size):
+        if g < gone.size and gone[g] == scores[i]:
+            g += 1
+        else:
+            out[k] = scores[i]
+            k += 1
+    return k
