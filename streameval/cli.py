@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streameval import __version__, config, logs
+from streameval import __version__, config_file, logs
 
 if TYPE_CHECKING:
+    from streameval.config import Settings
     from streameval.report import Snapshot
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ def check(config_path: Path | None) -> None:
 @CONFIG
 def show(config_path: Path | None) -> None:
     """Print the settings in force, defaults included, as TOML."""
-    click.echo(config.to_toml(_load(config_path)), nl=False)
+    click.echo(config_file.to_toml(_load(config_path)), nl=False)
 
 
 def main() -> None:
@@ -193,8 +194,8 @@ def _has_a_name(error: Exception) -> bool:
     return bool(names & {"ConfigError", "SourceError", "ModelError", "ServeError", "OSError"})
 
 
-def _load(path: Path | None) -> config.Settings:
-    return config.load(path, os.environ)
+def _load(path: Path | None) -> Settings:
+    return config_file.load(path, os.environ)
 
 
 @contextmanager

@@ -1,19 +1,11 @@
-"""One typed settings tree, from TOML and the environment; read here and nowhere else.
+"""The settings: one typed tree, every key with its default and its rule. `config_file` reads and writes it.
 
-Order of precedence: environment (`STREAMEVAL_SECTION__KEY`), then the TOML file, then the defaults below. Unknown keys
-are errors. Every error names the key, the value and what would be right. Durations are stored in milliseconds, sizes
-in bytes; both are written like "30s", "5m", "24h", "512MB".
+Unknown keys are errors. Durations are stored in milliseconds, sizes in bytes; both are written as in `units`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
-import tomllib
-from collections.abc import Mapping
-from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,64 +14,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     model_validator,
 )
 
-ENV_PREFIX = "STREAMEVAL_"
-ENV_RESERVED = {"STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}  # switches of the tests, not settings
-
-_DURATION_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SIZE_UNITS = {
-    "B": 1,
-    "KB": 1_000,
-    "MB": 1_000_000,
-    "GB": 1_000_000_000,
-    "KIB": 1 << 10,
-    "MIB": 1 << 20,
-    "GIB": 1 << 30,
-}
-_LONGEST = 36_500 * _DURATION_UNITS["d"]  # ms: a hundred years, so that time + duration stays far inside int64
-_LARGEST = 1 << 53
+from streameval.units import format_duration, parse_duration, parse_size
 
 
 class ConfigError(ValueError):
     """A setting that cannot be used; the message names the key, the value and the fix."""
-
-
-def parse_duration(value: object) -> int:
-    """Milliseconds of "30s", "5m", "24h", "7d", "250ms"; a bare 0 is allowed."""
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError('must be a duration such as "30s", "5m" or "24h"')
-    ms = Fraction(match[1]) * _DURATION_UNITS[match[2]]
-    if ms > _LONGEST:
-        raise ValueError('must be at most "36500d"')
-    return round(ms)
-
-
-def format_duration(ms: int) -> str:
-    """The shortest exact way to write a duration: 300000 -> "5m"."""
-    for unit in ("d", "h", "m", "s"):
-        size = _DURATION_UNITS[unit]
-        if ms and ms % size == 0 and not (unit == "d" and ms == size):
-            return f"{ms // size}{unit}"
-    return f"{ms}ms" if ms else "0s"
-
-
-def parse_size(value: object) -> int:
-    """Bytes of "512MB", "2GiB" or a plain number of bytes."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST:
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
-    if not match or match[2].upper() not in _SIZE_UNITS:
-        raise ValueError('must be a size such as "512MB" or "2GiB"')
-    size = round(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()])
-    if not 0 < size <= _LARGEST:
-        raise ValueError('must be from 1 byte to 2**53, for example "512MB"')
-    return size
 
 
 def _positive_duration(value: object) -> int:
@@ -344,126 +286,3 @@ class Settings(_Section):
             if names.count(name) > 1:
                 raise ValueError(f'models: the name "{name}" is given twice; every model needs its own')
         return self
-
-
-def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """Settings from an optional TOML file and the environment.
-
-    Raises ConfigError with one line per problem.
-    """
-    tree: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path}: no such file; give the path of a TOML file") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    _overlay_environment(tree, environ or {})
-    try:
-        return Settings.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_explain(problem) for problem in error.errors())) from None
-
-
-def to_toml(settings: Settings) -> str:
-    """The effective settings as TOML that `load` reads back."""
-    tree = settings.model_dump(mode="json")
-    lines: list[str] = []
-    models = tree.pop("models")
-    for section, values in tree.items():
-        lines += [f"[{section}]", *(_toml_line(k, v) for k, v in values.items() if not isinstance(v, dict))]
-        for key, value in values.items():
-            if isinstance(value, dict) and value:
-                lines += [f"[{section}.{key}]", *(_toml_line(k, v) for k, v in value.items())]
-        lines.append("")
-    for model in models:
-        lines += ["[[models]]", *(_toml_line(k, v) for k, v in model.items()), ""]
-    return "\n".join(lines)
-
-
-def _toml_line(key: str, value: object) -> str:
-    return f"{key if re.fullmatch(r'[A-Za-z0-9_-]+', key) else _toml_string(key)} = {_toml_value(value)}"
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(_toml_line(k, v) for k, v in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return _toml_string(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _toml_string(text: str) -> str:
-    # as JSON, but TOML knows no surrogate pairs, and wants DEL escaped
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _overlay_environment(tree: dict[str, Any], environ: Mapping[str, str]) -> None:
-    for name, text in sorted(environ.items()):
-        if not name.startswith(ENV_PREFIX) or name in ENV_RESERVED:
-            continue
-        path = name.removeprefix(ENV_PREFIX).lower().split("__")
-        if len(path) < 2:
-            raise ConfigError(
-                f'{name} = "{text}": must name a section and a key, for example {ENV_PREFIX}JOIN__ATTRIBUTION_WINDOW'
-            )
-        node = tree
-        for part in path[:-1]:
-            node = node.setdefault(part, {})
-            if not isinstance(node, dict):
-                raise ConfigError(f'{name} = "{text}": "{part}" is no section in the TOML file; write it as [{part}]')
-        node[path[-1]] = _environment_value(path, text)
-
-
-def _environment_value(path: list[str], text: str) -> object:
-    """Lists, tables, numbers and booleans are written as TOML values; anything else is a string."""
-    try:
-        parsed = tomllib.loads(f"v = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    section = Settings.model_fields.get(path[0])
-    key = getattr(section.annotation, "model_fields", {}).get(path[1]) if section else None
-    if len(parsed) > 1 or (key is not None and key.annotation is str and not isinstance(parsed["v"], str)):
-        return text  # of two lines, or a name that looks like a number: a consumer group "42"
-    return parsed["v"]
-
-
-def _explain(problem: Any) -> str:
-    kind, loc = problem["type"], list(problem["loc"])
-    if loc[:1] == ["models"] and len(loc) > 2:
-        del loc[2]  # the kind, by which pydantic told the models apart
-    if kind.startswith("union_tag"):
-        loc.append("kind")
-    key = ".".join(map(str, loc))
-    message = problem["msg"].removeprefix("Value error, ")
-    if kind == "value_error" and isinstance(problem["input"], dict):
-        return f"{key}.{message}" if key else message
-    if kind == "missing":
-        return f"{key}: is required"
-    if kind == "union_tag_not_found":
-        return f'{key}: is required; must be "ftrl" or "river"'
-    given = problem["input"].get("kind") if kind == "union_tag_invalid" else problem["input"]
-    value = json.dumps(given, default=str, ensure_ascii=False)
-    value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
-    if kind == "extra_forbidden":
-        return f"{key} = {value}: unknown key; `streameval config show` lists the known ones"
-    words = "must be [[models]] tables, each with a name and a kind" if key == "models" else _WORDS.get(kind)
-    return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
-
-
-_SHOWN = 200  # characters of a value that is wrong
-# pydantic's words for what TOML calls otherwise
-_WORDS = {
-    "tuple_type": 'must be a list, for example ["a", "b"]',
-    "model_type": "must be a section with keys of its own",
-    "dict_type": "must be a table such as { key = 1 }",
-    "model_attributes_type": "must be a section with keys of its own",
-    "string_type": "must be a string; write it in quotes",
-    "string_too_short": 'must not be ""',
-    "union_tag_invalid": 'must be "ftrl" or "river"',
-}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.config import format_duration
 from streameval.events import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.auc import ranked_auc
@@ -25,6 +24,7 @@ from streameval.report import Result, Totals
 from streameval.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import SCALE
+from streameval.units import format_duration
 
 ALL = "all"
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streameval.config import format_duration
 from streameval.join.policy import DELAY_EDGES
 from streameval.monitor import Monitor
 from streameval.panestats import CLICKS, MATURED
 from streameval.report import Delays, JoinHealth
+from streameval.units import format_duration
 
 MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
 MIN_CLICKS = 50  # clicks before the join rate is judged

@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streameval import cli
-from streameval.config import ConfigError, Settings, format_duration, load, parse_duration, parse_size, to_toml
+from streameval.config import ConfigError, Settings
+from streameval.config_file import load, to_toml
 from streameval.events import Catalog
+from streameval.units import format_duration, parse_duration, parse_size
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 SIZES = ("memory", "max_message")
