@@ -21,8 +21,8 @@ from streameval.app import make_decoder
 from streameval.config import Settings
 from streameval.pipeline import Pipeline
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.kafka import KafkaSource
-from streameval.sources.kafka_writer import KafkaWriter
+from streameval.sources.kafka.source import KafkaSource
+from streameval.sources.kafka.writer import KafkaWriter
 
 EVENTS = 300_000
 

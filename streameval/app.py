@@ -150,7 +150,7 @@ def run(
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve
-    from streameval.sources.kafka import KafkaSource
+    from streameval.sources.kafka.source import KafkaSource
 
     pipeline = Pipeline(settings, time.time)
     publisher = new_publisher(settings)
@@ -185,7 +185,7 @@ def _warm_up(settings: Settings) -> None:
 
 def kafka_dead_letters(settings: Settings) -> DeadLetterSink:
     """The dead-letter topic, or nothing when it is switched off."""
-    from streameval.sources.kafka_dead_letters import KafkaDeadLetters
+    from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 
     if not settings.kafka.dead_letter_topic:
         return JsonlDeadLetters("")

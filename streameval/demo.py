@@ -18,7 +18,7 @@ from streameval.simulate.scenario import Scenario, bench_scenario, demo_scenario
 from streameval.simulate.traffic import Traffic
 
 if TYPE_CHECKING:
-    from streameval.sources.kafka_writer import KafkaWriter
+    from streameval.sources.kafka.writer import KafkaWriter
 
 LONGEST = 86_400.0  # seconds of traffic that the demo plans for; it ends before, with Ctrl-C
 
@@ -45,8 +45,8 @@ def demo_settings(bootstrap_servers: str, client: str, client_options: dict[str,
 
 def run(port: int, seconds: float | None, client: str, stop: threading.Event, say: Callable[[str], None]) -> Snapshot:
     """Runs the demo until `stop` is set or `seconds` have passed; returns the last snapshot."""
-    from streameval.sources.embedded import EmbeddedBroker
-    from streameval.sources.kafka_writer import KafkaWriter
+    from streameval.sources.kafka.embedded import EmbeddedBroker
+    from streameval.sources.kafka.writer import KafkaWriter
 
     say("streameval demo: starting an embedded Kafka broker, simulated traffic, the monitor and its page ...")
     with EmbeddedBroker() as broker:
@@ -107,7 +107,7 @@ def simulate(
     counts = {"impression": 0, "click": 0}
     if target != "kafka":
         return write_file(traffic, Path(target))
-    from streameval.sources.kafka_writer import KafkaWriter
+    from streameval.sources.kafka.writer import KafkaWriter
 
     writer = KafkaWriter(settings.kafka.bootstrap_servers, settings.kafka.client_options, client=settings.kafka.client)
     send = _sender(writer, settings)

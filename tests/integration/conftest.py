@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streameval.config import Kafka
 from streameval.events import Batch, Catalog
 from streameval.sources.decode import Decoder
-from streameval.sources.embedded import EmbeddedBroker
-from streameval.sources.kafka import KafkaSource
-from streameval.sources.kafka_dead_letters import KafkaDeadLetters
+from streameval.sources.kafka.dead_letters import KafkaDeadLetters
+from streameval.sources.kafka.embedded import EmbeddedBroker
+from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import DeadLetter, DeadLetterSink
 
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from streameval.config import Kafka
-from streameval.sources.kafka import UnreachableError, open_reader
+from streameval.sources.kafka.reader import UnreachableError
+from streameval.sources.kafka.source import open_reader
 from streameval.sources.protocol import SourceError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streameval.sources.kafka_pacing import Pacing
+from streameval.sources.kafka.pacing import Pacing
 
 pytestmark = pytest.mark.kafka
 SECOND = 1_000

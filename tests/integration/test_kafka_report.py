@@ -14,8 +14,8 @@ from streameval.simulate.encode import events
 from streameval.simulate.files import write_file
 from streameval.simulate.scenario import nasty_scenario
 from streameval.simulate.traffic import Traffic
-from streameval.sources.kafka import KafkaSource
-from streameval.sources.kafka_writer import KafkaWriter
+from streameval.sources.kafka.source import KafkaSource
+from streameval.sources.kafka.writer import KafkaWriter
 
 PATIENCE = 120.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streameval.sources.kafka_writer import KafkaWriter
+from streameval.sources.kafka.writer import KafkaWriter
 
 
 @pytest.mark.kafka

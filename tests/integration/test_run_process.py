@@ -23,8 +23,8 @@ import pytest
 from streameval.simulate.runner import run as run_traffic
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
-from streameval.sources.embedded import EmbeddedBroker
-from streameval.sources.kafka_writer import KafkaWriter
+from streameval.sources.kafka.embedded import EmbeddedBroker
+from streameval.sources.kafka.writer import KafkaWriter
 
 PATIENCE = 90.0  # seconds that anything awaited here may take, on a slow machine
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from streameval.sources.embedded import PARTITIONS, EmbeddedBroker
-from streameval.sources.kafka_writer import KafkaWriter
+from streameval.sources.kafka.embedded import PARTITIONS, EmbeddedBroker
+from streameval.sources.kafka.writer import KafkaWriter
 
 
 def test_a_topic_comes_into_being_with_its_first_message_and_has_the_promised_partitions():
@@ -28,7 +28,7 @@ def test_a_topic_comes_into_being_with_its_first_message_and_has_the_promised_pa
 def test_another_process_can_use_it():
     with EmbeddedBroker() as broker:
         code = (
-            "import sys; from streameval.sources.kafka_writer import KafkaWriter; w = KafkaWriter(sys.argv[1]); "
+            "import sys; from streameval.sources.kafka.writer import KafkaWriter; w = KafkaWriter(sys.argv[1]); "
             "w.write('t', [b'k'], [b'from outside'], 0); w.close()"
         )
         subprocess.run([sys.executable, "-c", code, broker.bootstrap_servers], check=True, timeout=60)

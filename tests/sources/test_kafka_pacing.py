@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streameval.sources.kafka_pacing import Pacing
+from streameval.sources.kafka.pacing import Pacing
 
 IMP, CLK = ("impressions", 0), ("clicks", 0)
 BEHIND = {IMP: 1_000, CLK: 1_000}

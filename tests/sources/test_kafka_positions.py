@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streameval.sources.kafka import Positions, Run, redacted
+from streameval.sources.kafka.options import redacted
+from streameval.sources.kafka.reader import Positions, Run
 
 
 def run(first: int, count: int) -> Run:

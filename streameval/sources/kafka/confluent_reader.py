@@ -16,8 +16,9 @@ from confluent_kafka import (
 )
 
 from streameval.config import Kafka
-from streameval.sources.kafka import Assigned, Positions, Run, UnreachableError, check_options, check_start, redacted
-from streameval.sources.kafka_pacing import Place
+from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.pacing import Place
+from streameval.sources.kafka.reader import Assigned, Positions, Run, UnreachableError, check_start
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ _DENIED = {
 
 
 class ConfluentReader:
-    """See `streameval.sources.kafka.KafkaReader`."""
+    """See `streameval.sources.kafka.reader.KafkaReader`."""
 
     def __init__(self, settings: Kafka) -> None:
         check_options(settings.client_options, RESERVED)

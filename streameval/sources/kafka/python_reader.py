@@ -26,16 +26,9 @@ from kafka import errors as kafka_errors
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streameval.config import Kafka
-from streameval.sources.kafka import (
-    Assigned,
-    Positions,
-    Run,
-    UnreachableError,
-    check_options,
-    check_start,
-    redacted,
-)
-from streameval.sources.kafka_pacing import Place
+from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.pacing import Place
+from streameval.sources.kafka.reader import Assigned, Positions, Run, UnreachableError, check_start
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -73,7 +66,7 @@ _HOPELESS = (
 
 
 class KafkaPythonReader:
-    """See `streameval.sources.kafka.KafkaReader`."""
+    """See `streameval.sources.kafka.reader.KafkaReader`."""
 
     def __init__(self, settings: Kafka) -> None:
         check_options(settings.client_options, RESERVED)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from streameval.sources.kafka import Headers
-
+Headers = Sequence[tuple[str, bytes]]
 FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deliver a message
 
 
@@ -43,10 +42,10 @@ class Sender(Protocol):
 def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any]) -> Sender:
     """A sender of the client library that `kafka.client` names."""
     if client == "confluent":
-        from streameval.sources.kafka_confluent_sender import ConfluentSender
+        from streameval.sources.kafka.confluent_sender import ConfluentSender
 
         return ConfluentSender(bootstrap_servers, client_options)
-    from streameval.sources.kafka_python_sender import KafkaPythonSender
+    from streameval.sources.kafka.python_sender import KafkaPythonSender
 
     return KafkaPythonSender(bootstrap_servers, client_options)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from streameval.config import Kafka
-from streameval.sources.kafka_writer import FLUSH_TIMEOUT, open_sender
+from streameval.sources.kafka.writer import FLUSH_TIMEOUT, open_sender
 from streameval.sources.protocol import DeadLetter
 
 log = logging.getLogger(__name__)

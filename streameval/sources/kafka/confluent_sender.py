@@ -9,15 +9,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streameval.sources.kafka import Headers, check_options, redacted
-from streameval.sources.kafka_confluent import RESERVED, make_client
+from streameval.sources.kafka.confluent_reader import RESERVED, make_client
+from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.writer import Headers
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
 
 class ConfluentSender:
-    """See `streameval.sources.kafka_writer.Sender`."""
+    """See `streameval.sources.kafka.writer.Sender`."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
         check_options(client_options, {"bootstrap.servers": RESERVED["bootstrap.servers"]})

@@ -8,13 +8,14 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import errors as kafka_errors
 
-from streameval.sources.kafka import Headers, check_options, redacted
-from streameval.sources.kafka_python import RESERVED, make_client, shared_options
+from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.python_reader import RESERVED, make_client, shared_options
+from streameval.sources.kafka.writer import Headers
 from streameval.sources.protocol import SourceError
 
 
 class KafkaPythonSender:
-    """See `streameval.sources.kafka_writer.Sender`."""
+    """See `streameval.sources.kafka.writer.Sender`."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
         check_options(client_options, {"bootstrap_servers": RESERVED["bootstrap_servers"]})
