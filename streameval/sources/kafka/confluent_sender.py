@@ -11,14 +11,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streameval.sources.kafka.confluent_reader import RESERVED, make_client
 from streameval.sources.kafka.options import check_options, redacted
-from streameval.sources.kafka.writer import Headers
+from streameval.sources.kafka.sender import Headers
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
 
 class ConfluentSender:
-    """See `streameval.sources.kafka.writer.Sender`."""
+    """See `streameval.sources.kafka.sender.Sender`."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
         check_options(client_options, {"bootstrap.servers": RESERVED["bootstrap.servers"]})

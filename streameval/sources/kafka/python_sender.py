@@ -10,12 +10,12 @@ from kafka import errors as kafka_errors
 
 from streameval.sources.kafka.options import check_options, redacted
 from streameval.sources.kafka.python_reader import RESERVED, make_client, shared_options
-from streameval.sources.kafka.writer import Headers
+from streameval.sources.kafka.sender import Headers
 from streameval.sources.protocol import SourceError
 
 
 class KafkaPythonSender:
-    """See `streameval.sources.kafka.writer.Sender`."""
+    """See `streameval.sources.kafka.sender.Sender`."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
         check_options(client_options, {"bootstrap_servers": RESERVED["bootstrap_servers"]})

@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-Headers = Sequence[tuple[str, bytes]]
+from streameval.sources.kafka.sender import Sender
+
 FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deliver a message
-
-
-class Sender(Protocol):
-    """A producer of one client library. One thread uses it."""
-
-    def send(
-        self,
-        topic: str,
-        value: bytes,
-        key: bytes | None = None,
-        partition: int | None = None,
-        *,
-        headers: Headers = (),
-        refused: Callable[[], None] | None = None,
-    ) -> None:
-        """Hand over a message; waits while too many are under way.
-
-        Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys meet in the same
-        partition number of topics with equal partition counts. `refused` is called, maybe on another thread, when the
-        topic does not take a message of this size. Raises SourceError for messages that could not be delivered before.
-        """
-
-    def flush(self, timeout: float) -> None:
-        """Wait until everything is delivered. Raises SourceError for what is not after `timeout` s."""
-
-    def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
-        """Create topics; those that exist stay as they are. Raises SourceError for one that cannot be created."""
-
-    def close(self) -> None:
-        """Let go of connections; what is not flushed is dropped. May be called twice."""
 
 
 def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any]) -> Sender:
