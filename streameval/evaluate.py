@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.panestats import CORRECTED, MATURED, NEWEST, SEEN
+from streameval.counting.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.events import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.auc import ranked_auc
@@ -19,9 +21,7 @@ from streameval.metrics.registry import evaluate
 from streameval.metrics.tables import fixed_buckets, quantile_buckets, score_counts
 from streameval.metrics.view import Ranked, View
 from streameval.monitor import Monitor
-from streameval.panestats import CORRECTED, MATURED, NEWEST, SEEN
 from streameval.report import Result, Totals
-from streameval.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import SCALE
 from streameval.units import format_duration

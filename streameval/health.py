@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streameval.counting.panestats import CLICKS, MATURED
 from streameval.join.policy import DELAY_EDGES
 from streameval.monitor import Monitor
-from streameval.panestats import CLICKS, MATURED
 from streameval.report import Delays, JoinHealth
 from streameval.units import format_duration
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streameval.counting.scoreboard import OVERALL_BITS
 from streameval.events import Catalog, Series
 from streameval.metrics.registry import METRICS, evaluate
 from streameval.metrics.view import Ranked, View
 from streameval.monitor import Monitor
 from streameval.report import PaneColumns
-from streameval.scoreboard import OVERALL_BITS
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 

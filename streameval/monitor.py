@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from streameval.background import Background
 from streameval.columns import Scored
+from streameval.counting.panestats import PaneStats
+from streameval.counting.request_auc import observe_requests
+from streameval.counting.requests import Requests
+from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events import Batch, Features, Names
 from streameval.join.joiner import Flips, Joiner
 from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
 from streameval.models.protocol import OnlineModel
-from streameval.panestats import PaneStats
-from streameval.request_auc import observe_requests
-from streameval.requests import Requests
-from streameval.scoreboard import Labelled, Scoreboard
 
 _PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from streameval.background import Background
 from streameval.config import FtrlModel, RiverModel, Settings
+from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthTracker
@@ -19,7 +20,6 @@ from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import OnlineModel
 from streameval.monitor import Learner, Listener, Monitor
 from streameval.report import PartitionState, Result, Snapshot, UserColumns
-from streameval.scoreboard import Scoreboard, SliceRows
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
 FATES = (

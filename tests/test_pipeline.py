@@ -176,9 +176,9 @@ def test_an_absurd_backlog_of_panes_in_one_batch_is_no_problem() -> None:
 
 
 def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_honest() -> None:
+    from streameval.counting.users import Users
     from streameval.sketches.grid import score_keys
     from streameval.sketches.ranks import entries
-    from streameval.users import Users
 
     inside = trials = 0
     for seed in range(60):

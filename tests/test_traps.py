@@ -18,8 +18,10 @@ import pytest
 from river import metrics as river_metrics
 from sklearn.metrics import roc_auc_score
 
-from streameval import scoreboard
 from streameval.config import Settings
+from streameval.counting import scoreboard
+from streameval.counting.users import Users
+from streameval.counting.windows import Panes
 from streameval.events import Batch, Catalog, Impressions, empty_clicks
 from streameval.metrics.auc import binned_auc, ranked_auc
 from streameval.metrics.registry import evaluate
@@ -31,8 +33,6 @@ from streameval.sketches.layout import Layout, Moments, read_buckets, read_histo
 from streameval.sketches.ranks import GroupRanks, entries
 from streameval.sketches.sparse import SparseVector
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, sketched
-from streameval.users import Users
-from streameval.windows import Panes
 
 BASE = 1_700_000_040_000  # on a minute
 MINUTE = 60_000

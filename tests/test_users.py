@@ -6,13 +6,13 @@ import numpy as np
 
 from streameval.columns import Scored
 from streameval.config import Settings
+from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.users import Users
 from streameval.events import Catalog
 from streameval.pipeline import Pipeline
-from streameval.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.sketches.grid import score_keys
 from streameval.sketches.ranks import entries
 from streameval.testing import ManualClock, Shown, make_batch
-from streameval.users import Users
 
 BASE = 1_700_000_040_000
 

@@ -59,7 +59,7 @@ def test_after_the_warm_up_traffic_compiles_nothing_but_what_makes_tables_grow(t
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    growth = {"streameval.join.index._enter_all", "streameval.requests._reindex"}
+    growth = {"streameval.join.index._enter_all", "streameval.counting.requests._reindex"}
     assert set(done.stdout.split()) <= growth
 
 

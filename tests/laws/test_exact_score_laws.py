@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from streameval.exact_scores import ALWAYS, ExactScores
+from streameval.counting.exact_scores import ALWAYS, ExactScores
 from streameval.sketches.grid import score_bits
 
 Scores = list[tuple[float, bool]]

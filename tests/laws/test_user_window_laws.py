@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streameval.series_users import Part, SeriesUsers
+from streameval.counting.series_users import Part, SeriesUsers
 from streameval.sketches.ranks import GroupRanks
 
 WINDOWS = [2, 5]

@@ -10,9 +10,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.exact_scores import ALWAYS, ExactScores
+from streameval.counting.exact_scores import ALWAYS, ExactScores
+from streameval.counting.series_users import APPLY_AT, LOW, Part, SeriesUsers
 from streameval.metrics.view import Ranked
-from streameval.series_users import APPLY_AT, LOW, Part, SeriesUsers
 from streameval.sketches.directory import Directory, mix
 from streameval.sketches.ranks import SCALE, GroupRanks, Weighting
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.counting.users import Users
+from streameval.counting.windows import Panes, Window
 from streameval.events import Catalog
 from streameval.sketches.accumulate import Scratch, add_scores
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
-from streameval.users import Users
-from streameval.windows import Panes, Window
 
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
-from streameval.scoreboard import Labelled, Scoreboard
+from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.sketches.fixed import add_real
 from streameval.sketches.grid import score_keys
 from streameval.sketches.layout import (
