@@ -29,7 +29,7 @@ from streameval.sketches.layout import (
     VIOLATIONS,
     Layout,
 )
-from streameval.sketches.sparse import SparseVector
+from streameval.sketches.sparse import SparseVector, trimmed
 
 CLIP = 1e-7  # log loss is taken of p clipped to [CLIP, 1 - CLIP]
 
@@ -225,7 +225,7 @@ class Scratch:
         )  # fmt: skip
         self.rows_touched[rows] = False
         self.n = 0
-        return SparseVector(cells[:k].copy(), values[:k].copy())
+        return trimmed(cells, values, k)
 
 
 def add_scores(

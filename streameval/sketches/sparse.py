@@ -101,4 +101,11 @@ def _merged(a: SparseVector, b: SparseVector) -> SparseVector:
     room = a.cells.size + b.cells.size
     cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
     k = _merge(a.cells, a.values, b.cells, b.values, cells, values)
-    return SparseVector(cells[:k].copy(), values[:k].copy())
+    return trimmed(cells, values, k)
+
+
+def trimmed(cells: NDArray[np.int64], values: NDArray[np.int64], n: int) -> SparseVector:
+    """The first n cells as a vector; gives back the rest of the arrays' memory, which nobody else may look at."""
+    cells.resize(n, refcheck=False)
+    values.resize(n, refcheck=False)
+    return SparseVector(cells, values)
