@@ -177,7 +177,7 @@ def test_an_absurd_backlog_of_panes_in_one_batch_is_no_problem() -> None:
 
 def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_honest() -> None:
     from streameval.counting.users import Users
-    from streameval.sketches.grid import score_keys
+    from streameval.sketches.grid import score_keys, scores_bits
     from streameval.sketches.ranks import entries
 
     inside = trials = 0
@@ -190,7 +190,8 @@ def test_past_the_budget_whole_users_are_sampled_and_the_standard_error_is_hones
         full, small = Users([5], "impressions", 1 << 40), Users([5], "impressions", 1 << 40)
         for users in (full, small):
             for part in np.array_split(np.arange(n), 4):
-                users.add(0, 0, p[part], entries(users.slots(user[part]), score_keys(p[part]), y[part]), None, 1)
+                entry = entries(users.slots(user[part]), score_keys(p[part]), y[part])
+                users.add(0, 0, entry, scores_bits(p[part], y[part]), None, 1)
             if users is small:
                 users._halve()
                 users._halve()

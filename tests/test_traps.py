@@ -28,7 +28,7 @@ from streameval.metrics.registry import evaluate
 from streameval.metrics.view import Ranked, View
 from streameval.pipeline import Pipeline
 from streameval.report import Result, Snapshot
-from streameval.sketches.grid import bin_edges, score_bits, score_keys
+from streameval.sketches.grid import bin_edges, score_keys, scores_bits
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import GroupRanks, entries
 from streameval.sketches.sparse import SparseVector
@@ -137,7 +137,7 @@ def test_the_order_of_equal_scores_does_not_decide_auc() -> None:
         y, p = np.array([e.clicked for e in order]), np.array([e.pclick for e in order])
         found, _ = binned_auc(*histogram(p, y, layout))
         assert found == pytest.approx(exact, abs=1e-15)
-    orders = {ranked_auc(np.sort(score_bits(p[list(o)], y[list(o)] == 1))) for o in permutations(range(5))}
+    orders = {ranked_auc(np.sort(scores_bits(p[list(o)], y[list(o)] == 1))) for o in permutations(range(5))}
     assert len(orders) == 1
 
 
@@ -263,7 +263,7 @@ def test_what_users_keep_stays_within_the_budget_and_says_what_it_rests_on() -> 
         p = rng.beta(1, 4, 10_000)
         y = (rng.random(p.size) < p).astype(np.int8)
         slots = users.slots(ids[rng.integers(0, ids.size, p.size)])
-        users.add(number // 80, 0, p, entries(slots, score_keys(p), y), None, 1)
+        users.add(number // 80, 0, entries(slots, score_keys(p), y), scores_bits(p, y), None, 1)
         users.fit_budget()
         sizes.append(users.nbytes)
     assert max(sizes) <= budget + between_checks

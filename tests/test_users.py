@@ -10,7 +10,7 @@ from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.counting.users import Users
 from streameval.events import Catalog
 from streameval.pipeline import Pipeline
-from streameval.sketches.grid import score_keys
+from streameval.sketches.grid import score_keys, scores_bits
 from streameval.sketches.ranks import entries
 from streameval.testing import ManualClock, Shown, make_batch
 
@@ -33,7 +33,8 @@ def test_scores_kept_for_an_exact_auc_go_before_users_do() -> None:
     for pane in range(150):
         p = rng.random(10_000)
         slots = users.slots(ids[rng.integers(0, ids.size, p.size)])
-        users.add(pane, 0, p, entries(slots, score_keys(p), (rng.random(p.size) < p).astype(np.int8)), None, 1)
+        y = (rng.random(p.size) < p).astype(np.int8)
+        users.add(pane, 0, entries(slots, score_keys(p), y), scores_bits(p, y), None, 1)
         users.forget_before(pane)
         users.fit_budget()
     assert users.scores(0, None, 150) is None

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.auc import ranked_auc
-from streameval.sketches.grid import score_bits
 
 ALWAYS = -(1 << 62)  # pane from which the whole run begins
 _OLD = ALWAYS + 1  # where panes go that no window will hold again
@@ -57,15 +56,15 @@ class ExactScores:
         """Bytes of the scores."""
         return 8 * self._kept
 
-    def add(self, pane: int, p: NDArray[np.float64], label: NDArray[np.bool_], sign: int) -> None:
-        """Adds n scores to a pane, or with sign -1 retracts them."""
+    def add(self, pane: int, scores: NDArray[np.uint64], sign: int) -> None:
+        """Adds n scores (`grid.score_bits`) to a pane, or with sign -1 retracts them."""
         pane = pane if pane >= self._old_before else _OLD
-        if pane < self._gone_before or not p.size:
+        if pane < self._gone_before or not scores.size:
             return
         mine = self._panes.setdefault(pane, _Pane())
-        (mine.added if sign > 0 else mine.retracted).append(score_bits(p, label))
+        (mine.added if sign > 0 else mine.retracted).append(scores)
         mine.changes += 1
-        self._kept += p.size
+        self._kept += scores.size
         while self._kept > self._limit:
             self._drop_oldest()
 

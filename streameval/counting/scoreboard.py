@@ -133,12 +133,12 @@ class Scoreboard:
             number = int(pane[first[j]])
             parts = [slice(int(cut[j]), int(cut[j + 1])) for cut in cuts]
             for part in parts:
-                entries = add_scores(
+                entries, exact = add_scores(
                     self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
                     slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, sign,
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
-                self._rank(number, scored.series[part], scored.p[part], entries, value, sign)
+                self._rank(number, scored.series[part], entries, exact, value, sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
@@ -169,8 +169,8 @@ class Scoreboard:
         self,
         pane: int,
         series: NDArray[np.int32],
-        p: NDArray[np.float64],
         entries: NDArray[np.uint64],
+        exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
     ) -> None:
@@ -178,8 +178,8 @@ class Scoreboard:
         if not series.size:
             return
         if bool((series == series[0]).all()):
-            self.users.add(pane, int(series[0]), p, entries, value, sign)
+            self.users.add(pane, int(series[0]), entries, exact, value, sign)
             return
         for one in np.unique(series).tolist():
             on = series == one
-            self.users.add(pane, one, p[on], entries[on], None if value is None else value[on], sign)
+            self.users.add(pane, one, entries[on], exact[on], None if value is None else value[on], sign)

@@ -68,20 +68,20 @@ class Users:
         self,
         pane: int,
         series: int,
-        p: NDArray[np.float64],
         entries: NDArray[np.uint64],
+        exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
     ) -> None:
         """Scores of one series in one pane, or with sign -1 their retraction.
 
-        n pClicks, and their rank entries (see `ranks.entries`) with slots as from `slots`.
+        n rank entries (see `ranks.entries`) with slots as from `slots`, and the scores' `grid.score_bits`.
         """
         mine = self._series.get(series)
         if mine is None:
             mine = self._series[series] = SeriesUsers(self._windows, self._weighting)
             self._exact[series] = ExactScores(self._exact_limit)
-        self._exact[series].add(pane, p, (entries & np.uint64(1)) != 0, sign)
+        self._exact[series].add(pane, exact, sign)
         if self._sample_shift:
             kept = entries < _OUTSIDE
             entries, value = entries[kept], None if value is None else value[kept]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.fixed import limbs
-from streameval.sketches.grid import key_bin, score_key
+from streameval.sketches.grid import key_bin, score_bits, score_key
 from streameval.sketches.layout import (
     ABSOLUTE,
     BUCKET_CELLS,
@@ -110,6 +110,7 @@ def _add(
     slice_bits: int,
     slice_bins: int,
     entries: NDArray[np.uint64],
+    exact: NDArray[np.uint64],
 ) -> tuple[int, int]:
     for i in range(p.size):
         at = row[i]
@@ -141,6 +142,7 @@ def _add(
                 slice_cells[r * slice_size + CORRECTED] += sign * np.int64(corrected[at])
                 slice_cells[r * slice_size + VIOLATIONS] += sign * np.int64(violation[i])
         entries[i] = (np.uint64(slot[at]) << np.uint64(32)) | np.uint64((key << 1) | clicked)
+        exact[i] = score_bits(p[i], clicked)
     return n, slice_n
 
 
@@ -240,18 +242,18 @@ def add_scores(
     corrected: NDArray[np.bool_],
     slot: NDArray[np.int32],
     sign: int = 1,
-) -> NDArray[np.uint64]:
-    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (uint64[k], see `ranks`).
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
 
     Score i of pClick p[i] in [0, 1] belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
     (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, and the
     user's slot stand at row[i] of `label`, `corrected` and `slot`.
     """
-    entries = np.empty(p.size, np.uint64)
+    entries, exact = np.empty(p.size, np.uint64), np.empty(p.size, np.uint64)
     overall.n, slices.n = _add(
         p, row, series, violation, label, corrected, slot, sign, overall.edges, overall.layout.histogram,
         overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
         overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,
-        slices.rows_touched, slices.touched, slices.n, slices.layout.bits, slices.layout.bins, entries,
+        slices.rows_touched, slices.touched, slices.n, slices.layout.bits, slices.layout.bins, entries, exact,
     )  # fmt: skip
-    return entries
+    return entries, exact

@@ -99,6 +99,16 @@ def bin_edges(bits: int) -> NDArray[np.float64]:
     return np.concatenate(([0.0], low, 1.0 - low[::-1], [1.0]))
 
 
-def score_bits(p: NDArray[np.float64], label: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """n scores in [0, 1] and their labels as uint64: the float's own bits, then the label. Sorts by score, exactly."""
-    return np.bitwise_or(np.left_shift(p.view(np.uint64), np.uint64(1)), label.astype(np.uint64))
+@numba.njit(inline="always")
+def score_bits(p: float, label: int) -> np.uint64:
+    """A score in [0, 1] and its label as uint64: the float's own bits, then the label. Sorts by score, exactly."""
+    return (np.float64(p).view(np.uint64) << np.uint64(1)) | np.uint64(label)  # -0.0 loses its sign, and is 0.0
+
+
+@numba.njit(cache=True)
+def scores_bits(p: NDArray[np.float64], label: NDArray[np.bool_] | NDArray[np.int8]) -> NDArray[np.uint64]:
+    """`score_bits` of n scores."""
+    out = np.empty(p.size, np.uint64)
+    for i in range(p.size):
+        out[i] = score_bits(p[i], np.int64(label[i]))
+    return out

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from streameval.counting.exact_scores import ALWAYS, ExactScores
-from streameval.sketches.grid import score_bits
+from streameval.sketches.grid import scores_bits
 
 Scores = list[tuple[float, bool]]
 
@@ -23,8 +23,8 @@ look = st.tuples(st.just("look"), st.integers(0, 9), st.just([]))
 forget = st.tuples(st.just("forget"), st.integers(0, 5), st.just([]))
 
 
-def columns(of: Scores) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([p for p, _ in of], float), np.array([y for _, y in of], bool)
+def bits(of: Scores) -> np.ndarray:
+    return scores_bits(np.array([p for p, _ in of], float), np.array([y for _, y in of], bool))
 
 
 def twin(of: Scores) -> float | None:
@@ -42,10 +42,10 @@ def test_the_auc_of_any_range_is_that_of_its_scores(steps: list[tuple[str, int, 
     horizon = 0
     for what, number, of in steps:
         if what == "add":
-            exact.add(number, *columns(of), 1)
+            exact.add(number, bits(of), 1)
             panes.setdefault(number, []).extend(of)
         elif what == "undo" and panes.get(number):
-            exact.add(number, *columns(panes[number]), -1)
+            exact.add(number, bits(panes[number]), -1)
             panes[number] = []
         elif what == "forget":
             horizon = max(horizon, number)
@@ -56,7 +56,7 @@ def test_the_auc_of_any_range_is_that_of_its_scores(steps: list[tuple[str, int, 
                 assert exact.auc(start, end) == pytest.approx(twin(held), abs=1e-15)
                 kept = exact.scores(start, end)
                 assert kept is not None
-                assert kept.tolist() == sorted(score_bits(*columns(held)).tolist())
+                assert kept.tolist() == sorted(bits(held).tolist())
                 assert exact.nbytes >= 8 * len(held)
 
 
@@ -73,7 +73,7 @@ def test_past_the_limit_the_newest_panes_stay_whole_in_any_order(
         random.shuffle(given_)  # type: ignore[attr-defined]
         exact = ExactScores(limit)
         for number, of in given_:
-            exact.add(number, *columns(of), 1)
+            exact.add(number, bits(of), 1)
             assert exact.nbytes <= 8 * limit
         for start in range(8):
             held = [s for n, of in panes.items() if n >= start for s in of]
@@ -90,31 +90,31 @@ def test_scores_that_differ_in_their_last_bit_are_not_tied() -> None:
     score = 0.1 + np.arange(2000) * 2.0**-56  # neighbours in float64
     y = rng.random(2000) < 0.3
     exact = ExactScores(1 << 20)
-    exact.add(0, score, y, 1)
+    exact.add(0, scores_bits(score, y), 1)
     assert exact.auc(ALWAYS, 1) == pytest.approx(roc_auc_score(y, score), abs=1e-15)
     assert abs(exact.auc(ALWAYS, 1) - 0.5) > 1e-3
 
 
 def test_dropped_is_dropped() -> None:
     exact = ExactScores(100)
-    exact.add(0, np.array([0.1, 0.2]), np.array([False, True]), 1)
+    exact.add(0, bits([(0.1, False), (0.2, True)]), 1)
     exact.drop()
-    exact.add(5, np.array([0.1, 0.2]), np.array([False, True]), 1)
+    exact.add(5, bits([(0.1, False), (0.2, True)]), 1)
     assert (exact.auc(ALWAYS, 9), exact.auc(5, 6), exact.nbytes) == (None, None, 0)
 
 
 def test_old_panes_go_together_and_what_was_given_up_takes_no_room() -> None:
-    three = np.array([0.1, 0.2, 0.3]), np.array([False, True, False])
+    three = bits([(0.1, False), (0.2, True), (0.3, False)])
     exact = ExactScores(10)
     for pane in range(3):
-        exact.add(pane, *three, 1)
+        exact.add(pane, three, 1)
     exact.forget_before(3)
     assert len(exact.scores(ALWAYS, 9)) == 9
-    exact.add(3, *three, 1)  # too many: the old ones go
-    exact.add(1, *three, -1)  # a correction of what is not kept
+    exact.add(3, three, 1)  # too many: the old ones go
+    exact.add(1, three, -1)  # a correction of what is not kept
     assert [exact.scores(start, 9) is None for start in (ALWAYS, 1, 2, 3)] == [True, True, True, False]
     assert exact.nbytes == 8 * 3
     exact.forget_before(4)  # the run is not whole any more: nobody will ask for these
     assert exact.nbytes == 0
-    exact.add(4, *three, 1)
+    exact.add(4, three, 1)
     assert len(exact.scores(4, 9)) == 3

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from streameval.metrics.auc import binned_auc, ranked_auc
 from streameval.metrics.tables import quantile_buckets, score_counts
-from streameval.sketches.grid import score_bits
+from streameval.sketches.grid import scores_bits
 from streameval.sketches.layout import Layout, read_histogram
 from streameval.testing import sketched
 
@@ -33,7 +33,7 @@ def test_at_a_ctr_of_two_in_a_thousand_equal_bins_are_far_off_and_ours_are_not()
     assert error < 1e-3
     # what rounding to bins does to y.sum() ranks; up to 4 million scores the scores themselves are sorted
     assert abs(auc - exact) < 4 * 0.58 * error / np.sqrt(y.sum())
-    assert ranked_auc(np.sort(score_bits(p, y))) == pytest.approx(exact, abs=1e-14)
+    assert ranked_auc(np.sort(scores_bits(p, y))) == pytest.approx(exact, abs=1e-14)
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])
@@ -51,7 +51,7 @@ def test_the_order_of_equal_scores_does_not_matter() -> None:
     p = np.full(1000, 0.3)
     for order in (np.arange(1000), np.argsort(y, kind="stable"), np.argsort(~y, kind="stable")):
         assert binned_auc(*histogram(p[order], y[order]))[0] == 0.5
-        assert ranked_auc(np.sort(score_bits(p[order], y[order]))) == 0.5
+        assert ranked_auc(np.sort(scores_bits(p[order], y[order]))) == 0.5
 
 
 def test_pair_counts_do_not_overflow_at_ten_million_clicks() -> None:
