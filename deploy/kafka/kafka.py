@@ -81,7 +81,7 @@ def start(folder: Path) -> str:
         if not properties.exists():
             broker, controller = _free_ports(2)
             properties.write_text(PROPERTIES.format(broker=broker, controller=controller, data=folder / "data"))
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            cluster = _cluster_id(uuid.uuid4().bytes)
             tool = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)]
             if subprocess.run(tool, stdout=log, stderr=log, check=False).returncode:
                 properties.unlink()
@@ -138,6 +138,11 @@ def run(command: list[str]) -> int:
             return subprocess.run(command, env=environment, check=False).returncode
         finally:
             stop(folder)
+
+
+def _cluster_id(raw: bytes) -> str:
+    """Sixteen bytes as Kafka writes an id; never with a dash in front, which its tools take for an option."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=").replace("-", "A")
 
 
 def running(folder: Path) -> int | None:
