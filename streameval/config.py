@@ -265,6 +265,30 @@ class Server(_Section):
     )
 
 
+class Store(_Section):
+    """Checkpoints and history on disk."""
+
+    path: str = Field(
+        "",
+        description='folder of the checkpoints and the history, made when needed; "" keeps neither (a restart forgets)',
+    )
+    checkpoint_interval: PositiveDuration = _written(
+        "30s", description="how often each partition's state and offsets are written"
+    )
+    keep: Int = Field(3, ge=1, le=100, description="checkpoints kept of each partition; older ones are deleted")
+    drain_timeout: PositiveDuration = _written(
+        "20s", description="how long a stop, or a partition that goes to another worker, may take to be written"
+    )
+    minutes: PositiveDuration = _written(
+        "2d", description="how long the history keeps single panes; older ones become hours"
+    )
+    hours: PositiveDuration = _written("30d", description="how long the history keeps hours; older ones become days")
+    days: PositiveDuration = _written("400d", description="how long the history keeps days")
+    max_size: Size = _written(
+        "2GB", description="size of the history at the most; beyond, the oldest parts are deleted early, and counted"
+    )
+
+
 class Settings(_Section):
     """The whole tree; see `docs/configuration.md`."""
 
@@ -277,6 +301,7 @@ class Settings(_Section):
     models: tuple[Model, ...] = Field(())
     kafka: Kafka = Kafka()
     files: Files = Files()
+    store: Store = Store()
     server: Server = Server()
 
     @model_validator(mode="after")

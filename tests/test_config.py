@@ -22,7 +22,7 @@ from streameval.events import Catalog
 from streameval.units import format_duration, parse_duration, parse_size
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
-SIZES = ("memory", "max_message")
+SIZES = ("memory", "max_message", "max_size")
 
 
 def loaded(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> Settings:

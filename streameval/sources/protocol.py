@@ -51,6 +51,27 @@ class DeadLetterSink(Protocol):
         """Flush and let go. May be called twice."""
 
 
+class Keeper(Protocol):
+    """Who keeps the state of partitions. A source that shares partitions with others calls it inside `poll`.
+
+    A partition belongs to one worker at a time. The source never delivers events of a partition that was not taken,
+    and begins a taken one exactly at the offsets returned.
+    """
+
+    def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
+        """These are ours now, new ones (what was held before and not lost goes on untouched).
+
+        Returns the next offset to read of those topic partitions whose state was found; the others begin where the
+        source's own settings say. Raises SourceError when a state is there but cannot be used.
+        """
+
+    def release(self, partitions: frozenset[int]) -> None:
+        """These are about to go to another worker, or to come back: write them now. Still ours; waits a bounded time."""
+
+    def drop(self, partitions: frozenset[int]) -> None:
+        """These are not ours any more (released before, or lost without warning): forget them, write nothing."""
+
+
 class Source(Protocol):
     """Delivers decoded batches. One thread uses it."""
 
