@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +124,23 @@ class Series:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What another process' codes mean in this one: `series[c]`, and `values[d][v]` for the value v of dimension d."""
+
+    series: I32
+    values: tuple[I64, ...]
+    radix: int
+
+    def slices(self, combined: I64) -> I64:
+        """Combined slice values of the other process (`Catalog.combine`), as this one writes them."""
+        out = np.zeros(combined.size, np.int64)
+        for dimension in reversed(range(len(self.values))):
+            value = (combined // self.radix**dimension) % self.radix
+            out = out * self.radix + self.values[dimension][value]
+        return out
+
+
 class Catalog:
     """Names behind the codes, shared by every partition of the process; only ever grows, up to its limits.
 
@@ -176,6 +194,20 @@ class Catalog:
             self.values[dimension].append(value)
             codes[value] = code
         return code
+
+    def names(self) -> dict[str, Any]:
+        """Every name by its code, for `adopt` in another process."""
+        series = [[s.model, s.version, s.source] for s in self.series]
+        return {"series": series, "values": [list(values) for values in self.values]}
+
+    def adopt(self, names: Mapping[str, Any]) -> Codes:
+        """Learns another process' names (same dimensions and `max_values`), and says what its codes mean here."""
+        series = [self.series_code(*name) for name in names["series"]]
+        values = []
+        for dimension, known in enumerate(names["values"]):
+            codes = [0, 1, *(self.value_code(dimension, value) for value in known[2:])]
+            values.append(np.array(codes, np.int64))
+        return Codes(np.array(series, np.int32), tuple(values), self.radix)
 
     def combine(self, codes: Sequence[I64]) -> I64:
         """One number for the value codes of all dimensions: sum over d of codes[d] * radix ** d."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from streameval.config import FtrlModel, RiverModel, Settings
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
-from streameval.health import HealthTracker
+from streameval.health import HealthJudge
 from streameval.history import PaneHistory
 from streameval.join.policy import FOREVER, NEVER, JoinPolicy
 from streameval.models import river
@@ -45,14 +47,14 @@ class Pipeline:
         self._evaluator = Evaluator(
             self.catalog, self._slice_rows, edges, settings.buckets.quantiles, self._pane, self._windows
         )
-        self._health = HealthTracker(self._pane)
+        self._health = HealthJudge(self._pane)
         self._history = PaneHistory(self.catalog, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.monitors: dict[int, Monitor] = {}
         self._background = Background()  # one for all partitions: they share the numbering of slices
         self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
-        self._invalid: Counter[str] = Counter()
+        self._invalid: dict[int, Counter[str]] = {}  # by partition
         self._last_seen: dict[Series, float] = {}
         self._last_count: dict[Series, int] = {}
         self._number = 0
@@ -64,13 +66,13 @@ class Pipeline:
 
     def take(self, batch: Batch) -> None:
         """One batch through its partition's loop."""
-        self._invalid.update(batch.invalid)
+        self._invalid.setdefault(batch.partition, Counter()).update(batch.invalid)
         self._offsets.setdefault(batch.partition, {}).update(batch.offsets)
         if not len(batch):
             return
         monitor = self.monitors.get(batch.partition)
         if monitor is None:
-            monitor = self.monitors[batch.partition] = self._make_monitor(batch)
+            monitor = self.monitors[batch.partition] = self._make_monitor(batch.shared)
         now = self._clock()
         for number in range(monitor.joiner.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
@@ -143,15 +145,70 @@ class Pipeline:
             attribution_window=self.settings.join.attribution_window,
         )
 
+    # -- partitions come and go ----------------------------------------------------------------------------------
+
+    def partition_state(self, partition: int) -> dict[str, Any] | None:
+        """All that is known of a partition between two batches (see `Monitor.state`); None: nothing yet."""
+        if partition not in self._offsets:
+            return None
+        monitor = self.monitors.get(partition)
+        state = None if monitor is None else monitor.state()
+        rows = self._background.call(self._slice_rows.known)  # after the counting that may make new ones
+        return {
+            "offsets": [[topic, number, offset] for (topic, number), offset in self._offsets[partition].items()],
+            "invalid": dict(self._invalid.get(partition, {})),
+            "names": self.catalog.names(),
+            "slice_rows": rows.result,
+            "last_seen": [[*astuple(series), seen] for series, seen in self._last_seen.items()],
+            "monitor": state,
+        }
+
+    def restore_partition(self, partition: int, state: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+        """Takes over a partition that this process does not have; returns the offsets to go on from."""
+        offsets = {(topic, number): offset for topic, number, offset in state["offsets"]}
+        saved = state["monitor"]
+        if saved is not None:
+            monitor = self._make_monitor(saved["shared"])
+            codes = self.catalog.adopt(state["names"])
+            monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
+            self.monitors[partition] = monitor
+            now = self._clock()
+            self._last_input |= {(partition, number): now for number in range(monitor.joiner.inputs)}
+        self._offsets[partition] = offsets
+        self._invalid[partition] = Counter(state["invalid"])
+        for *name, seen in state["last_seen"]:
+            series = Series(*name)
+            self._last_seen[series] = max(seen, self._last_seen.get(series, 0.0))
+        return dict(offsets)
+
+    def state_written(self, partition: int) -> None:
+        """Nobody reads what `partition_state` gave any more."""
+        if partition in self.monitors:
+            self.monitors[partition].joiner.state_written()
+
+    def forget_partition(self, partition: int) -> None:
+        """Another worker has it now."""
+        self._background.wait()
+        self._offsets.pop(partition, None)
+        self._invalid.pop(partition, None)
+        self.monitors.pop(partition, None)
+        self._last_input = {key: last for key, last in self._last_input.items() if key[0] != partition}
+        self._share_users(len(self.monitors))
+
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _make_monitor(self, batch: Batch) -> Monitor:
-        s = self.settings
-        weighting = s.users.weighting
-        share = s.users.memory // (len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
+    def _share_users(self, partitions: int) -> int:
+        """Divides `users.memory`; returns a partition's share."""
+        share = self.settings.users.memory // max(partitions, 1)
         self._background.wait()
         for monitor in self.monitors.values():
             monitor.scoreboard.users.budget = share
+        return share
+
+    def _make_monitor(self, shared: bool) -> Monitor:
+        s = self.settings
+        weighting = s.users.weighting
+        share = self._share_users(len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
         board = Scoreboard(
             self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share
         )
@@ -172,7 +229,7 @@ class Pipeline:
             learners,
             s.join.request_gap,
             s.join.score_at,
-            shared=batch.shared,
+            shared=shared,
             listener=self.listener,
             background=self._background,
         )
@@ -190,7 +247,7 @@ class Pipeline:
         counts = sum((m.joiner.counts + m.counts for m in monitors), Counter[str]())
         counts["pending"] = sum(m.joiner.pending for m in monitors)
         events: dict[str, object] = {fate: counts[fate] for fate in FATES}
-        events["invalid"] = dict(sorted(self._invalid.items()))
+        events["invalid"] = dict(sorted(sum(self._invalid.values(), Counter[str]()).items()))
         return events
 
     def _partition(self, partition: int, lag: Mapping[tuple[str, int], int]) -> PartitionState:

@@ -7,7 +7,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,26 @@ class JoinHealth:
     join_rate: float | None  # clicks that found their impression / clicks that should have by now
     overdue_clicks: int  # clicks without an impression for longer than the allowed lateness
     delays: Delays
+
+
+@dataclass(slots=True)
+class CheckpointState:
+    """How the checkpoints of this worker's partitions fare. Totals are since the start."""
+
+    oldest: float | None = None  # wall clock of the state that the least recently written partition has on disk
+    never_written: int = 0  # partitions without any checkpoint yet
+    written: int = 0
+    failures: int = 0  # could not be written: disk full, too slow for a stop
+    fenced: int = 0  # refused, because another worker has the partition now
+    restores: int = 0
+    bytes: int = 0  # of the last one
+    write_seconds: float = 0.0  # of the last one
+    pause_seconds: float = 0.0  # for which the last one held up ingest
+    restore_seconds: float = 0.0  # of the last restore
+
+    def copy(self) -> CheckpointState:
+        """As it is now."""
+        return replace(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ Everything goes in by `observe` with sign +1 and comes out again, bit by bit, wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numba
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.columns import Scored
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events import Catalog
+from streameval.events import Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
@@ -23,6 +25,9 @@ from streameval.sketches.ranks import Weighting
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10
 SLICE_BITS = 7
+
+
+_ONE = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,15 @@ class SliceRows:
         divisor = self._catalog.radix**dimension
         self.count = _slice_rows(self._table[dimension], self.count, scored.series, scored.row, slices, divisor, out)
         return out
+
+    def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
+        """What the rows that `known` gave in another process are called here, by their number there."""
+        mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
+        for row, series, dimension, value in rows:
+            here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
+            combined = codes.values[dimension][[value]] * self._catalog.radix**dimension
+            mapping[row] = self.rows(dimension, here, combined)[0]
+        return mapping
 
     def known(self) -> list[tuple[int, int, int, int]]:
         """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
@@ -164,6 +178,16 @@ class Scoreboard:
         """Bytes of the panes and windows, users apart."""
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
+
+    def state(self) -> dict[str, Any]:
+        """Everything that was counted, for `restore`."""
+        return {"overall": self.overall.state(), "slices": self.slices.state(), "users": self.users.state()}
+
+    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
+        """Takes over what `state` gave; `slice_rows[r]` is what row r of the slices is called here."""
+        self.overall.restore(state["overall"], codes.series.astype(np.int64))
+        self.slices.restore(state["slices"], slice_rows)
+        self.users.restore(state["users"], codes.series)
 
     def _rank(
         self,

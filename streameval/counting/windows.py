@@ -8,7 +8,9 @@ somebody looks, so a fast replay pays nothing for windows nobody saw, and a batc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +81,55 @@ class Panes:
             if window.start < pane:
                 window.start = window.end = 0
 
+    def state(self) -> dict[str, Any]:
+        """Everything but the windows, which follow from it; parts are packed when the writer calls for them."""
+        cells = np.flatnonzero(self.total)
+        return {
+            "total": {"cells": cells, "values": self.total[cells]},
+            "changed": np.array(sorted(self.changed), np.int64),
+            "panes": partial(_pack, {number: tuple(parts) for number, parts in self._panes.items()}),
+        }
+
+    def restore(self, state: Mapping[str, Any], rows: NDArray[np.int64] | None) -> None:
+        """Takes over what `state` gave. `rows[r]` is what row r is called here; None: the same."""
+        if rows is not None and np.array_equal(rows, np.arange(rows.size)):
+            rows = None
+        total = self._renumbered(state["total"]["cells"], state["total"]["values"], rows)
+        if total.cells.size:
+            self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
+            total.add_to(self.total)
+        self.changed = set(state["changed"].tolist())
+        packed = state["panes"]
+        ends = np.cumsum(packed["length"])
+        for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
+            cells, values = packed["cells"][start:end].copy(), packed["values"][start:end].copy()
+            self._panes[number] = [self._renumbered(cells, values, rows)]
+
+    def _renumbered(
+        self, cells: NDArray[np.int64], values: NDArray[np.int64], rows: NDArray[np.int64] | None
+    ) -> SparseVector:
+        if rows is None:
+            return SparseVector(cells, values)
+        return SparseVector.of(rows[cells // self.row_cells] * self.row_cells + cells % self.row_cells, values)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the panes, the total and the windows."""
         panes = sum(part.nbytes for parts in self._panes.values() for part in parts)
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
+
+
+def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[np.int64]]:
+    """Panes as four columns, oldest pane first."""
+    numbers = sorted(panes)
+    vectors = [SparseVector.sum(panes[number]) for number in numbers]
+    nothing = np.empty(0, np.int64)
+    return {
+        "pane": np.array(numbers, np.int64),
+        "length": np.array([vector.cells.size for vector in vectors], np.int64),
+        "cells": np.concatenate([nothing, *(vector.cells for vector in vectors)]),
+        "values": np.concatenate([nothing, *(vector.values for vector in vectors)]),
+    }
 
 
 class Window:

@@ -1,0 +1,1 @@
+"""What survives the process: checkpoints of every partition (`checkpoints` is where to begin)."""

@@ -1,0 +1,15 @@
+"""What can go wrong with the store."""
+
+from __future__ import annotations
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written; the message names the file, what is wrong and the fix."""
+
+
+class DamagedError(StoreError):
+    """A file that is torn, foreign or whose bytes have changed."""
+
+
+class FencedError(StoreError):
+    """Somebody else has taken the partition since: what this worker knows of it must not be written any more."""
