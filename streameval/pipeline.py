@@ -168,8 +168,8 @@ class Pipeline:
         offsets = {(topic, number): offset for topic, number, offset in state["offsets"]}
         saved = state["monitor"]
         if saved is not None:
-            monitor = self._make_monitor(saved["shared"])
             codes = self.catalog.adopt(state["names"])
+            monitor = self._make_monitor(saved["shared"])
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
             now = self._clock()

@@ -202,23 +202,23 @@ class Requests:
 
     def state(self, front: int) -> dict[str, Any]:
         """Everything, for `restore`; row numbers count from `front`."""
-        n = self._n
+        keep = np.flatnonzero(self._head[: self._n] >= front)
         closing = {bucket: tuple(parts) for bucket, parts in self._closing.items()}
         return {
-            "keys": self._keys[:n].copy(),
-            "head": self._head[:n] - np.int32(front),
-            "last": self._last[:n].copy(),
-            "closed": self._closed[:n].copy(),
+            "keys": self._keys[keep],
+            "head": self._head[keep] - np.int32(front),
+            "last": self._last[keep],
+            "closed": self._closed[keep],
             "closing": partial(_pack, closing),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` gave, into a table without requests."""
-        keep = np.flatnonzero(state["head"] >= 0)
-        self._reserve(keep.size, 0)
-        self._n = keep.size
+        n = len(state["keys"])
+        self._reserve(n, 0)
+        self._n = n
         for name in ("keys", "head", "last", "closed"):
-            getattr(self, f"_{name}")[: keep.size] = state[name][keep]
+            getattr(self, f"_{name}")[:n] = state[name]
         self._index[:] = _NONE
         _reindex(self._index, self._keys, self._n)
         closing = state["closing"]

@@ -87,7 +87,7 @@ class SliceRows:
     def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
         """What the rows that `known` gave in another process are called here, by their number there."""
         mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
-        for row, series, dimension, value in rows:
+        for row, series, dimension, value in sorted(rows):
             here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
             combined = codes.values[dimension][[value]] * self._catalog.radix**dimension
             mapping[row] = self.rows(dimension, here, combined)[0]
