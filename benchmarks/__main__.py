@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, kafka, memory, pipeline, serving, startup
 
 ALL = {
     "pipeline": pipeline.main,
     "memory": memory.main,
     "serving": serving.main,
     "startup": startup.main,
+    "checkpoint": checkpoint.main,
     "kafka": kafka.main,
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streameval import __version__
 from streameval.config import Settings
+from streameval.keeper import PartitionKeeper
 from streameval.monitor import Listener
 from streameval.pipeline import Pipeline
 from streameval.predictions import PredictionsWriter
@@ -37,6 +38,7 @@ class Loop:
     pipeline: Pipeline
     publisher: Publisher
     interval: float  # seconds between snapshots at the least
+    keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
 
     def run(self, stop: threading.Event) -> None:
@@ -49,9 +51,12 @@ class Loop:
             if batches:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
-                self.pipeline.take(batch)
-                counted.update(batch.offsets)
-            self.pipeline.tick()
+                if self.keeper is None or self.keeper.holds(batch.partition):
+                    self.pipeline.take(batch)
+                    counted.update(batch.offsets)
+            self.pipeline.tick(self.source.lag())
+            if self.keeper is not None:
+                self.keeper.tick()
             now = time.monotonic()
             if counted and now >= commit_due:
                 self.source.commit(counted)
@@ -62,6 +67,8 @@ class Loop:
                 before, took = took, time.monotonic() - now
                 publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is forgiven
         self.source.commit(counted)
+        if self.keeper is not None:
+            self.keeper.close()
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
@@ -69,7 +76,8 @@ class Loop:
         assigned = bool(self.source.partitions())
         lag = self.source.lag()
         ready = {"assigned": assigned, "caught_up": assigned and _caught_up(lag)}
-        self.publisher.publish(self.pipeline.snapshot(lag, ready))
+        checkpoints = None if self.keeper is None else self.keeper.state()
+        self.publisher.publish(self.pipeline.snapshot(lag, ready, checkpoints=checkpoints))
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
 
@@ -141,12 +149,10 @@ def replay(
         sink.close()
 
 
-def run(
-    settings: Settings, stop: threading.Event, on_ready: Callable[[str], None], report: Path | None = None
-) -> Snapshot:
+def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
     """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError.
+    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, StoreError.
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve
@@ -155,7 +161,12 @@ def run(
     pipeline = Pipeline(settings, time.time)
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
-    source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
+    keeper = PartitionKeeper(settings, pipeline, time.time) if settings.store.path else None
+    if keeper is None:
+        log.warning("store.path is not set: no checkpoints and no history, a restart forgets everything")
+    source = KafkaSource(
+        settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
+    )
     try:
         server = serve(
             create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
@@ -163,7 +174,7 @@ def run(
         try:
             on_ready(server.url)
             _warm_up(settings)
-            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000)
+            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000, keeper)
             loop.run(stop)
             loop.publish()
             return publisher.latest()

@@ -30,6 +30,8 @@ BINDING = (
     "windows", "slices", "users.weighting", "buckets.edges", "models", "kafka.impressions_topic", "kafka.clicks_topic",
 )  # fmt: skip
 
+FENCED_SECONDS = 120.0  # Kafka must have told by then (session timeout, rebalance) that a partition is not ours
+
 
 @dataclass(slots=True)
 class _Held:
@@ -53,6 +55,7 @@ class PartitionKeeper:
         self._drain = settings.store.drain_timeout / 1000
         self._binding = binding(settings)
         self._held: dict[int, _Held] = {}
+        self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was seen to have it
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, float, Future[tuple[int, float]]] | None = None
         self._numbers = CheckpointState()
@@ -64,6 +67,7 @@ class PartitionKeeper:
         offsets: dict[tuple[str, int], int] = {}
         for partition in sorted(partitions - self._held.keys()):
             begin = time.monotonic()
+            self._fenced.pop(partition, None)
             files = Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
             files.claim()
             found = files.load()
@@ -95,6 +99,8 @@ class PartitionKeeper:
 
     def drop(self, partitions: frozenset[int]) -> None:
         """See `Keeper.drop`."""
+        for partition in partitions & self._fenced.keys():
+            del self._fenced[partition]
         for partition in partitions & self._held.keys():
             del self._held[partition]
             self._pipeline.forget_partition(partition)
@@ -102,9 +108,22 @@ class PartitionKeeper:
 
     # -- what the loop calls -------------------------------------------------------------------------------------
 
+    def holds(self, partition: int) -> bool:
+        """Whether events of a partition are ours to count."""
+        return partition in self._held
+
     def tick(self) -> None:
-        """Begins the checkpoint that is due, if no other is under way; never waits for the disk."""
+        """Begins the checkpoint that is due, if no other is under way; never waits for the disk.
+
+        Raises StoreError when another worker has a partition that Kafka goes on to give to this one.
+        """
         self._finish(None)
+        for partition, since in self._fenced.items():
+            if time.monotonic() > since + FENCED_SECONDS:
+                raise StoreError(
+                    f"{self._folder}: partition {partition} was taken by a worker that is not of this consumer group: "
+                    "give every group a store.path of its own"
+                )
         if self._writing is None:
             now = time.monotonic()
             due = min(self._held, key=lambda partition: self._held[partition].due, default=None)
@@ -155,6 +174,7 @@ class PartitionKeeper:
             numbers.fenced += 1
             log.error("%s; partition %d is dropped", error, partition)
             self.drop(frozenset({partition}))
+            self._fenced[partition] = time.monotonic()
         except StoreError as error:
             numbers.failures += 1
             log.error("%s", error)

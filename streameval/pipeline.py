@@ -21,7 +21,7 @@ from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import OnlineModel
 from streameval.monitor import Learner, Listener, Monitor
-from streameval.report import PartitionState, Result, Snapshot, UserColumns
+from streameval.report import CheckpointState, PartitionState, Result, Snapshot, UserColumns
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
 FATES = (
@@ -29,6 +29,8 @@ FATES = (
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
     "forgotten_early", "matured_early",
 )  # fmt: skip
+
+LONGEST_TICK = 2.0  # seconds of silence that one tick can have heard
 
 
 class Pipeline:
@@ -52,7 +54,8 @@ class Pipeline:
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.monitors: dict[int, Monitor] = {}
         self._background = Background()  # one for all partitions: they share the numbering of slices
-        self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
+        self._quiet: dict[tuple[int, int], float] = {}  # (partition, input) -> seconds without an event
+        self._ticked = clock()
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
         self._invalid: dict[int, Counter[str]] = {}  # by partition
         self._last_seen: dict[Series, float] = {}
@@ -73,22 +76,31 @@ class Pipeline:
         monitor = self.monitors.get(batch.partition)
         if monitor is None:
             monitor = self.monitors[batch.partition] = self._make_monitor(batch.shared)
-        now = self._clock()
         for number in range(monitor.joiner.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
             key = (batch.partition, number)
-            if spoke or key not in self._last_input:
-                self._last_input[key] = now
+            if spoke or key not in self._quiet:
+                self._quiet[key] = 0.0
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
 
-    def tick(self) -> None:
-        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back."""
-        limit = self._clock() - self.settings.join.idle_timeout / 1000.0
-        for (partition, number), last in self._last_input.items():
+    def tick(self, lag: Mapping[tuple[str, int], int]) -> None:
+        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back.
+
+        One of which messages wait (`lag`, by topic and partition) is not silent; and a step of the clock, or a time in
+        which this process was frozen, is no silence that anybody has listened to.
+        """
+        now = self._clock()
+        heard = min(max(now - self._ticked, 0.0), LONGEST_TICK)
+        self._ticked = now
+        limit = self.settings.join.idle_timeout / 1000.0
+        topics = self.settings.kafka.impressions_topic, self.settings.kafka.clicks_topic
+        for (partition, number), quiet in self._quiet.items():
+            waiting = lag.get((topics[number], partition), 0) > 0
+            self._quiet[partition, number] = 0.0 if waiting else quiet + heard
             monitor = self.monitors[partition]
-            if last <= limit and not monitor.joiner.is_idle(number):
+            if self._quiet[partition, number] >= limit and not monitor.joiner.is_idle(number):
                 monitor.set_idle(number, True)
 
     def finish(self) -> None:
@@ -102,6 +114,7 @@ class Pipeline:
         lag: Mapping[tuple[str, int], int] | None = None,
         ready: Mapping[str, bool] | None = None,
         with_history: bool = True,
+        checkpoints: CheckpointState | None = None,
     ) -> Snapshot:
         """Everything that readers may know, as it is now. `with_history`: also panes and users."""
         self._background.wait()
@@ -143,6 +156,7 @@ class Pipeline:
             online_updates=self._updates(monitors),
             ready=dict(ready or {}),
             attribution_window=self.settings.join.attribution_window,
+            checkpoints=checkpoints,
         )
 
     # -- partitions come and go ----------------------------------------------------------------------------------
@@ -172,8 +186,7 @@ class Pipeline:
             monitor = self._make_monitor(saved["shared"])
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
-            now = self._clock()
-            self._last_input |= {(partition, number): now for number in range(monitor.joiner.inputs)}
+            self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.inputs)}
         self._offsets[partition] = offsets
         self._invalid[partition] = Counter(state["invalid"])
         for *name, seen in state["last_seen"]:
@@ -192,7 +205,7 @@ class Pipeline:
         self._offsets.pop(partition, None)
         self._invalid.pop(partition, None)
         self.monitors.pop(partition, None)
-        self._last_input = {key: last for key, last in self._last_input.items() if key[0] != partition}
+        self._quiet = {key: seconds for key, seconds in self._quiet.items() if key[0] != partition}
         self._share_users(len(self.monitors))
 
     # -- inside --------------------------------------------------------------------------------------------------

@@ -217,6 +217,7 @@ class Snapshot:
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
+    checkpoints: CheckpointState | None = None  # None: no store
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

@@ -25,9 +25,10 @@ from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
-from streameval.join.rows import Run, Table, interleave, trim
+from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs
 
+_MANY_RUNS = 64
 _NO_TIMES = np.empty(0, np.int64)
 _FIXED = ("id", "ts", "user", "request", "slices", "series", "pclick", "previous")  # columns that never change
 _Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
@@ -72,6 +73,7 @@ class Joiner:
         self._mature = 0
         self._runs: list[Run] = []  # all runs with live rows, by start
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
+        self._compact_at = _MANY_RUNS
         self._held = HeldClicks()
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
@@ -363,24 +365,27 @@ class Joiner:
         self._index.fill(table.id, n)
         self._held.restore(state["held"])
         self._runs = unpack_runs(state["runs"], codes)
-        for run in self._runs:
-            if run.given < run.end - run.start:
-                first = run.start + (run.given if run.due_order is None else int(run.due_order[run.given]))
-                self._due.append((int(table.ts[first]), run))
-        heapq.heapify(self._due)
+        self._schedule()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _schedule(self) -> None:
+        """Makes the heap anew from the runs."""
+        self._due = [(int(self.table.ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
+        heapq.heapify(self._due)
+
     def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
-        """(run, positions in `rows`) for every run that owns some of the rows."""
-        if not rows.size:
+        """(run, positions in `rows`) for every run that owns some of the rows; mature rows may have none."""
+        if not rows.size or not self._runs:
             return
         starts = np.array([run.start for run in self._runs], np.int64)
         owner = np.searchsorted(starts, rows, side="right") - 1
+        owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
         low, high = int(owner.min()), int(owner.max())
-        if low == high:
+        if low == high >= 0:
             yield self._runs[low], np.arange(rows.size)
             return
+        low = max(low, 0)
         order = np.argsort(owner, kind="stable")
         bounds = np.searchsorted(owner[order], np.arange(low, high + 2))
         for k in range(low, high + 1):
@@ -417,6 +422,10 @@ class Joiner:
         run = Run(part.start, part.stop, order, features, shadow, names)
         self._runs.append(run)
         heapq.heappush(self._due, (int(ts.min()), run))
+        if len(self._runs) >= self._compact_at:
+            self._runs = compacted(self._runs, table.ts)
+            self._compact_at = 2 * len(self._runs) + _MANY_RUNS
+            self._schedule()
 
     def drop_features(self) -> None:
         """Frees the features of runs that have wholly matured (their models have learned them)."""

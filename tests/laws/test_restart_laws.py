@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streameval.config import Settings
+from streameval.join import joiner
 from streameval.pipeline import Pipeline
 from streameval.simulate.encode import events
 from streameval.simulate.scenario import Scenario, Version
@@ -112,6 +114,7 @@ def report(pipeline: Pipeline) -> dict:
     return pipeline.snapshot().report()
 
 
+@patch.object(joiner, "_MANY_RUNS", 3)
 @given(
     weighting=st.sampled_from(["impressions", "clicks", "uniform", "value"]),
     score_at=st.sampled_from(["impression", "label"]),
