@@ -40,6 +40,7 @@ class _Held:
     files: Checkpoints
     due: float  # monotonic seconds
     written_at: float | None = None  # wall clock of the state that was last written
+    restarts: int = 0  # how often the partition was restored, over all of its life
 
 
 class PartitionKeeper:
@@ -78,7 +79,7 @@ class PartitionKeeper:
             tree, apart, path = found
             self._check_binding(tree["settings"], path)
             offsets |= self._restore(partition, tree, apart, path)
-            held.written_at = tree["at"]
+            held.written_at, held.restarts = tree["at"], tree["restarts"] + 1
             took = time.monotonic() - begin
             self._numbers.restores += 1
             self._numbers.restore_seconds = took
@@ -139,6 +140,7 @@ class PartitionKeeper:
         """The numbers of now."""
         written = [held.written_at for held in self._held.values()]
         self._numbers.oldest = min((at for at in written if at is not None), default=None)
+        self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
         self._numbers.never_written = sum(at is None for at in written)
         return self._numbers.copy()
 
@@ -152,7 +154,7 @@ class PartitionKeeper:
         if state is None:  # nothing came yet
             return
         at = self._clock()
-        tree = {"at": at, "settings": self._binding, **state}
+        tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **state}
         self._numbers.pause_seconds = time.monotonic() - begin
         self._writing = partition, at, self._writer.submit(_write, held.files, tree)
 

@@ -157,6 +157,7 @@ class Pipeline:
             ready=dict(ready or {}),
             attribution_window=self.settings.join.attribution_window,
             checkpoints=checkpoints,
+            budget_used=self._budgets(monitors),
         )
 
     # -- partitions come and go ----------------------------------------------------------------------------------
@@ -285,6 +286,19 @@ class Pipeline:
             "users": sum(m.scoreboard.users.nbytes for m in monitors),
             "models": models,
         }
+
+    def _budgets(self, monitors: list[Monitor]) -> dict[str, float]:
+        """How full every bounded table is, the fullest partition's; docs/operations.md says what happens at 1."""
+        most = self.settings.join.max_pending
+        used = {
+            "impressions": max((m.joiner.known / most for m in monitors), default=0.0),
+            "held_clicks": max((m.joiner.held / most for m in monitors), default=0.0),
+            "users": max((m.scoreboard.users.nbytes / m.scoreboard.users.budget for m in monitors), default=0.0),
+            "versions": len(self.catalog.series) / self.catalog.max_series,
+        }
+        for dimension, values in zip(self.catalog.dimensions, self.catalog.values, strict=True):
+            used[f"slice:{dimension}"] = (len(values) - 2) / self.catalog.max_values
+        return used
 
     def _updates(self, monitors: list[Monitor]) -> dict[str, int]:
         updates = {model.name: 0 for model in self.settings.models}

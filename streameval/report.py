@@ -186,6 +186,7 @@ class CheckpointState:
     failures: int = 0  # could not be written: disk full, too slow for a stop
     fenced: int = 0  # refused, because another worker has the partition now
     restores: int = 0
+    restarts: int = 0  # of the partition that was restored most often, over all of its life
     bytes: int = 0  # of the last one
     write_seconds: float = 0.0  # of the last one
     pause_seconds: float = 0.0  # for which the last one held up ingest
@@ -218,6 +219,9 @@ class Snapshot:
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store
+    budget_used: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by bounded table; at 1 the oldest or next gives way
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

@@ -232,6 +232,11 @@ class Joiner:
         return self._end - self._start
 
     @property
+    def held(self) -> int:
+        """Clicks that wait for their impression."""
+        return self._held.waiting_between(NEVER, FOREVER)
+
+    @property
     def front(self) -> int:
         """The first row that is still known."""
         return self._start
