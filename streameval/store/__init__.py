@@ -1,0 +1,1 @@
+"""What outlives a restart: checkpoints, and the history of panes."""
