@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -162,12 +162,12 @@ class HistoryReader:
         start: int | None,
         end: int | None,
         limit: int = 2000,
-        skip: Set[int] = frozenset(),
+        skip: Mapping[Series, Set[int]] | None = None,
     ) -> dict[Series, Line]:
         """A metric of whole series over the parts that begin up to `end` and end after `start` (ms).
 
         A part is a point, whatever partitions it has: where one has only the hour, the hour is the point. Of every
-        series the newest `limit`; `skip` are starts of panes (not hours, days) that nobody wants. Raises TooMuch,
+        series the newest `limit`; `skip`: starts of panes (not of hours, days) that are not wanted. Raises TooMuch,
         Busy, StoreError.
         """
         wanted = set(series)
@@ -177,7 +177,7 @@ class HistoryReader:
             lines, rows, size = {}, 0, 0
             for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
                 if name in wanted:
-                    mine = self._own_slots(db, coverage, number, metric, slots, skip)
+                    mine = self._own_slots(db, coverage, number, metric, slots, (skip or {}).get(name, frozenset()))
                     kept = sorted(mine, key=lambda slot: slot[1])[-limit:]
                     rows += sum(mine[slot][0] for slot in kept)
                     size += sum(mine[slot][1] for slot in kept)

@@ -64,7 +64,7 @@ def test_no_user_id_makes_the_server_fail(client, value: str) -> None:
         ("/api/v1/results?limit=many", 'limit = "many": must be an integer'),
         (
             "/api/v1/results?modle=x",
-            'modle = "x": unknown parameter; known here: model, version, source, window, slice',
+            'modle = "x": unknown parameter; known here: model, version, source, from, to, window, slice',
         ),
         ("/api/v1/results?source=offline", "source = \"offline\": must be 'logged' or 'online'"),
         ("/api/v1/buckets?kind=round", "kind = \"round\": must be 'fixed' or 'quantiles'"),
