@@ -94,8 +94,7 @@ def open_to_write(path: Path, form: HistoryFormat) -> sqlite3.Connection:
             _begin(db, path, form)
             _verify(db, path, form)
             # FULL: what `write` has acknowledged survives a power cut, as the checkpoint beside it does
-            for pragma in ("synchronous = FULL", "journal_size_limit = 4194304", "foreign_keys = OFF"):
-                db.execute(f"PRAGMA {pragma}")
+            db.execute("PRAGMA synchronous = FULL")
         except BaseException:
             db.close()
             raise

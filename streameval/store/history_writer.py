@@ -53,7 +53,7 @@ class HistoryWriter:
         self.path = path
         self._form = form
         self._keep = keep
-        self._db: sqlite3.Connection | None = open_to_write(path, form)
+        self._db: sqlite3.Connection | None = self._open()
         self.counts: Counter[str] = Counter()  # parts: written, refused, folded, deleted_by_age, _by_size; failures
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
@@ -124,13 +124,20 @@ class HistoryWriter:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _open(self) -> sqlite3.Connection:
+        db = open_to_write(self.path, self._form)
+        journal = min(self._keep.max_size // 20, 4 << 20)  # bytes, once a transaction is done and nobody reads
+        db.execute(f"PRAGMA journal_size_limit = {journal}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, journal // _pragma(db, 'page_size'))}")
+        return db
+
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """The connection; after a failure a new one, because nothing is known of the old one."""
         try:
             with store_errors(self.path):
                 if self._db is None:
-                    self._db = open_to_write(self.path, self._form)
+                    self._db = self._open()
                 yield self._db
         except StoreError:
             self.counts["failures"] += 1
