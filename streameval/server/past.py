@@ -44,7 +44,7 @@ def past_results(history: HistoryReader | None, query: ResultsQuery) -> RangeRes
             slices = [(dimension, name) for name in values[dimension] if value in (None, name)]
         elif query.slice is not None:
             slices = [None]
-        return there.range(series, start, end, slices, query.limit)
+        return there.range(series, start, end, slices, query.limit, scores=False)
 
 
 def past_result(history: HistoryReader | None, query: RocQuery) -> RangeResults:

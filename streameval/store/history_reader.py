@@ -24,10 +24,11 @@ from streameval.events import Series
 from streameval.metrics import ranking
 from streameval.metrics.registry import METRICS
 from streameval.metrics.view import Ranked, Undefined, View
-from streameval.report import Result
+from streameval.report import Result, ScoreCounts
 from streameval.sketches.codec import decode
-from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_buckets, read_histogram
 from streameval.store import user_samples
+from streameval.store.history_cover import RANGE, Coverage, Slot, cover, slots
 from streameval.store.history_format import OVERALL, HistoryFormat, open_to_read, store_errors
 from streameval.store.user_samples import UserSample
 from streameval.units import format_duration
@@ -43,10 +44,9 @@ _OF_USERS = ("gauc", "gauc_users", "gauc_impressions")
 _OF_SCORES = ("auc", "auc_error")
 _FUNCTIONS = {metric.name: metric.function for metric in METRICS}
 _NOBODY = Ranked(0, 0, 0, 0)
-_RANGE = "level IN (0, 1, 2) AND start >= ? AND start < ?"
+_NO_SCORES = ScoreCounts(np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
 
 Slice = tuple[str, str] | None  # (dimension, value); None: overall
-Slot = tuple[int, int]  # level, start
 
 
 class TooMuch(ValueError):  # noqa: N818  # a question, not a defect
@@ -55,18 +55,6 @@ class TooMuch(ValueError):  # noqa: N818  # a question, not a defect
 
 class Busy(RuntimeError):  # noqa: N818
     """As many questions as may be are being answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """What a range really is: [start, end) ms, widened to whole parts, and how much of it is there."""
-
-    start: int
-    end: int
-    first: int | None  # where its first stored pane begins; None: there is none
-    last: int | None  # where its last stored pane ends
-    panes: int  # of one pane's length each, in which any partition counted something
-    expected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +123,27 @@ class HistoryReader:
         end: int | None,
         slices: Sequence[Slice] | None = None,
         limit: int = 1000,
+        scores: bool = True,
     ) -> RangeResults:
         """Results over [start, end) ms, from or up to everything that is there if None; `slices` None: all.
 
-        Their `window` is "range", with the ends that were really taken. Raises TooMuch, Busy, StoreError.
+        Their `window` is "range", with the ends that were really taken. `scores` False leaves their histograms empty:
+        those of thousands of slices are a lot of memory. Raises TooMuch, Busy, StoreError.
         """
         with self._reading() as db:
-            coverage, parts = self._cover(db, start, end)
+            coverage, parts = cover(db, self._form.lengths, start, end)
             wanted = self._pairs(db, coverage, series, slices)
             chosen = dict(list(wanted.items())[:limit])
             self._afford(coverage, sum(n for n, _ in chosen.values()), sum(size for _, size in chosen.values()))
-            seen, matured = (sum(part[column] for part in parts) for column in ("seen", "matured"))
-            newest = max((part["newest"] for part in parts if part["newest"] is not None), default=None)
+            seen, matured = sum(part.seen for part in parts), sum(part.matured for part in parts)
+            newest = max((part.newest for part in parts if part.newest is not None), default=None)
             share = matured / seen if seen else None
             series_ids, slice_ids = _series(db), _slices(db)
-            results = [
-                self._result(db, coverage, pair, series_ids[pair[0]], slice_ids[pair[1]], share, newest)
-                for pair in chosen
-            ]
+            results = []
+            for pair in chosen:
+                name, where = series_ids[pair[0]], slice_ids[pair[1]]
+                result = self._result(db, coverage, pair, name, where, share, newest)
+                results.append(result if scores else replace(result, scores=_NO_SCORES))
         return RangeResults(coverage, len(wanted), tuple(results))
 
     def series(
@@ -172,19 +163,19 @@ class HistoryReader:
         """
         wanted = set(series)
         with self._reading() as db:
-            coverage, parts = self._cover(db, start, None if end is None else end + 1)
-            slots = self._slots(parts)
+            coverage, parts = cover(db, self._form.lengths, start, None if end is None else end + 1)
+            within = slots(parts, self._form.lengths)
             lines, rows, size = {}, 0, 0
             for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
                 if name in wanted:
-                    mine = self._own_slots(db, coverage, number, metric, slots, (skip or {}).get(name, frozenset()))
+                    mine = self._own_slots(db, coverage, number, metric, within, (skip or {}).get(name, frozenset()))
                     kept = sorted(mine, key=lambda slot: slot[1])[-limit:]
                     rows += sum(mine[slot][0] for slot in kept)
                     size += sum(mine[slot][1] for slot in kept)
                     lines[number] = (name, kept, len(mine) > len(kept))
             self._afford(coverage, rows, size)
             return {
-                name: Line(tuple(self._points(db, coverage, number, metric, slots, kept)), truncated)
+                name: Line(tuple(self._points(db, coverage, number, metric, within, kept)), truncated)
                 for number, (name, kept, truncated) in lines.items()
                 if kept
             }
@@ -202,56 +193,6 @@ class HistoryReader:
         finally:
             self._free.release()
 
-    def _cover(self, db: sqlite3.Connection, start: int | None, end: int | None) -> tuple[Coverage, list[sqlite3.Row]]:
-        """The range widened until it cuts no part of any partition, and the parts in it."""
-        pane = self._form.lengths[0]
-        ends = [
-            (low, high + length)
-            for level, length in enumerate(self._form.lengths)
-            for low, high in db.execute("SELECT min(start), max(start) FROM parts WHERE level = ?", (level,))
-            if low is not None
-        ]
-        low = min((first for first, _ in ends), default=0) if start is None else start // pane * pane
-        high = max((last for _, last in ends), default=low) if end is None else -(-end // pane) * pane
-        widened = True
-        while widened:
-            widened = False
-            for level, length in enumerate(self._form.lengths):
-                query = "SELECT min(start), max(start) FROM parts WHERE level = ? AND start > ? AND start < ?"
-                first, last = db.execute(query, (level, low - length, high)).fetchone()
-                if first is not None and (first < low or last + length > high):
-                    low, high, widened = min(low, first), max(high, last + length), True
-        with closing(db.cursor()) as cursor:
-            cursor.row_factory = sqlite3.Row
-            parts = cursor.execute(f"SELECT * FROM parts WHERE {_RANGE}", (low, high)).fetchall()
-        lengths = self._form.lengths
-        coverage = Coverage(
-            start=low,
-            end=max(low, high),
-            first=min((part["start"] for part in parts), default=None),
-            last=max((part["start"] + lengths[part["level"]] for part in parts), default=None),
-            panes=self._panes(parts),
-            expected=max(0, high - low) // pane,
-        )
-        return coverage, parts
-
-    def _slots(self, parts: list[sqlite3.Row]) -> dict[Slot, Slot]:
-        """By part: the coarsest part of any partition that it lies in."""
-        there = {(part["level"], part["start"]) for part in parts}
-        out = {}
-        for level, start in there:
-            around = ((coarse, start - start % self._form.lengths[coarse]) for coarse in (2, 1))
-            out[level, start] = next((slot for slot in around if slot in there), (level, start))
-        return out
-
-    def _panes(self, parts: list[sqlite3.Row]) -> int:
-        """Panes with anything in them: where partitions have hours or days, as many as the fullest one has."""
-        slots = self._slots(parts)
-        counts: defaultdict[Slot, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for part in parts:
-            counts[slots[part["level"], part["start"]]][part["partition"]] += part["panes"]
-        return sum(max(by_partition.values()) for by_partition in counts.values())
-
     def _pairs(
         self, db: sqlite3.Connection, coverage: Coverage, series: Sequence[Series], slices: Sequence[Slice] | None
     ) -> dict[tuple[int, int], tuple[int, int]]:
@@ -261,12 +202,12 @@ class HistoryReader:
         only = " AND slice = 0" if some == {None} else ""
         within = (coverage.start, coverage.end)
         samples = dict(
-            db.execute(f"SELECT series, sum(length(entries)) FROM samples WHERE {_RANGE} GROUP BY series", within)
+            db.execute(f"SELECT series, sum(length(entries)) FROM samples WHERE {RANGE} GROUP BY series", within)
         )
         names = {}
         for one, where, impressions, rows, size in db.execute(
             "SELECT series, slice, sum(impressions), count(*), sum(bytes) FROM vectors INDEXED BY vectors_by_time "
-            f"WHERE {_RANGE}{only} GROUP BY series, slice",
+            f"WHERE {RANGE}{only} GROUP BY series, slice",
             within,
         ):
             if impressions and series_ids[one] in series and (some is None or slice_ids[where] in some):
@@ -284,9 +225,9 @@ class HistoryReader:
         over = max(rows / self._max_rows, size / self._max_bytes)
         if over <= 1:
             return
-        first, last = coverage.first or coverage.start, coverage.last or coverage.end
+        there = 0 if coverage.first is None or coverage.last is None else coverage.last - coverage.first
         pane = self._form.lengths[0]
-        fits = int((last - first) * 0.9 / over) // pane * pane
+        fits = int(there * 0.9 / over) // pane * pane
         shorter = f"ask for at most {format_duration(fits)} at a time, or " if fits else ""
         raise TooMuch(
             f"the range holds {rows} rows and {size} bytes, a question may read {self._max_rows} and "
@@ -308,7 +249,7 @@ class HistoryReader:
         layout = self._form.overall if where is None else self._form.slice
         dense = np.zeros(layout.size, np.int64)
         within = (coverage.start, coverage.end)
-        query = f"SELECT sums, scores FROM vectors WHERE series = ? AND slice = ? AND {_RANGE}"
+        query = f"SELECT sums, scores FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
         for blobs in db.execute(query, (*pair, *within)):
             for blob in blobs:
                 decode(blob).add_to(dense)
@@ -341,22 +282,24 @@ class HistoryReader:
         coverage: Coverage,
         series: int,
         metric: str,
-        slots: dict[Slot, Slot],
+        within: dict[Slot, Slot],
         skip: Set[int],
     ) -> dict[Slot, tuple[int, int]]:
         """(rows, bytes to read) by slot of one series."""
-        size = "length(sums)"
-        if metric in _OF_SCORES:
-            size = "bytes"
-        elif metric in _OF_USERS:
-            size = "10 * impressions"  # a sample's bytes, at the most
+        size = "bytes" if metric in _OF_SCORES else "length(sums)"
+        mine = (series, coverage.start, coverage.end)
         out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0])
-        query = f"SELECT level, start, {size} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {_RANGE}"
-        for level, start, cost in db.execute(query, (series, coverage.start, coverage.end)):
-            slot = slots[level, start]
+        query = f"SELECT level, start, {size} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE}"
+        for level, start, cost in db.execute(query, mine):
+            slot = within[level, start]
             if slot[0] or slot[1] not in skip:
                 out[slot][0] += 1
                 out[slot][1] += cost
+        if metric in _OF_USERS:
+            query = f"SELECT level, start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
+            for level, start, cost in db.execute(query, mine):
+                if within[level, start] in out:
+                    out[within[level, start]][1] += cost
         return {slot: (rows, cost) for slot, (rows, cost) in out.items()}
 
     def _points(
@@ -365,25 +308,27 @@ class HistoryReader:
         coverage: Coverage,
         series: int,
         metric: str,
-        slots: dict[Slot, Slot],
+        within: dict[Slot, Slot],
         kept: list[Slot],
     ) -> Iterator[Point]:
         wanted = set(kept)
         scores = ", scores" if metric in _OF_SCORES else ""
         since = min((start for _, start in kept), default=coverage.end)
         query = (
-            f"SELECT level, start, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {_RANGE} "
+            f"SELECT level, start, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE} "
             "ORDER BY start"
         )
         rows = db.execute(query, (series, since, coverage.end))
         layout = self._form.overall
-        for slot, group in groupby(rows, key=lambda row: slots[row[0], row[1]]):
+        for slot, group in groupby(rows, key=lambda row: within[row[0], row[1]]):
             if slot not in wanted:
                 continue
             dense = np.zeros(layout.size if scores else layout.histogram, np.int64)
             for _, _, *blobs in group:
                 for blob in blobs:
                     decode(blob).add_to(dense)
+            if not dense[IMPRESSIONS]:  # only a request that began here, of impressions elsewhere
+                continue
             ranked, error = _NOBODY, None
             length = self._form.lengths[slot[0]]
             if metric in _OF_USERS:
@@ -415,10 +360,10 @@ def _view(dense: NDArray[np.int64], layout: Layout, ranked: Ranked | None) -> Vi
 def _sample(db: sqlite3.Connection, series: int, start: int, end: int) -> UserSample:
     """One sample of all in the range, under the largest k among them."""
     within = (series, start, end)
-    k = db.execute(f"SELECT max(k) FROM samples WHERE series = ? AND {_RANGE}", within).fetchone()[0] or 0
+    k = db.execute(f"SELECT max(k) FROM samples WHERE series = ? AND {RANGE}", within).fetchone()[0] or 0
     held: list[UserSample] = []
     size = 0
-    for (blob,) in db.execute(f"SELECT entries FROM samples WHERE series = ? AND {_RANGE}", within):
+    for (blob,) in db.execute(f"SELECT entries FROM samples WHERE series = ? AND {RANGE}", within):
         held.append(user_samples.decode(blob).deeper(k))
         size += held[-1].users.size
         if size > 2 * RANKED:
