@@ -7,7 +7,7 @@ scores. Windows end where every partition's labels are complete, on a pane's bou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,28 +186,14 @@ class Evaluator:
         sampled: float = 1.0,
         gauc_error: float | None = None,
     ) -> Result:
-        m = view.moments
-        metrics, reasons = evaluate(view)
         share, _, newest = maturity
-        why = f"{m.violations} scores may have known their label" if m.violations else unreliable.get(frame.name)
-        scores = score_counts(view.negatives, view.positives, layout)
-        end = frame.end * self._pane
-        return Result(
-            series=series,
-            window=frame.name,
-            slice=where,
-            totals=Totals(m.impressions, m.clicks, m.pclick, m.log_loss, m.squared, m.absolute),
-            metrics=metrics,
-            reasons=reasons,
-            buckets=fixed_buckets(view.buckets, layout.edges),
-            quantiles=quantile_buckets(scores, self._quantiles),
-            scores=scores,
-            window_start=None if frame.index is None else frame.start * self._pane,
-            window_end=None if frame.index is None else end,
-            matured_share=share,
-            corrected=m.corrected,
-            newest_label=newest,
-            violations=m.violations,
+        result = make_result(series, frame.name, where, view, layout, self._quantiles, share, newest)
+        sliding = frame.index is not None
+        why = result.reliable_reason or unreliable.get(frame.name)
+        return replace(
+            result,
+            window_start=frame.start * self._pane if sliding else None,
+            window_end=frame.end * self._pane if sliding else None,
             reliable=why is None,
             reliable_reason=why,
             users_sampled=sampled,
@@ -229,6 +215,41 @@ class Evaluator:
                 if row[MATURED]:
                     newest = row[NEWEST] if newest is None else max(newest, row[NEWEST])
         return (matured / seen if seen else None), corrected, newest
+
+
+def make_result(
+    series: Series,
+    window: str,
+    where: tuple[str, str] | None,
+    view: View,
+    layout: Layout,
+    quantiles: int,
+    matured_share: float | None,
+    newest_label: int | None,
+) -> Result:
+    """Every metric and table of one view; unreliable only by itself, and without the ends of its window."""
+    m = view.moments
+    metrics, reasons = evaluate(view)
+    scores = score_counts(view.negatives, view.positives, layout)
+    return Result(
+        series=series,
+        window=window,
+        slice=where,
+        totals=Totals(m.impressions, m.clicks, m.pclick, m.log_loss, m.squared, m.absolute),
+        metrics=metrics,
+        reasons=reasons,
+        buckets=fixed_buckets(view.buckets, layout.edges),
+        quantiles=quantile_buckets(scores, quantiles),
+        scores=scores,
+        window_start=None,
+        window_end=None,
+        matured_share=matured_share,
+        corrected=m.corrected,
+        newest_label=newest_label,
+        violations=m.violations,
+        reliable=not m.violations,
+        reliable_reason=f"{m.violations} scores may have known their label" if m.violations else None,
+    )
 
 
 def _row(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:

@@ -147,6 +147,7 @@ class Pipeline:
             partitions=tuple(self._partition(p, lag or {}) for p in sorted(self._offsets)),
             join=health,
             panes=panes,
+            pane=self._pane,
             users=self._users,
             last_seen=dict(self._last_seen),
             stage_seconds=_stages([self.seconds, *(m.seconds for m in monitors)]),

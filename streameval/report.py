@@ -209,6 +209,7 @@ class Snapshot:
     partitions: tuple[PartitionState, ...]
     join: JoinHealth
     panes: Mapping[Series, PaneColumns] = field(default_factory=dict)
+    pane: int = 60_000  # ms, the length of each of them
     users: Mapping[Series, UserColumns] = field(default_factory=dict)
     last_seen: Mapping[Series, float] = field(default_factory=dict)  # wall clock, seconds
     stage_seconds: Mapping[str, float] = field(default_factory=dict)  # decode, join, score, learn, observe, publish

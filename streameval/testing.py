@@ -10,11 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Batch, Catalog, Clicks, Features, Impressions
+from streameval.counting.users import PaneEntries
+from streameval.events import Batch, Catalog, Clicks, Features, Impressions, Series
 from streameval.hashing import hash_strings
 from streameval.sketches.accumulate import Scratch, add_scores
+from streameval.sketches.grid import score_keys
 from streameval.sketches.layout import Layout
+from streameval.sketches.ranks import entries
 from streameval.sketches.sparse import SparseVector
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_rows import PaneCounts, PaneRows
 
 
 @dataclass(slots=True)
@@ -104,6 +109,38 @@ def sketched(
         label.astype(np.int8), no, np.zeros(n, np.int32), sign,
     )  # fmt: skip
     return overall.drain()
+
+
+@dataclass(slots=True)
+class Scores:
+    """n labelled scores as columns: what one partition counted in one pane."""
+
+    series: NDArray[np.int32]
+    user: NDArray[np.uint64]
+    p: NDArray[np.float64]
+    label: NDArray[np.int8]
+    country: NDArray[np.int32]  # a number, the value of the one dimension
+
+
+def counted_pane(pane: int, names: tuple[Series, ...], scores: Scores, form: HistoryFormat) -> PaneRows:
+    """The rows of one pane as a monitor would have them, slices by country included."""
+    n, countries = scores.p.size, int(scores.country.max(initial=0)) + 1
+    ids, slot = np.unique(scores.user, return_inverse=True)
+    ranked = entries(slot.astype(np.int32), score_keys(scores.p), scores.label)
+    users = {
+        code: PaneEntries((ranked[scores.series == code],), (), ids, 0) for code in np.unique(scores.series).tolist()
+    }
+    return PaneRows(
+        pane=pane,
+        counts=PaneCounts(n, n, int(scores.label.sum()), 0, pane * form.pane if n else None),
+        series=names,
+        overall=sketched(form.overall, scores.series, scores.p, scores.label),
+        slice_names={
+            code * countries + c: (code, "country", f"c{c}") for code in range(len(names)) for c in range(countries)
+        },
+        slices=sketched(form.slice, scores.series * countries + scores.country, scores.p, scores.label),
+        users=users,
+    )
 
 
 class ScriptedSource:

@@ -140,6 +140,10 @@ class SeriesUsers:
         ranks.apply(add, sub, ids.size)
         return ranks
 
+    def parts(self, pane: int) -> tuple[Part, ...]:
+        """What was added to a pane, in order."""
+        return tuple(self._log.get(pane, ()))
+
     def forget_before(self, pane: int) -> None:
         """Lets the log of old panes go; the run keeps its ranks."""
         for number in [n for n in self._log if n < pane]:

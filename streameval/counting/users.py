@@ -7,6 +7,7 @@ the hash of the id alone, so the kept users are whole and the same in every wind
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -22,6 +23,16 @@ from streameval.sketches.ranks import SCALE, GroupRanks, Weighting
 EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: at most 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
 _MOST_HALVINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PaneEntries:
+    """What one series logged in one pane; arrays that nobody changes any more."""
+
+    added: tuple[NDArray[np.uint64], ...]  # rank entries, see `ranks.entries`
+    retracted: tuple[NDArray[np.uint64], ...]
+    ids: NDArray[np.uint64]  # user hashes by slot
+    halvings: int  # users are those of a fraction 2**-halvings, see `Users.sampled`
 
 
 @numba.njit(cache=True, nogil=True)
@@ -139,6 +150,17 @@ class Users:
             return None
         mine = self._series.get(series)
         return Ranked(0, 0, 0, 0) if mine is None else _terms(mine.pane(pane))
+
+    def pane_entries(self, pane: int) -> dict[int, PaneEntries]:
+        """What every series logged in a pane."""
+        ids = self._directory.ids
+        out = {}
+        for code, mine in self._series.items():
+            parts = mine.parts(pane)
+            added, retracted = (tuple(p.entries for p in parts if p.sign == sign) for sign in (1, -1))
+            if parts:
+                out[code] = PaneEntries(added, retracted, ids, self._sample_shift)
+        return out
 
     def columns(self, series: int) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.generic]]]:
         """(user hashes, columns of `GroupRanks.columns`) of the users with impressions in the run; copies."""

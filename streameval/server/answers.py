@@ -89,6 +89,13 @@ def answer(
     return Response(encode(stamped(snapshot, build())), headers=headers, media_type="application/json")
 
 
+def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
+    """200 with the body stamped; no ETag, because the history may change between two snapshots."""
+    return Response(
+        encode(stamped(snapshot, body)), headers={"Cache-Control": "no-cache"}, media_type="application/json"
+    )
+
+
 def _matches(header: str | None, etag: str) -> bool:
     if header is None:
         return False

@@ -11,55 +11,69 @@ from starlette.responses import Response
 from streameval.publish import Publisher
 from streameval.report import Result, Snapshot, bucket_json
 from streameval.server import schemas
-from streameval.server.answers import answer, result_json, series_json
-from streameval.server.problems import Problem, bad_parameter, problem_responses, unknown
+from streameval.server.answers import answer, answer_of_past, result_json, series_json
+from streameval.server.past import covered, past_result, past_results
+from streameval.server.problems import Problem, problem_responses, unknown
 from streameval.server.queries import BucketsQuery, ResultsQuery, RocQuery
 from streameval.server.roc import roc_curve
-from streameval.server.selection import matching_results, one_series, parse_slice
+from streameval.server.selection import matching_results, one_series, one_slice, slice_values
+from streameval.store.history_reader import HistoryReader
 
 
-def router(publisher: Publisher) -> APIRouter:
+def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
     """/api/v1/results, /api/v1/buckets and /api/v1/roc."""
-    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 422))
+    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 409, 422, 503))
 
     @routes.get("/results", response_model=schemas.Results)
     def get_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
-        """Every metric of the matching series, windows and slices."""
+        """Every metric of the matching series, windows and slices; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
+        if query.past:
+            past = past_results(history, query)
+            rows = [result_json(r) for r in past.results]
+            return answer_of_past(snapshot, {**covered(past), **_counted(past.matched, query.limit), "results": rows})
         found = matching_results(snapshot, query)
         return answer(
             request,
             snapshot,
-            lambda: {**_counted(found, query.limit), "results": [result_json(r) for r in found[: query.limit]]},
+            lambda: {**_counted(len(found), query.limit), "results": [result_json(r) for r in found[: query.limit]]},
         )
 
     @routes.get("/buckets", response_model=schemas.Buckets)
     def get_buckets(request: Request, query: Annotated[BucketsQuery, Query()]) -> Response:
-        """pClick bucket tables: predicted against observed."""
+        """pClick bucket tables: predicted against observed; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
+        if query.past:
+            past = past_results(history, query)
+            tables = [_table(r, query.kind) for r in past.results]
+            counted = _counted(past.matched, query.limit)
+            return answer_of_past(snapshot, {**covered(past), "kind": query.kind, **counted, "tables": tables})
         found = matching_results(snapshot, query)
         return answer(
             request,
             snapshot,
             lambda: {
                 "kind": query.kind,
-                **_counted(found, query.limit),
+                **_counted(len(found), query.limit),
                 "tables": [_table(r, query.kind) for r in found[: query.limit]],
             },
         )
 
     @routes.get("/roc", response_model=schemas.Roc)
     def get_roc(request: Request, query: Annotated[RocQuery, Query()]) -> Response:
-        """The ROC curve of one series in one window, from its score histogram."""
+        """The ROC curve of one series in one window, or in a past range, from its score histogram."""
         snapshot = publisher.latest()
+        if query.past:
+            past = past_result(history, query)
+            return answer_of_past(snapshot, {**covered(past), **_roc(past.results[0], query.max_points)})
         result = _one_result(snapshot, query)
         return answer(request, snapshot, lambda: _roc(result, query.max_points))
 
     return routes
 
 
-def _counted(found: list[Result], limit: int) -> dict[str, Any]:
-    return {"matched": len(found), "truncated": len(found) > limit}
+def _counted(matched: int, limit: int) -> dict[str, Any]:
+    return {"matched": matched, "truncated": matched > limit}
 
 
 def _where(result: Result) -> dict[str, Any]:
@@ -81,16 +95,14 @@ def _one_result(snapshot: Snapshot, query: RocQuery) -> Result:
     series = one_series(dict.fromkeys(r.series for r in snapshot.results), query)
     mine = [r for r in snapshot.results if r.series == series]
     windows = list(dict.fromkeys(r.window for r in mine))
-    if query.window not in windows:
-        raise unknown("window", query.window, windows)
-    dimension, value = parse_slice(snapshot, query.slice)
-    if dimension is not None and value is None:
-        raise bad_parameter("slice", query.slice, f"names a dimension; one curve needs one value, {dimension}:<value>")
-    where = None if dimension is None or value is None else (dimension, value)
+    window = query.window or "all"
+    if window not in windows:
+        raise unknown("window", window, windows)
+    where = one_slice(slice_values(snapshot), query.slice)
     for result in mine:
-        if result.window == query.window and result.slice == where:
+        if result.window == window and result.slice == where:
             return result
-    raise Problem(404, f'slice = "{query.slice}": this series has nothing there in window {query.window}')
+    raise Problem(404, f'slice = "{query.slice}": this series has nothing there in window {window}')
 
 
 def _roc(result: Result, max_points: int) -> dict[str, Any]:

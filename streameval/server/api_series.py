@@ -1,4 +1,4 @@
-"""One metric over panes."""
+"""One metric over panes: those in memory, and before them those of the history."""
 
 from __future__ import annotations
 
@@ -9,69 +9,111 @@ import numpy as np
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from streameval.events import Series
 from streameval.publish import Publisher
 from streameval.report import PaneColumns, Snapshot
 from streameval.server import schemas
-from streameval.server.answers import answer, parse_time, rfc3339, series_json
+from streameval.server.answers import answer, answer_of_past, parse_time, rfc3339, series_json
+from streameval.server.past import refusals
 from streameval.server.problems import bad_parameter, problem_responses, unknown
 from streameval.server.queries import SeriesQuery
 from streameval.server.selection import matching_series
+from streameval.store.history_reader import HistoryReader, Line, Point
 
 
-def router(publisher: Publisher) -> APIRouter:
+def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
     """/api/v1/series."""
-    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 422))
+    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 422, 503))
 
     @routes.get("/series", response_model=schemas.SeriesAnswer)
     def get_series(request: Request, query: Annotated[SeriesQuery, Query()]) -> Response:
         """A metric of every matching series over its panes, oldest first."""
         snapshot = publisher.latest()
-        matching_series(snapshot.panes, query)
+        if query.start is not None and query.end is not None and parse_time(query.start) > parse_time(query.end):
+            raise bad_parameter("from", query.start, f'must not be after to = "{query.end}"')
+        if history is not None:
+            with refusals():
+                lines = _with_history(snapshot, history, query)
+            return answer_of_past(snapshot, _body(query, lines))
+        series = matching_series(snapshot.panes, query)
         kept = sorted({name for columns in snapshot.panes.values() for name in columns.metrics})
         if snapshot.panes and query.metric not in kept:
             raise unknown("metric over panes", query.metric, kept)
-        if query.start is not None and query.end is not None and parse_time(query.start) > parse_time(query.end):
-            raise bad_parameter("from", query.start, f'must not be after to = "{query.end}"')
-        return answer(request, snapshot, lambda: _lines(snapshot, query))
+        return answer(
+            request,
+            snapshot,
+            lambda: _body(query, {one: _newest(_in_memory(snapshot, one, query), query) for one in series}),
+        )
 
     return routes
 
 
-def _lines(snapshot: Snapshot, query: SeriesQuery) -> dict[str, Any]:
-    lines = []
-    for series in matching_series(snapshot.panes, query):
-        columns = snapshot.panes[series]
-        first = 0 if query.start is None else int(np.searchsorted(columns.start, parse_time(query.start), "left"))
-        last = len(columns.start)
-        if query.end is not None:
-            last = int(np.searchsorted(columns.start, parse_time(query.end), "right"))
-        newest = max(first, last - query.limit)
-        lines.append(
-            {
-                **series_json(series.model, series.version, series.source),
-                "truncated": newest > first,
-                "points": _points(columns, str(query.metric), slice(newest, last)),
-            }
-        )
-    return {"metric": query.metric, "series": lines}
+def _with_history(snapshot: Snapshot, history: HistoryReader, query: SeriesQuery) -> dict[Series, Line]:
+    """Panes that memory holds are taken from there, all else from the history.
+
+    Where the history has an hour or a day already, that is the point, and not the panes of it in memory.
+    """
+    stored = history.series_names()
+    series = matching_series(dict.fromkeys([*snapshot.panes, *stored]), query)
+    start, end = _ends(query)
+    skip = {one: set(snapshot.panes[one].start.tolist()) for one in series if one in snapshot.panes}
+    past = history.series(str(query.metric), series, start, end, query.limit, skip)
+    out = {}
+    for one in series:
+        line = past.get(one, Line((), False))
+        live = _in_memory(snapshot, one, query) if one in snapshot.panes else []
+        since = live[0].start if live else 0
+        coarse = [p for p in line.points if p.length > snapshot.pane and p.start + p.length > since]
+        live = [p for p in live if not any(c.start <= p.start < c.start + c.length for c in coarse)]
+        newest = _newest(sorted([*line.points, *live], key=lambda p: p.start), query)
+        if newest.points or one in snapshot.panes:
+            out[one] = Line(newest.points, newest.truncated or line.truncated)
+    return out
 
 
-def _points(columns: PaneColumns, metric: str, rows: slice) -> list[dict[str, Any]]:
+def _newest(points: list[Point], query: SeriesQuery) -> Line:
+    return Line(tuple(points[-query.limit :]), len(points) > query.limit)
+
+
+def _ends(query: SeriesQuery) -> tuple[int | None, int | None]:
+    return (
+        None if query.start is None else parse_time(query.start),
+        None if query.end is None else parse_time(query.end),
+    )
+
+
+def _in_memory(snapshot: Snapshot, series: Series, query: SeriesQuery) -> list[Point]:
+    columns = snapshot.panes[series]
+    start, end = _ends(query)
+    first = 0 if start is None else int(np.searchsorted(columns.start, start, "left"))
+    last = len(columns.start) if end is None else int(np.searchsorted(columns.start, end, "right"))
+    rows = slice(max(first, last - query.limit - 1), last)  # one more than wanted says that there are more
+    return _points(columns, str(query.metric), rows, snapshot.pane)
+
+
+def _points(columns: PaneColumns, metric: str, rows: slice, length: int) -> list[Point]:
     if metric not in columns.metrics:
         return []
-    picked = (columns.start, columns.metrics[metric], columns.impressions, columns.clicks, columns.corrected)
+    nothing = np.full(len(columns.start), math.nan)
+    errors = {"auc": columns.metrics.get("auc_error", nothing), "gauc": np.zeros(len(columns.start))}
+    picked = (
+        columns.start, columns.metrics[metric], columns.impressions, columns.clicks, columns.corrected,
+        errors.get(metric, nothing),
+    )  # fmt: skip
     points = []
-    for start, value, impressions, clicks, corrected in zip(*(column[rows].tolist() for column in picked), strict=True):
+    for start, value, n, clicks, corrected, error in zip(*(column[rows].tolist() for column in picked), strict=True):
         defined = math.isfinite(value)
         points.append(
-            {
-                "start": rfc3339(start),
-                "value": value if defined else None,
-                "reason": None if defined else _reason(impressions, clicks),
-                "impressions": impressions,
-                "clicks": clicks,
-                "corrected": corrected,
-            }
+            Point(
+                start=start,
+                length=length,
+                value=value if defined else None,
+                reason=None if defined else _reason(n, clicks),
+                impressions=n,
+                clicks=clicks,
+                corrected=corrected,
+                error=error if defined and math.isfinite(error) else None,
+            )
         )
     return points
 
@@ -82,3 +124,30 @@ def _reason(impressions: int, clicks: int) -> str:
     if clicks == 0:
         return "no_clicks"
     return "no_non_clicks" if clicks == impressions else "no_eligible_group"
+
+
+def _body(query: SeriesQuery, lines: dict[Series, Line]) -> dict[str, Any]:
+    return {
+        "metric": query.metric,
+        "series": [
+            {
+                **series_json(series.model, series.version, series.source),
+                "truncated": line.truncated,
+                "points": [_point(point) for point in line.points],
+            }
+            for series, line in lines.items()
+        ],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "start": rfc3339(point.start),
+        "seconds": point.length / 1000,
+        "value": point.value,
+        "reason": point.reason,
+        "error": point.error,
+        "impressions": point.impressions,
+        "clicks": point.clicks,
+        "corrected": point.corrected,
+    }

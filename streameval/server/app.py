@@ -23,6 +23,7 @@ from streameval.server import (
 )
 from streameval.server.collector import SnapshotCollector
 from streameval.server.security import HEADERS, SecurityHeaders, read_token, token_guard
+from streameval.store.history_reader import HistoryReader
 
 _DESCRIPTION = (
     "How good each click model is right now. Undefined numbers are null with a reason, times are RFC 3339 in UTC, "
@@ -37,8 +38,9 @@ def create_app(
     version: str,
     clock: Callable[[], float] = time.time,
     max_streams: int = api_stream.MAX_CLIENTS,
+    history: HistoryReader | None = None,
 ) -> FastAPI:
-    """Everything that readers get over HTTP.
+    """Everything that readers get over HTTP; past ranges only with a `history`.
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`. Raises
     ConfigError when `server.token_file` holds no usable token.
@@ -57,8 +59,8 @@ def create_app(
     problems.install(app, HEADERS)
     app.add_middleware(SecurityHeaders)
     app.include_router(api_status.router(publisher, version))
-    app.include_router(api_results.router(publisher))
-    app.include_router(api_series.router(publisher))
+    app.include_router(api_results.router(publisher, history))
+    app.include_router(api_series.router(publisher, history))
     app.include_router(api_users.router(publisher, guard))
     app.include_router(api_stream.router(streams))
     collector = SnapshotCollector(

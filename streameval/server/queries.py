@@ -38,10 +38,26 @@ class Which(BaseModel):
         return {k: v for k, v in given.items() if v not in ("", None)} if isinstance(given, dict) else given
 
 
-class ResultsQuery(Which):
+class PastQuery(Which):
+    """Which part of the past, if any: a range of the history instead of a window that ends now."""
+
+    start: Time | None = Field(
+        None, alias="from", description="begin of a past range, RFC 3339 or unix seconds; absent: as far back as stored"
+    )
+    end: Time | None = Field(None, alias="to", description="end of a past range, itself not in it; absent: up to now")
+
+    @property
+    def past(self) -> bool:
+        """Whether it asks for a range."""
+        return self.start is not None or self.end is not None
+
+
+class ResultsQuery(PastQuery):
     """Which results."""
 
-    window: Name | None = Field(None, description="`all`, or a sliding window such as `1h`; absent: every window")
+    window: Name | None = Field(
+        None, description="`all`, or a sliding window such as `1h`; absent: every window; not with `from` or `to`"
+    )
     slice: Annotated[str, Field(max_length=1100)] | None = Field(
         None, description="`none` (overall only), a dimension, or `dimension:value`; absent: everything"
     )
@@ -54,10 +70,12 @@ class BucketsQuery(ResultsQuery):
     kind: Literal["fixed", "quantiles"] = Field("fixed", description="configured edges, or equal-count buckets")
 
 
-class RocQuery(Which):
+class RocQuery(PastQuery):
     """Which one curve."""
 
-    window: Name = Field("all", description="`all`, or a sliding window such as `1h`")
+    window: Name | None = Field(
+        None, description="`all` (default), or a sliding window such as `1h`; not with `from` or `to`"
+    )
     slice: Annotated[str, Field(max_length=1100)] = Field("none", description="`none`, or `dimension:value`")
     max_points: int = Field(500, ge=2, le=5000, description="points at the most; both ends are always there")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Shape(BaseModel):
@@ -103,9 +103,27 @@ class FullRow(Row):
     buckets: list[Bucket]
 
 
+class Covered(BaseModel):
+    """What a past range really is: [from, to) widened to whole stored parts; absent from answers about now.
+
+    `first`, `last`: begin and end of what is stored in it; `panes` of the `panes_expected` are there.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    start: str | None = Field(alias="from")
+    end: str | None = Field(alias="to")
+    first: str | None
+    last: str | None
+    panes: int
+    panes_expected: int
+    share: float | None
+    complete: bool
+
+
 class Results(_Stamped):
     """Results; `matched` counts them before `limit`."""
 
+    range: Covered | None = None
     matched: int
     truncated: bool
     results: list[FullRow]
@@ -124,6 +142,7 @@ class BucketTable(_Series):
 class Buckets(_Stamped):
     """Bucket tables; `matched` counts them before `limit`."""
 
+    range: Covered | None = None
     kind: str
     matched: int
     truncated: bool
@@ -143,6 +162,7 @@ class RocPoint(_Shape):
 class Roc(_Stamped, _Series):
     """One ROC curve with the result's AUC; `points_total` counts points before thinning."""
 
+    range: Covered | None = None
     window: str
     slice: Slice | None
     impressions: int
@@ -155,11 +175,16 @@ class Roc(_Stamped, _Series):
 
 
 class SeriesPoint(_Shape):
-    """A metric in one pane."""
+    """A metric in one pane, or in an hour or a day of the history; `seconds` is its length.
+
+    `error`: of auc the half-width of the certain interval, of gauc the standard error (0: exact), else null.
+    """
 
     start: str | None
+    seconds: float
     value: float | None
     reason: str | None
+    error: float | None
     impressions: int
     clicks: int
     corrected: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 
 from streameval.events import Series
 from streameval.report import Result, Snapshot
@@ -41,7 +41,7 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
         windows = list(dict.fromkeys(r.window for r in snapshot.results))
         if windows and query.window not in windows:  # before the first result no window is known
             raise unknown("window", query.window, windows)
-    dimension, value = parse_slice(snapshot, query.slice)
+    dimension, value = parse_slice(slice_values(snapshot), query.slice)
     return [
         r
         for r in snapshot.results
@@ -55,17 +55,22 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
     ]
 
 
-def parse_slice(snapshot: Snapshot, text: str | None) -> tuple[str | None, str | None]:
-    """(dimension, value) of `dimension` or `dimension:value`; (None, None) for `none` and for no slice at all.
-
-    Either side may hold colons: the dimension is the one that the snapshot knows.
-    """
-    if text is None or text == "none":
-        return None, None
+def slice_values(snapshot: Snapshot) -> dict[str, set[str]]:
+    """The values of every dimension that has results."""
     values: dict[str, set[str]] = {}
     for result in snapshot.results:
         if result.slice is not None:
             values.setdefault(result.slice[0], set()).add(result.slice[1])
+    return values
+
+
+def parse_slice(values: Mapping[str, Set[str]], text: str | None) -> tuple[str | None, str | None]:
+    """(dimension, value) of `dimension` or `dimension:value`; (None, None) for `none` and for no slice at all.
+
+    Either side may hold colons: the dimension is one that is known. `values`: by dimension.
+    """
+    if text is None or text == "none":
+        return None, None
     if text in values:
         return text, None
     for dimension in sorted(values, key=len, reverse=True):
@@ -75,3 +80,11 @@ def parse_slice(snapshot: Snapshot, text: str | None) -> tuple[str | None, str |
                 raise unknown(f"slice {dimension}", value, sorted(values[dimension]))
             return dimension, value
     raise unknown("slice", text, ["none", *sorted(values)])
+
+
+def one_slice(values: Mapping[str, Set[str]], text: str) -> tuple[str, str] | None:
+    """The one slice that a text names, None for `none`; 422 when it names a whole dimension, 404 when there is none."""
+    dimension, value = parse_slice(values, text)
+    if dimension is not None and value is None:
+        raise bad_parameter("slice", text, f"names a dimension; one curve needs one value, {dimension}:<value>")
+    return None if dimension is None or value is None else (dimension, value)

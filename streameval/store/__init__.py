@@ -1,1 +1,1 @@
-"""What survives the process: checkpoints of every partition (`checkpoints` is where to begin)."""
+"""What outlives a restart: `checkpoints` of every partition, and the history of panes (`history_writer`, `history_reader`)."""

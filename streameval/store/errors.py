@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class StoreError(RuntimeError):
-    """The store cannot be read or written; the message names the file, what is wrong and the fix."""
+    """The store cannot be read or written; what was there before is untouched. The message names file, cause and fix."""
 
 
 class DamagedError(StoreError):

@@ -171,8 +171,10 @@ def test_a_series_has_its_panes_oldest_first_with_reasons_for_gaps(client, publi
     assert len(line["points"]) == 30
     assert line["points"][0] == {
         "start": "2024-05-01T11:00:00.000Z",
+        "seconds": 60.0,
         "value": None,
         "reason": "no_clicks",
+        "error": None,
         "impressions": 100,
         "clicks": 0,
         "corrected": 0,

@@ -1,0 +1,143 @@
+"""From live state to the rows of the history, in two steps: `pane_rows` on the loop's thread takes hold of what there
+is (arrays that nobody changes any more, so nothing is copied); `encode_pane` on the writer's thread cuts it into
+series and slices, samples users, and compresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from streameval.counting.scoreboard import SliceRows
+from streameval.counting.users import PaneEntries
+from streameval.events import Catalog, Series
+from streameval.monitor import Monitor
+from streameval.sketches.codec import encode
+from streameval.sketches.layout import IMPRESSIONS, Layout
+from streameval.sketches.sparse import SparseVector
+from streameval.store import user_samples
+from streameval.store.history_format import SAMPLE_ENTRIES, HistoryFormat
+
+_NEVER = -(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class PaneCounts:
+    """How far the labels of one pane of one partition are. `newest`: the newest impression with a label, ms."""
+
+    seen: int
+    matured: int
+    clicks: int
+    corrected: int
+    newest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PaneRows:
+    """Everything that one partition counted in one pane, as it was when `pane_rows` looked; immutable."""
+
+    pane: int  # event time // pane length
+    counts: PaneCounts
+    series: tuple[Series, ...]  # names by code
+    overall: SparseVector  # over all series: code * layout.size + cell
+    slice_names: Mapping[int, tuple[int, str, str]]  # (series code, dimension, value) by row
+    slices: SparseVector  # over all slices: row * layout.size + cell
+    users: Mapping[int, PaneEntries]  # by series code
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that these rows keep alive, the table of users apart."""
+        entries = sum(part.nbytes for kept in self.users.values() for part in (*kept.added, *kept.retracted))
+        return self.overall.nbytes + self.slices.nbytes + entries
+
+
+def pane_rows(monitor: Monitor, catalog: Catalog, slice_rows: SliceRows, panes: Iterable[int]) -> list[PaneRows]:
+    """The rows of these panes of one partition. On the loop's thread, after `monitor.background.wait()`."""
+    board = monitor.scoreboard
+    names = tuple(catalog.series)
+    where = {
+        row: (code, catalog.dimensions[dimension], catalog.values[dimension][value])
+        for row, code, dimension, value in slice_rows.known()
+    }
+    return [
+        PaneRows(
+            number,
+            _counts(monitor.panes.by_pane.get(number)),
+            names,
+            board.overall.get(number),
+            where,
+            board.slices.get(number),
+            board.users.pane_entries(number),
+        )
+        for number in panes
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedVector:
+    """A vector as bytes: (counts, sums and buckets) apart from the score histogram, because most questions need only
+    the first, which is a twentieth of it."""
+
+    impressions: int
+    sums: bytes
+    scores: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return len(self.sums) + len(self.scores)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPane:
+    """A pane as the database keeps it."""
+
+    start: int  # ms
+    counts: PaneCounts
+    vectors: tuple[tuple[Series, tuple[str, str] | None, EncodedVector], ...]  # slice None: overall
+    samples: tuple[tuple[Series, int, bytes], ...]  # series, k, the sample's bytes
+
+
+def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
+    """The rows of a pane, compressed."""
+    vectors: list[tuple[Series, tuple[str, str] | None, EncodedVector]] = []
+    for code, vector in _by_row(rows.overall, form.overall):
+        vectors.append((rows.series[code], None, encode_vector(vector, form.overall)))
+    for row, vector in _by_row(rows.slices, form.slice):
+        code, dimension, value = rows.slice_names[row]
+        vectors.append((rows.series[code], (dimension, value), encode_vector(vector, form.slice)))
+    samples = []
+    if form.weighting != "value":  # the value of a user's clicks is not kept, so nothing could be made of them
+        counted = {series for series, where, _ in vectors if where is None}
+        for code, kept in rows.users.items():
+            if rows.series[code] not in counted:  # everything was retracted
+                continue
+            sample = user_samples.collect(kept.added, kept.retracted, kept.ids, kept.halvings, SAMPLE_ENTRIES[0])
+            samples.append((rows.series[code], sample.k, user_samples.encode(sample)))
+    return EncodedPane(rows.pane * form.lengths[0], rows.counts, tuple(vectors), tuple(samples))
+
+
+def encode_vector(vector: SparseVector, layout: Layout) -> EncodedVector:
+    """One series' vector (cells from 0) as bytes."""
+    at = int(np.searchsorted(vector.cells, layout.histogram))
+    impressions = int(vector.values[0]) if at and vector.cells[0] == IMPRESSIONS else 0
+    sums = SparseVector(vector.cells[:at], vector.values[:at])
+    scores = SparseVector(vector.cells[at:], vector.values[at:])
+    return EncodedVector(impressions, encode(sums), encode(scores))
+
+
+def _by_row(vector: SparseVector, layout: Layout) -> Iterator[tuple[int, SparseVector]]:
+    """(row, its vector, cells from 0) of every row of a vector over many."""
+    rows = vector.cells // layout.size
+    first = np.flatnonzero(np.diff(rows, prepend=-1))
+    for begin, end in pairwise([*first.tolist(), rows.size]):
+        row = int(rows[begin])
+        yield row, SparseVector(vector.cells[begin:end] - row * layout.size, vector.values[begin:end])
+
+
+def _counts(row: list[int] | None) -> PaneCounts:
+    seen, matured, clicks, corrected, newest = (row or (0, 0, 0, 0, _NEVER))[:5]
+    return PaneCounts(seen, matured, clicks, corrected, None if newest == _NEVER else newest)

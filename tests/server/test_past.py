@@ -1,0 +1,236 @@
+"""Past ranges over HTTP: the history behind results, buckets, roc and series."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streameval.config import Server
+from streameval.events import Series
+from streameval.publish import Publisher
+from streameval.report import empty_snapshot
+from streameval.server import create_app
+from streameval.server.schemas import Buckets, Problem, Results, Roc, SeriesAnswer
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_reader import HistoryReader
+from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.testing import Scores, counted_pane
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z: where the snapshot's panes of tests/server/conftest.py end
+FIRST = NOON - 5 * HOUR
+V1, V2 = Series("default", "v1", "logged"), Series("default", "v2", "logged")
+FORM = HistoryFormat(MINUTE, (0.01, 0.1), "impressions")
+BAD = (
+    "", "0", "-1", "nan", "1e999", "999999999999999999999999", "null", "☃", "\0", "x" * 600, "2024-05-01",
+    "2024-13-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "0001-01-01T00:00:00Z", "12345678901234567890",
+)  # fmt: skip
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[HistoryWriter]:
+    """Five hours before noon, a pane in every minute, of two versions in two countries."""
+    writer = HistoryWriter(tmp_path / "history.sqlite", FORM, Retention(2 * DAY, 30 * DAY, 400 * DAY, 1 << 30))
+    panes = []
+    for minute in range(300):
+        rng = np.random.default_rng(minute)
+        n, p = 40, rng.beta(1, 4, 40)
+        scores = Scores(
+            np.sort(rng.integers(0, 2, n)).astype(np.int32), rng.integers(1, 9, n).astype(np.uint64), p,
+            (rng.random(n) < p).astype(np.int8), rng.integers(0, 2, n).astype(np.int32),
+        )  # fmt: skip
+        panes.append(counted_pane(FIRST // MINUTE + minute, (V1, V2), scores, FORM))
+    writer.write(0, 1, panes)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(writer: HistoryWriter) -> HistoryReader:
+    return HistoryReader(writer.path, FORM, 4)
+
+
+@pytest.fixture
+def past(client_of, reader):
+    """A client right after a restart: nothing in memory, a history on disk."""
+    return client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1", history=reader))
+
+
+@pytest.fixture
+def both(client_of, publisher, reader):
+    """A client with an hour of panes in memory (v1: 11:00 to 11:30, v2: 11:00 to 11:05) and the history."""
+    return client_of(create_app(publisher, Server(), version="1", history=reader))
+
+
+def test_before_the_first_batch_the_past_is_served_from_the_file(past) -> None:
+    body = past.get("/api/v1/results?from=2024-05-01T08:00:00Z&to=2024-05-01T09:30:00Z").json()
+    Results.model_validate(body)
+    assert (body["matched"], body["truncated"], body["snapshot"]) == (6, False, 0)
+    assert body["range"] == {
+        "from": "2024-05-01T08:00:00.000Z",
+        "to": "2024-05-01T09:30:00.000Z",
+        "first": "2024-05-01T08:00:00.000Z",
+        "last": "2024-05-01T09:30:00.000Z",
+        "panes": 90,
+        "panes_expected": 90,
+        "share": 1.0,
+        "complete": True,
+    }
+    assert sum(r["impressions"] for r in body["results"] if r["slice"] is None) == 90 * 40
+    row = body["results"][0]
+    assert (row["window"], row["window_start"], row["users_sampled"]) == ("range", "2024-05-01T08:00:00.000Z", 1.0)
+    assert 0 < row["auc_error"] < 1e-2
+    assert row["gauc"] is not None
+    line = past.get("/api/v1/series?metric=auc&version=v1").json()["series"][0]
+    assert (len(line["points"]), line["points"][-1]["start"]) == (300, "2024-05-01T11:59:00.000Z")
+
+
+def test_a_range_that_is_not_all_there_says_so(past) -> None:
+    body = past.get("/api/v1/results?from=2024-05-01T11:30:30Z&to=2024-05-01T13:00:00Z&slice=none").json()
+    assert body["range"]["from"] == "2024-05-01T11:30:00.000Z"
+    assert body["range"]["last"] == "2024-05-01T12:00:00.000Z"
+    assert (body["range"]["panes"], body["range"]["panes_expected"], body["range"]["complete"]) == (30, 90, False)
+    nothing = past.get("/api/v1/results?from=2025-05-01T00:00:00Z&to=2025-05-01T01:00:00Z").json()
+    Results.model_validate(nothing)
+    assert (nothing["results"], nothing["range"]["first"], nothing["range"]["share"]) == ([], None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("query", "matched"),
+    [
+        ("from=2024-05-01T08:00:00Z", 6),
+        ("to=1714564800", 6),
+        ("from=0&slice=none", 2),
+        ("from=0&slice=country", 4),
+        ("from=0&slice=country:c1&version=v2", 1),
+        ("from=0&model=&limit=1", 6),
+    ],
+)
+def test_filters_narrow_a_past_range(past, query: str, matched: int) -> None:
+    assert past.get(f"/api/v1/results?{query}").json()["matched"] == matched
+
+
+def test_buckets_and_curves_of_the_past_belong_to_its_results(past) -> None:
+    where = "from=2024-05-01T08:00:00Z&to=2024-05-01T10:00:00Z&version=v1"
+    (row,) = past.get(f"/api/v1/results?{where}&slice=none").json()["results"]
+    for kind, count in (("fixed", 3), ("quantiles", 4)):
+        body = past.get(f"/api/v1/buckets?{where}&slice=none&kind={kind}").json()
+        Buckets.model_validate(body)
+        (table,) = body["tables"]
+        assert len(table["buckets"]) == count
+        assert sum(b["impressions"] for b in table["buckets"]) == row["impressions"]
+        assert (body["range"]["complete"], body["matched"]) == (True, 1)
+    body = past.get(f"/api/v1/roc?{where}").json()
+    Roc.model_validate(body)
+    assert (body["auc"], body["auc_error"], body["window"]) == (row["auc"], row["auc_error"], "range")
+    points = body["points"]
+    area = sum((b["fpr"] - a["fpr"]) * (a["tpr"] + b["tpr"]) / 2 for a, b in itertools.pairwise(points))
+    assert len(points) < body["points_total"]
+    assert area == pytest.approx(body["auc"], abs=1e-3)  # thinned to 500 points
+    sliced = past.get(f"/api/v1/roc?{where}&slice=country:c1").json()
+    assert sliced["slice"] == {"dimension": "country", "value": "c1"}
+
+
+def test_memory_wins_for_the_panes_it_holds_and_the_file_has_the_rest(both, reader) -> None:
+    body = both.get("/api/v1/series?metric=ctr").json()
+    SeriesAnswer.model_validate(body)
+    by_version = {line["version"]: line["points"] for line in body["series"]}
+    starts = [p["start"] for p in by_version["v1"]]
+    assert starts == sorted(set(starts))
+    assert len(starts) == 300
+    memory = [p for p in by_version["v1"] if p["impressions"] == 100]  # the snapshot's panes have 100 each
+    assert (memory[0]["start"], len(memory)) == ("2024-05-01T11:00:00.000Z", 30)
+    assert len([p for p in by_version["v2"] if p["impressions"] == 100]) == 5
+    assert len(by_version["v2"]) == 300
+    assert {p["seconds"] for p in by_version["v1"]} == {60.0}
+    newest = both.get("/api/v1/series?metric=ctr&version=v1&limit=40&to=2024-05-01T11:09:00Z").json()["series"][0]
+    assert [p["impressions"] == 100 for p in newest["points"]] == [False] * 30 + [True] * 10
+    assert newest["truncated"]
+    older = both.get("/api/v1/series?metric=ctr&version=v1&to=2024-05-01T07:04:00Z").json()["series"][0]
+    assert (len(older["points"]), older["truncated"]) == (5, False)
+
+
+def test_an_hour_of_the_history_stands_for_its_panes_in_memory(both, writer) -> None:
+    assert writer.fold({0: NOON}, NOON + 2 * DAY) == 5
+    line = both.get("/api/v1/series?metric=auc&version=v1").json()["series"][0]
+    assert [(p["start"][11:16], p["seconds"]) for p in line["points"]] == [
+        ("07:00", 3600.0), ("08:00", 3600.0), ("09:00", 3600.0), ("10:00", 3600.0), ("11:00", 3600.0),
+    ]  # fmt: skip
+    assert all(p["error"] > 0 for p in line["points"])
+
+
+def test_live_answers_are_as_without_a_history(both, client) -> None:
+    for url in ("/api/v1/results?window=all", "/api/v1/buckets", "/api/v1/roc?model=ftrl"):
+        assert both.get(url).json() == client.get(url).json()
+
+
+@pytest.mark.parametrize("route", ["results", "buckets", "roc"])
+def test_without_a_store_a_past_range_is_a_conflict_that_names_the_setting(client, route: str) -> None:
+    answer = client.get(f"/api/v1/{route}?from=0&model=ftrl")
+    assert answer.status_code == 409
+    Problem.model_validate(answer.json())
+    assert "set store.path" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("results?from=20&to=10", 422, 'from = "20": must be before to = "10"'),
+        ("results?from=10&to=10", 422, "must be before"),
+        ("results?from=10&window=1h", 422, 'window = "1h": ends now; leave it out, or leave out from and to'),
+        ("results?from=0&model=nope", 404, 'model = "nope": unknown; there are: "default"'),
+        ("results?from=0&slice=country:xx", 404, 'slice country = "xx": unknown'),
+        ("buckets?from=yesterday", 422, "must be an RFC 3339 time"),
+        ("roc?from=0", 422, "2 series fit"),
+        ("roc?from=0&version=v1&slice=country", 422, "country:<value>"),
+        ("roc?from=2025-01-01T00:00:00Z&version=v1", 404, "the history goes from 2024-05-01T07:00:00.000Z to 2024-05"),
+    ],
+)
+def test_a_bad_question_about_the_past_is_told_what_would_be_right(past, query: str, status: int, words: str) -> None:
+    answer = past.get(f"/api/v1/{query}")
+    assert answer.status_code == status
+    Problem.model_validate(answer.json())
+    assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("route", ["results", "buckets", "roc", "series"])
+def test_no_pair_of_times_makes_the_server_fail(both, route: str) -> None:
+    more = {"series": {"metric": "auc"}, "roc": {"version": "v1"}}.get(route, {"limit": "1"})
+    for start, end in itertools.product(BAD, repeat=2):
+        answer = both.get(f"/api/v1/{route}", params={"from": start, "to": end, **more})
+        assert answer.status_code in (200, 404, 422), (start, end, answer.text)
+
+
+def test_too_large_a_range_is_refused_with_one_that_fits(client_of, writer) -> None:
+    small = HistoryReader(writer.path, FORM, 4, max_rows=600)
+    client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1", history=small))
+    answer = client.get("/api/v1/results?from=0")
+    assert answer.status_code == 422
+    Problem.model_validate(answer.json())
+    assert "a question may read 600" in answer.json()["detail"]
+    assert "ask for at most 90m at a time, or name one model, version and slice" in answer.json()["detail"]
+    assert client.get("/api/v1/results?from=2024-05-01T08:00:00Z&to=2024-05-01T09:30:00Z").status_code == 200
+    assert client.get("/api/v1/results?from=0&version=v1&slice=none").status_code == 200
+
+
+def test_a_file_that_cannot_be_read_is_503_without_its_path(past, writer) -> None:
+    writer.close()
+    writer.path.write_bytes(b"gone" * 100)
+    for url in ("/api/v1/results?from=0", "/api/v1/series?metric=auc"):
+        answer = past.get(url)
+        assert answer.status_code == 503
+        Problem.model_validate(answer.json())
+        assert str(writer.path) not in answer.text
+    assert past.get("/api/v1/results").status_code == 200
+
+
+def test_too_many_questions_at_a_time_are_asked_to_come_again(past, reader, monkeypatch) -> None:
+    monkeypatch.setattr("streameval.store.history_reader.WAIT_SECONDS", 0.01)
+    while reader._free.acquire(blocking=False):
+        pass
+    answer = past.get("/api/v1/results?from=0")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

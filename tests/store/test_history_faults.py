@@ -1,0 +1,171 @@
+"""What a kill, a full disk and a damaged file do to the history: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streameval.store.errors import StoreError
+from streameval.store.history_format import DAY, HOUR, HistoryFormat
+from streameval.store.history_reader import HistoryReader
+from streameval.store.history_writer import HistoryWriter
+
+MINUTE = 60_000
+START = 19_000 * DAY
+
+
+def check(path: Path) -> dict[int, int]:
+    """Everything in the file fits together; the number of panes by partition."""
+    db = sqlite3.connect(path)
+    try:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        counted = "SELECT level, start, partition, sum(impressions) FROM vectors WHERE slice {} 0 GROUP BY 1, 2, 3"
+        parts = set(db.execute("SELECT level, start, partition, seen FROM parts"))
+        assert set(db.execute(counted.format("="))) == parts
+        assert set(db.execute(counted.format(">"))) == parts  # one dimension, so its slices add up to the whole
+        return dict(db.execute("SELECT partition, sum(panes) FROM parts GROUP BY 1"))
+    finally:
+        db.close()
+
+
+def _write_on(path: Path, form: HistoryFormat, keep, panes, acknowledged) -> None:
+    writer = HistoryWriter(path, form, keep)
+    for turn in range(1_000_000):
+        writer.write(0, 1, panes[turn % 7 :: 7])
+        acknowledged.value = max(acknowledged.value, min(turn + 1, 7))
+        if turn > 7 and turn % 3 == 0:
+            writer.fold({0: START + DAY}, START + 2 * DAY + (turn % 5) * HOUR)
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_transactions(path, form, keep, pane) -> None:
+    context = multiprocessing.get_context("spawn")
+    panes = [pane(minute, n=400) for minute in range(0, 240, 5)]
+    rng = np.random.default_rng(7)
+    for _ in range(8):
+        acknowledged = context.Value("i", 0)
+        child = context.Process(target=_write_on, args=(path, form, keep, panes, acknowledged))
+        child.start()
+        deadline = time.monotonic() + 60
+        while acknowledged.value == 0 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.3))
+        child.kill()
+        child.join()
+        least = sum(len(panes[turn::7]) for turn in range(acknowledged.value))
+        assert check(path)[0] >= least > 0
+        assert HistoryReader(path, form, 20).range([panes[0].series[0]], None, None).results
+    writer = HistoryWriter(path, form, keep)
+    writer.write(0, 1, panes)
+    writer.close()
+    assert check(path) == {0: len(panes)}
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_file_that_may_not_grow_is_an_error_after_which_the_same_rows_can_be_written(writer, path, pane) -> None:
+    written = 0
+    with small_files(400_000), pytest.raises(StoreError, match=r"history.sqlite: .*(full|I/O)"):
+        for written in range(1000):
+            writer.write(0, 1, [pane(written, n=300)])
+    assert writer.counts["failures"] >= 1
+    assert check(path) == {0: written}
+    writer.write(0, 1, [pane(written, n=300)])
+    assert check(path) == {0: written + 1}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(where)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield where
+    subprocess.run(["umount", str(where)], check=True)
+
+
+def test_a_full_disk_is_an_error_that_says_what_to_do_until_there_is_room(small_disk, form, keep, pane) -> None:
+    writer = HistoryWriter(small_disk / "history.sqlite", form, keep)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(700_000))
+    written = 0
+    with pytest.raises(StoreError, match=r"make room on the disk, or lower store\.max_size"):
+        for written in range(1000):
+            writer.write(0, 1, [pane(written, n=100)])
+    for _ in range(3):  # it stays full
+        with pytest.raises(StoreError):
+            writer.write(0, 1, [pane(written, n=100)])
+    assert writer.counts["failures"] == 4
+    assert check(writer.path) == {0: written}
+    ballast.unlink()
+    writer.write(0, 1, [pane(written, n=100)])
+    assert check(writer.path) == {0: written + 1}
+    writer.close()
+
+
+def test_another_writer_that_never_ends_is_an_error_and_not_a_hang(path, form, keep, pane, monkeypatch) -> None:
+    monkeypatch.setattr("streameval.store.history_format.BUSY_SECONDS", 0.2)
+    writer = HistoryWriter(path, form, keep)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="database is locked; another process held it"):
+        writer.write(0, 1, [pane(0)])
+    other.execute("ROLLBACK")
+    other.close()
+    writer.write(0, 1, [pane(0)])
+    assert check(path) == {0: 1}
+    writer.close()
+
+
+def test_a_damaged_row_is_named_and_the_file_stays_usable(writer, path, form, pane) -> None:
+    writer.write(0, 1, [pane(0), pane(90)])
+    db = sqlite3.connect(path)
+    with db:
+        db.execute(f"UPDATE vectors SET scores = x'00' WHERE start = {START}")
+    db.close()
+    reader = HistoryReader(path, form, 20)
+    series = reader.series_names()
+    with pytest.raises(StoreError, match="shorter than a sketch's head"):
+        reader.range(series, None, None)
+    assert reader.range(series, START + HOUR, None).results
+    with pytest.raises(StoreError, match="put a good copy of the file in its place"):
+        writer.fold({0: START + DAY}, START + 9 * DAY)
+    writer.write(0, 1, [pane(0)])
+    assert writer.fold({0: START + DAY}, START + 9 * DAY) == 2
+
+
+def test_readers_neither_wait_for_a_writer_nor_stop_it(writer, path, form, pane) -> None:
+    writer.write(0, 1, [pane(0)])
+    reader = HistoryReader(path, form, 20)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("DELETE FROM parts")
+    assert reader.range(reader.series_names(), None, None).coverage.panes == 1
+    other.execute("ROLLBACK")
+    other.close()
+    with reader._reading() as reading:  # a slow question, in the middle of its transaction
+        before = reading.execute("SELECT count(*) FROM parts").fetchone()
+        writer.write(0, 1, [pane(1)])
+        writer.fold({0: START + DAY}, START + 9 * DAY)
+        assert reading.execute("SELECT count(*) FROM parts").fetchone() == before
+    assert replace(reader.range(reader.series_names(), None, None).coverage, expected=0).panes == 2
