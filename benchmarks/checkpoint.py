@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from streameval.app import open_store
 from streameval.config import Settings
 from streameval.events import Batch, Catalog, Features, Impressions, empty_clicks
-from streameval.keeper import PartitionKeeper
 from streameval.pipeline import Pipeline
 
 USERS = 1_000_000
@@ -64,7 +64,8 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
             }
         )
         pipeline = Pipeline(settings, time.time)
-        keeper = PartitionKeeper(settings, pipeline, time.time)
+        keeper, _ = open_store(settings, pipeline)
+        assert keeper is not None
         keeper.take(frozenset({0}))
         for part in range(4):  # what has matured: 20 impressions a user
             for batch in batches(pipeline.catalog, PENDING, START + part * WINDOW, part * PENDING, 0):
@@ -96,7 +97,8 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
         state = keeper.state()
         keeper._held[0].due = time.monotonic() + 1e6
         again = Pipeline(settings, time.time)
-        other = PartitionKeeper(settings, again, time.time)
+        other, _ = open_store(settings, again)
+        assert other is not None
         began = time.perf_counter()
         other.take(frozenset({0}))
         restore = time.perf_counter() - began

@@ -21,6 +21,9 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
 from streameval.sources.protocol import DeadLetterSink, Source
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_reader import HistoryReader
+from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.warmup import warm_up
 
 log = logging.getLogger(__name__)
@@ -77,7 +80,9 @@ class Loop:
         lag = self.source.lag()
         ready = {"assigned": assigned, "caught_up": assigned and _caught_up(lag)}
         checkpoints = None if self.keeper is None else self.keeper.state()
-        self.publisher.publish(self.pipeline.snapshot(lag, ready, checkpoints=checkpoints))
+        history = None if self.keeper is None else self.keeper.history_state()
+        snapshot = self.pipeline.snapshot(lag, ready, checkpoints=checkpoints, history=history)
+        self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
 
@@ -161,7 +166,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     pipeline = Pipeline(settings, time.time)
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
-    keeper = PartitionKeeper(settings, pipeline, time.time) if settings.store.path else None
+    keeper, history = open_store(settings, pipeline)
     if keeper is None:
         log.warning("store.path is not set: no checkpoints and no history, a restart forgets everything")
     source = KafkaSource(
@@ -169,7 +174,9 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     )
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
+            create_app(publisher, settings.server, version=__version__, history=history),
+            settings.server.host,
+            settings.server.port,
         )
         try:
             on_ready(server.url)
@@ -183,6 +190,18 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     finally:
         source.close()
         sink.close()
+
+
+def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
+    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`. Raises StoreError."""
+    if not settings.store.path:
+        return None, None
+    store = settings.store
+    path = Path(store.path) / "history.sqlite"
+    form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)
+    writer = HistoryWriter(path, form, Retention(store.minutes, store.hours, store.days, store.max_size))
+    keeper = PartitionKeeper(settings, pipeline, time.time, writer)
+    return keeper, HistoryReader(path, form, settings.buckets.quantiles)
 
 
 def _warm_up(settings: Settings) -> None:

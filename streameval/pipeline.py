@@ -21,7 +21,8 @@ from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import OnlineModel
 from streameval.monitor import Learner, Listener, Monitor
-from streameval.report import CheckpointState, PartitionState, Result, Snapshot, UserColumns
+from streameval.report import CheckpointState, HistoryState, PartitionState, Result, Snapshot, UserColumns
+from streameval.store.history_rows import PaneRows, pane_rows
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
 FATES = (
@@ -115,6 +116,7 @@ class Pipeline:
         ready: Mapping[str, bool] | None = None,
         with_history: bool = True,
         checkpoints: CheckpointState | None = None,
+        history: HistoryState | None = None,
     ) -> Snapshot:
         """Everything that readers may know, as it is now. `with_history`: also panes and users."""
         self._background.wait()
@@ -158,8 +160,20 @@ class Pipeline:
             ready=dict(ready or {}),
             attribution_window=self.settings.join.attribution_window,
             checkpoints=checkpoints,
+            history=history,
             budget_used=self._budgets(monitors),
         )
+
+    def history_rows(self) -> dict[int, list[PaneRows]]:
+        """The complete panes of every partition that changed since they were written; see `Panes.take_unwritten`."""
+        self._background.wait()
+        out = {}
+        for partition, monitor in self.monitors.items():
+            complete = monitor.complete_until()
+            panes = monitor.scoreboard.overall.take_unwritten(0 if complete is None else complete // self._pane)
+            if panes:
+                out[partition] = pane_rows(monitor, self.catalog, self._slice_rows, panes)
+        return out
 
     # -- partitions come and go ----------------------------------------------------------------------------------
 

@@ -198,6 +198,21 @@ class CheckpointState:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryState:
+    """How the history fares. Totals are since the start."""
+
+    bytes: int  # of the database and its journal
+    written: int  # panes
+    folded: int  # hours and days made of finer parts
+    deleted_by_age: int  # parts
+    deleted_by_size: int
+    refused: int  # panes that came when they were part of an hour already
+    failures: int  # of transactions; their panes are tried again
+    unwritten: int  # panes that wait to be written
+    lost: int  # panes that left memory before they could be written
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that readers may know, as of one moment between two batches."""
 
@@ -220,6 +235,7 @@ class Snapshot:
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store
+    history: HistoryState | None = None
     budget_used: Mapping[str, float] = field(
         default_factory=dict
     )  # by bounded table; at 1 the oldest or next gives way

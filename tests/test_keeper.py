@@ -15,6 +15,8 @@ from streameval.pipeline import Pipeline
 from streameval.report import Snapshot
 from streameval.store import container
 from streameval.store.errors import StoreError
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, Shown, Tap, make_batch
 
 BASE = 1_760_000_000_000
@@ -29,7 +31,9 @@ def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualC
     clock = ManualClock()
     settings = Settings.model_validate(tree)
     pipeline = Pipeline(settings, clock)
-    return pipeline, PartitionKeeper(settings, pipeline, clock), clock
+    form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)
+    history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
+    return pipeline, PartitionKeeper(settings, pipeline, clock, history), clock
 
 
 def events(start: int, count: int, partition: int) -> list[Shown | Tap]:
@@ -63,6 +67,15 @@ def written(keeper: PartitionKeeper, more: int = 1) -> None:
             return
         time.sleep(0.002)
     pytest.fail("no checkpoint within 20 s")
+
+
+def begun(keeper: PartitionKeeper) -> None:
+    """Ticks until a checkpoint is begun; the history goes first."""
+    deadline = time.monotonic() + 20
+    while not keeper.state().pause_seconds:
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
 
 
 def test_a_restart_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
@@ -174,8 +187,7 @@ def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_
         return real(path, tree)
 
     monkeypatch.setattr(container, "write", slow)
-    time.sleep(0.01)
-    keeper.tick()
+    begun(keeper)
     for n in range(20):  # one is being written: nothing waits for it, and no other begins
         feed(pipeline, 100 + n, 1)
         keeper.tick()
@@ -239,8 +251,7 @@ def test_a_checkpoint_taken_while_ingest_goes_on_is_the_state_between_two_batche
         return real(path, tree)
 
     monkeypatch.setattr(container, "write", late)
-    time.sleep(0.01)
-    keeper.tick()
+    begun(keeper)
     for n in range(20, 40):
         feed(pipeline, n * 50, 50)
     assert report(pipeline) == expected

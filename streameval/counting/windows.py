@@ -28,6 +28,9 @@ class Panes:
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
         self.changed: set[int] = set()  # panes added to since somebody looked (and cleared it)
+        self._unwritten: set[int] = set()  # panes added to since they were given to the history
+        self._in_flight: set[int] = set()  # panes that the history is writing
+        self.never_written = 0  # panes forgotten before the history could take them
         self._windows: list[Window] = []
 
     def window(self, length: int) -> Window:
@@ -48,6 +51,7 @@ class Panes:
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
         self.changed.add(pane)
+        self._unwritten.add(pane)
         if len(parts) >= _MERGE_AT:
             self._panes[pane] = [SparseVector.sum(parts)]
         for window in self._windows:
@@ -61,6 +65,23 @@ class Panes:
         if len(parts) > 1:
             self._panes[pane] = parts = [SparseVector.sum(parts)]
         return parts[0]
+
+    @property
+    def unwritten(self) -> int:
+        """Panes that the history does not have as they are now."""
+        return len(self._unwritten | self._in_flight)
+
+    def take_unwritten(self, before: int) -> list[int]:
+        """The panes before `before` that are to be written, oldest first; `written` must follow."""
+        self._in_flight = {n for n in self._unwritten if n < before}
+        self._unwritten -= self._in_flight
+        return sorted(self._in_flight)
+
+    def written(self, done: bool) -> None:
+        """What `take_unwritten` gave is on disk, or could not be written and is to be tried again."""
+        if not done:
+            self._unwritten |= self._in_flight
+        self._in_flight = set()
 
     def numbers(self) -> list[int]:
         """The panes that hold something, oldest first."""
@@ -77,6 +98,9 @@ class Panes:
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self.changed = {n for n in self.changed if n >= pane}
+        kept = {n for n in self._unwritten if n >= pane}
+        self.never_written += len(self._unwritten) - len(kept)
+        self._unwritten = kept
         for window in self._windows:
             if window.start < pane:
                 window.start = window.end = 0
@@ -86,7 +110,7 @@ class Panes:
         cells = np.flatnonzero(self.total)
         return {
             "total": {"cells": cells, "values": self.total[cells]},
-            "changed": np.array(sorted(self.changed), np.int64),
+            "unwritten": np.array(sorted(self._unwritten | self._in_flight), np.int64),
             "panes": partial(_pack, {number: tuple(parts) for number, parts in self._panes.items()}),
         }
 
@@ -98,7 +122,8 @@ class Panes:
         if total.cells.size:
             self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
             total.add_to(self.total)
-        self.changed = set(state["changed"].tolist())
+        self._unwritten = set(state["unwritten"].tolist())
+        self.changed = set(self._unwritten)  # what is written is read from the history
         packed = state["panes"]
         ends = np.cumsum(packed["length"])
         for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
