@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from streameval.sources.decode_json import has_surrogate
 from streameval.sources.raw import Problem
 
 # A line that is too long is kept whole up to this many times the limit: whole, as a dead letter should be, but a file
@@ -67,21 +67,13 @@ def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Prob
             continue
         if not isinstance(row, dict):
             problems[place] = ("wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}")
-        elif b"\\u" in text and not _is_text(row):
+        elif has_surrogate(text, row):
             problems[place] = ("malformed", "", "a string holds a lone surrogate, which is not text")
         else:
             rows.append(row)
             places.append(place)
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names}), places, problems
-
-
-def _is_text(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _column(values: list[Any]) -> pa.Array:
