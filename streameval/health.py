@@ -21,6 +21,7 @@ MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration 
 MIN_CLICKS = 50  # clicks before the join rate is judged
 SILENT_CLICKS = 30.0  # expected clicks that did not come
 RECENT_PANES = 60  # how far back the join rate looks while running
+_MOST_PAST = 4 * RECENT_PANES  # counts that are remembered; more only if the end of the windows goes back and forth
 
 
 class HealthTracker:
@@ -28,7 +29,9 @@ class HealthTracker:
 
     def __init__(self, pane: int) -> None:
         self._pane = pane
-        self._past: deque[tuple[int, int, int]] = deque()  # (pane, clicks found, clicks lost) as they stood
+        self._past: deque[tuple[int, int, int]] = deque(
+            maxlen=_MOST_PAST
+        )  # (pane, clicks found, clicks lost) as they stood
 
     def judge(self, monitors: Sequence[Monitor], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
         """(health now, stretches [first pane, end pane) whose labels cannot be believed and why); `end`: pane."""

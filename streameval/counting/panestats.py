@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
 
 SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run."""
+    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go."""
 
     def __init__(self, pane: int) -> None:
         self._pane = pane
@@ -50,6 +51,8 @@ class PaneStats:
             del self.by_pane[number]
 
     def _cell(self, pane: int) -> list[int]:
+        if len(self.by_pane) >= MOST_PANES:
+            self.forget_before(sorted(self.by_pane)[MOST_PANES // 2])
         return self.by_pane.setdefault(pane, [0, 0, 0, 0, -(1 << 62)])
 
     def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:

@@ -60,6 +60,9 @@ class Panes:
             self._panes[pane] = parts = [SparseVector.sum(parts)]
         return parts[0]
 
+    def __len__(self) -> int:
+        return len(self._panes)
+
     def numbers(self) -> list[int]:
         """The panes that hold something, oldest first."""
         return sorted(self._panes)

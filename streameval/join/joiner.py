@@ -9,6 +9,7 @@ out the mature ones in (time, arrival) order. `kernel` decides what becomes of e
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
-from streameval.join.rows import Run, Table, interleave, trim
+from streameval.join.rows import Run, Table, interleave, joined, trim
 
+_RIPE = 32  # runs that are made one at a time
+_RUN_ROWS = 1 << 16  # rows from which a run takes no more in
 _Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
@@ -66,6 +69,8 @@ class Joiner:
         self._touched = 0  # rows of the table that have been written to
         self._mature = 0
         self._runs: list[Run] = []  # all runs with live rows, by start
+        self._joined = 0  # how many of them, from the first, are made of several
+        self._ripened: list[Run] = []  # have wholly matured since their features were last looked at
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
         self._held = HeldClicks()
 
@@ -160,6 +165,7 @@ class Joiner:
                 heapq.heappush(self._due, (int(ts[upto]), run))
             else:
                 run.due_order = None
+                self._ripened.append(run)
         if not parts:
             return np.empty(0, np.int64)
         parts.sort(key=lambda part: part[0])
@@ -191,6 +197,7 @@ class Joiner:
         while gone < len(self._runs) and self._runs[gone].end <= self._start:
             gone += 1
         del self._runs[:gone]
+        self._joined = max(0, self._joined - gone)
 
     def pressure_watermark(self) -> int:
         """The watermark that brings the pending impressions under the limit: NEVER while they are."""
@@ -265,8 +272,9 @@ class Joiner:
             if all_logged
             else (index[logged], table.series[rows][logged], p[logged], np.zeros(int(logged.sum()), np.bool_))
         ]
-        if any(run.shadow is not None for run in self._runs):
-            parts.append(self._shadow(rows))
+        shadow = self._shadow(rows)
+        if shadow[0].size:
+            parts.append(shadow)
         for model, series in enumerate(online_series):
             p = table.score[model][rows]
             on = ~np.isnan(p)
@@ -301,18 +309,22 @@ class Joiner:
         """(run, positions in `rows`) for every run that owns some of the rows."""
         if not rows.size:
             return
-        starts = np.array([run.start for run in self._runs], np.int64)
-        owner = np.searchsorted(starts, rows, side="right") - 1
-        low, high = int(owner.min()), int(owner.max())
-        if low == high:
-            yield self._runs[low], np.arange(rows.size)
+        first = self._run_of(int(rows.min()))
+        last = self._run_of(int(rows.max()))
+        if first == last:
+            yield self._runs[first], np.arange(rows.size)
             return
+        some = self._runs[first : last + 1]
+        owner = np.searchsorted(np.array([run.start for run in some], np.int64), rows, side="right") - 1
         order = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[order], np.arange(low, high + 2))
-        for k in range(low, high + 1):
-            where = order[bounds[k - low] : bounds[k - low + 1]]
+        bounds = np.searchsorted(owner[order], np.arange(len(some) + 1))
+        for k, run in enumerate(some):
+            where = order[bounds[k] : bounds[k + 1]]
             if where.size:
-                yield self._runs[k], where
+                yield run, where
+
+    def _run_of(self, row: int) -> int:
+        return bisect_right(self._runs, row, key=lambda run: run.start) - 1
 
     def _fill(self, batch: Batch, accepted: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
         if not rows.size:
@@ -346,9 +358,22 @@ class Joiner:
 
     def drop_features(self) -> None:
         """Frees the features of runs that have wholly matured (their models have learned them)."""
-        for run in self._runs:
-            if run.features is not None and run.given == run.end - run.start:
-                run.features = None
+        for run in self._ripened:
+            run.features = None
+        self._ripened.clear()
+        self._join_runs()
+
+    def _join_runs(self) -> None:
+        """The oldest runs, wholly mature, become one: a day of small batches is more of them than can be walked."""
+        runs, ripe = self._runs, self._joined
+        while ripe < len(runs) and runs[ripe].whole:
+            ripe += 1
+        if ripe - self._joined < _RIPE:
+            return
+        last = self._joined - 1
+        first = last if last >= 0 and runs[last].end - runs[last].start < _RUN_ROWS else self._joined
+        runs[first:ripe] = [joined(runs[first:ripe])]
+        self._joined = first + 1
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
         counts, c = self.counts, counters.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,11 @@ class Run:
     shadow: Shadow | None
     names: Names | None
     given: int = 0  # how many have matured
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it has matured."""
+        return self.given == self.end - self.start
 
     def __lt__(self, other: Run) -> bool:
         return self.start < other.start
@@ -71,6 +77,27 @@ def trim(run: Run, start: int) -> None:
     if run.names is not None:
         run.names = Names(run.names.impression_id[keep], run.names.user_id[keep], run.names.request_id[keep])
     run.start = start
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """Neighbouring runs that have wholly matured, as one; their features are not needed any more."""
+    shadow: Shadow | None = None
+    if any(run.shadow is not None for run in runs):
+        parts = [
+            run.shadow or Shadow(np.zeros(run.end - run.start + 1, np.int64), np.empty(0, np.int32), np.empty(0))
+            for run in runs
+        ]
+        lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+        shadow = Shadow(
+            indptr, np.concatenate([part.series for part in parts]), np.concatenate([part.pclick for part in parts])
+        )
+    names = [run.names for run in runs if run.names is not None]
+    together = None
+    if len(names) == len(runs):
+        together = Names(*(np.concatenate([getattr(part, field) for part in names]) for field in Names.__slots__))
+    start, end = runs[0].start, runs[-1].end
+    return Run(start, end, None, None, shadow, together, end - start)
 
 
 def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Features:

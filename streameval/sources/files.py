@@ -166,7 +166,8 @@ class FileSource:
         if not places:
             return self._counted(self._no_events())
         for name in table.column_names:
-            self._seen.setdefault(name)
+            if len(self._seen) < json_lines.MOST_FIELDS:
+                self._seen.setdefault(name)
         for name in self._seen:  # a field that only some events have
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))

@@ -130,7 +130,13 @@ class Load:
     def __init__(self, servers: str, messages: list[Message], rate: float) -> None:
         """`rate`: messages a second; 0: as fast as `lag`, which others set, allows."""
         self._producer = Producer(
-            {"bootstrap.servers": servers, "linger.ms": 20, "compression.type": "lz4", "partitioner": "murmur2_random"}
+            {
+                "log_level": 0,
+                "bootstrap.servers": servers,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "partitioner": "murmur2_random",
+            }
         )
         self._messages = messages
         self._rate = rate
@@ -250,7 +256,9 @@ def _watch(
 ) -> bool:
     url = _url(monitor, log)
     samples: list[float] = []
-    print(f"{'minute':>7} {'messages':>12} {'a second':>9} {'behind':>8} {'resident':>10} {'anonymous':>10}")
+    print(
+        f"{'minute':>7} {'messages':>12} {'a second':>9} {'behind':>8} {'state':>8} {'resident':>10} {'anonymous':>10}"
+    )
     begin = said = time.monotonic()
     said_read, moved = 0, begin
     while (now := time.monotonic()) - begin < (warm_up + minutes) * 60:
@@ -258,7 +266,8 @@ def _watch(
         if monitor.poll() is not None:
             print(f"the monitor has ended with status {monitor.returncode}:\n{log.read_text()[-3000:]}")
             return False
-        get(f"{url}/metrics")
+        tables = re.findall(r"^streameval_table_bytes\{.*\} (\S+)$", get(f"{url}/metrics").decode(), re.MULTILINE)
+        state = sum(map(float, tables)) / 1e6
         get(f"{url}/api/v1/results")
         status = json.loads(get(f"{url}/api/v1/status"))
         read = sum(place["value"] for partition in status["partitions"] for place in partition["offsets"])
@@ -274,7 +283,7 @@ def _watch(
             speed = (read - said_read) / (now - said)
             mark = "" if samples else "  (warm-up)"
             print(
-                f"{(now - begin) / 60:7.1f} {read:12,} {speed:9,.0f} {load.sent - read:8,} {whole:7.1f} MB"
+                f"{(now - begin) / 60:7.1f} {read:12,} {speed:9,.0f} {load.sent - read:8,} {state:5.0f} MB {whole:7.1f} MB"
                 f" {anonymous:7.1f} MB{mark}",
                 flush=True,
             )
