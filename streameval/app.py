@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streameval import __version__
+from streameval.clock import WallClock
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
 from streameval.monitor import Listener
@@ -98,7 +99,7 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
     kinds = {model.kind for model in settings.models}
     return Decoder(
         pipeline.catalog,
-        clock=lambda: int(time.time() * 1000),
+        clock=WallClock().ms,
         max_future=settings.join.max_future,
         hashed="ftrl" in kinds,
         dicts="river" in kinds,

@@ -141,12 +141,15 @@ class Codes:
         return out
 
 
+MAX_NAME = 256  # characters of a model, a version or a slice value that has a name of its own
+
+
 class Catalog:
     """Names behind the codes, shared by every partition of the process; only ever grows, up to its limits.
 
     `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `max_values` values (first
-    seen); later ones become `__other__`, and an impression without the dimension is `__missing__`. At most
-    `max_series` series are told apart; versions beyond become `__other__` of their model.
+    seen); later ones, and longer ones than `MAX_NAME`, become `__other__`, and an impression without the dimension is `__missing__`. At most
+    `max_series` series are told apart; versions beyond (and longer names) become `__other__` of their model.
     """
 
     def __init__(self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64) -> None:
@@ -167,6 +170,9 @@ class Catalog:
 
     def series_code(self, model: str, version: str, source: str = "logged") -> int:
         """The code of a series, giving out a new one for a pair not seen before."""
+        if len(model) > MAX_NAME or len(version) > MAX_NAME:  # whoever writes events must not fill labels and answers
+            model = OTHER if len(model) > MAX_NAME else model
+            version = OTHER if len(version) > MAX_NAME else version
         code = self._series.get((model, version, source))
         if code is None:
             if len(self.series) >= self.max_series:
@@ -188,7 +194,7 @@ class Catalog:
         codes = self._values[dimension]
         code = codes.get(value)
         if code is None:
-            if len(codes) >= self.max_values:
+            if len(codes) >= self.max_values or len(value) > MAX_NAME:
                 return 1
             code = len(self.values[dimension])
             self.values[dimension].append(value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
 
 SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
@@ -16,7 +17,7 @@ _EMPTY = [0, 0, 0, 0, -(1 << 62), 0, 0]
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run."""
+    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go."""
 
     def __init__(self, pane: int) -> None:
         self._pane = pane
@@ -74,6 +75,8 @@ class PaneStats:
         self.by_pane = dict(zip(state["pane"].tolist(), state["counts"].tolist(), strict=True))
 
     def _cell(self, pane: int) -> list[int]:
+        if len(self.by_pane) >= MOST_PANES:
+            self.forget_before(sorted(self.by_pane)[MOST_PANES // 2])
         return self.by_pane.setdefault(pane, list(_EMPTY))
 
     def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:

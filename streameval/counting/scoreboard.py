@@ -25,6 +25,9 @@ from streameval.sketches.ranks import Weighting
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10
 SLICE_BITS = 7
+# Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
+# 3 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
+MOST_PANES = 1 << 17
 
 
 _ONE = np.zeros(1, np.int32)
@@ -128,6 +131,7 @@ class Scoreboard:
         self._slice_scratch = Scratch(self.slice_layout)
         self._slice_rows = slice_rows
         self._dimensions = dimensions
+        self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
         """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time."""
@@ -157,6 +161,8 @@ class Scoreboard:
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
         self.users.fit_budget()
+        if len(self.overall) > self._most_panes:
+            self.forget_before(self.overall.numbers()[self._most_panes // 2])
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]

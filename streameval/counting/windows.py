@@ -83,6 +83,9 @@ class Panes:
             self._unwritten |= self._in_flight
         self._in_flight = set()
 
+    def __len__(self) -> int:
+        return len(self._panes)
+
     def numbers(self) -> list[int]:
         """The panes that hold something, oldest first."""
         return sorted(self._panes)

@@ -248,12 +248,13 @@ def _scaled(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray | None:
 
 def _scale(text: str, unit: str) -> int | None:
     try:
-        return int(text) * 1000 // round(1000 / _MS[unit])
+        ms = int(text) * 1000 // round(1000 / _MS[unit])
+        return ms if abs(ms) < 1 << 63 else None
     except ValueError:
         pass
     try:
-        ms = round(float(text) * _MS[unit], 3)
-        return math.floor(ms) if abs(ms) < 1 << 53 else None
+        real = round(float(text) * _MS[unit], 3)
+        return math.floor(real) if abs(real) < 1 << 53 else None
     except (ValueError, OverflowError):
         return None
 
