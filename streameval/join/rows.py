@@ -66,30 +66,29 @@ def compacted(runs: list[Run], ts: NDArray[np.int64]) -> list[Run]:
     """
     out: list[Run] = []
     for run in runs:
-        mature = run.given == run.end - run.start
-        if mature and run.features is None and run.shadow is None and run.names is None:
-            continue
         if out and out[-1].end == run.start and _alike(out[-1], run):
-            last = out[-1]
-            whole_mature = last.given > 0
-            if run.end - last.start <= (_MATURE_ROWS if whole_mature else _PENDING_ROWS):
-                out[-1] = _joined(last, run, ts)
+            most = _MATURE_ROWS if run.given else _PENDING_ROWS
+            if run.end - out[-1].start <= most:
+                out[-1] = _joined(out[-1], run, ts)
                 continue
         out.append(run)
-    return out
+    return [run for run in out if not _is_spent(run)]
+
+
+def _is_spent(run: Run) -> bool:
+    mature = run.given == run.end - run.start
+    return mature and run.features is None and run.shadow is None and run.names is None
 
 
 def _alike(a: Run, b: Run) -> bool:
-    kinds = [(r.features is None, r.shadow is None, r.names is None) for r in (a, b)]
-    dicts = [r.features is None or r.features.dicts is None for r in (a, b)]
+    forms = [(r.features is None, r.features is None or r.features.dicts is None, r.names is None) for r in (a, b)]
     mature = [r.given == r.end - r.start for r in (a, b)]
-    return kinds[0] == kinds[1] and dicts[0] == dicts[1] and (all(mature) or a.given == b.given == 0)
+    return forms[0] == forms[1] and (all(mature) or a.given == b.given == 0)
 
 
 def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
     order = None
-    given = a.given + b.given
-    if not given:
+    if not a.given:
         times = ts[a.start : b.end]
         if not bool((times[1:] >= times[:-1]).all()):
             order = np.argsort(times, kind="stable").astype(np.int32)
@@ -104,17 +103,24 @@ def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
             np.concatenate((a.features.value, b.features.value)),
             dicts,
         )
-    if a.shadow is not None and b.shadow is not None:
-        series = np.concatenate((a.shadow.series, b.shadow.series))
-        pclick = np.concatenate((a.shadow.pclick, b.shadow.pclick))
-        shadow = Shadow(_indptr(a.shadow.indptr, b.shadow.indptr), series, pclick)
+    if a.shadow is not None or b.shadow is not None:
+        first, second = _shadow(a), _shadow(b)
+        shadow = Shadow(
+            _indptr(first.indptr, second.indptr),
+            np.concatenate((first.series, second.series)),
+            np.concatenate((first.pclick, second.pclick)),
+        )
     if a.names is not None and b.names is not None:
         names = Names(
             np.concatenate((a.names.impression_id, b.names.impression_id)),
             np.concatenate((a.names.user_id, b.names.user_id)),
             np.concatenate((a.names.request_id, b.names.request_id)),
         )
-    return Run(a.start, b.end, order, features, shadow, names, given)
+    return Run(a.start, b.end, order, features, shadow, names, a.given + b.given)
+
+
+def _shadow(run: Run) -> Shadow:
+    return run.shadow or Shadow(np.zeros(run.end - run.start + 1, np.int64), np.empty(0, np.int32), np.empty(0))
 
 
 def _indptr(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
