@@ -146,10 +146,11 @@ def run(
 ) -> Snapshot:
     """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError.
+    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, ConfigError.
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve
+    from streameval.server.tls import tls_context
     from streameval.sources.kafka.source import KafkaSource
 
     pipeline = Pipeline(settings, time.time)
@@ -158,7 +159,10 @@ def run(
     source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
+            create_app(publisher, settings.server, version=__version__),
+            settings.server.host,
+            settings.server.port,
+            tls=tls_context(settings.server),
         )
         try:
             on_ready(server.url)

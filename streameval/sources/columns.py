@@ -142,7 +142,7 @@ class ColumnMap:
         if any(ms is not None for ms in times):
             self._told.add(key)
         elif wrong and key not in self._told:
-            raise ConfigError(f'{key}: "{wrong[0][:50]}" does not match {wanted}')
+            raise ConfigError(f"{key}: none of the first values matches {wanted}")
         if not wrong:
             return pa.array(times, pa.int64()).take(encoded.indices)
         said = [

@@ -101,7 +101,9 @@ class FileSource:
                     self._at = _Counted(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
-                what = " ".join(str(error).split()) or type(error).__name__
+                # of a text file Arrow's errors quote a line
+                quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
+                what = type(error).__name__ if quotes else " ".join(str(error).split()) or type(error).__name__
                 raise SourceError(
                     f"{path}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
                     "copy it again, or give its readable part as a file of its own"
