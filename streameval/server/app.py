@@ -96,8 +96,8 @@ def create_app(
 
 
 def _describe(app: FastAPI, access: Access) -> None:
-    # FastAPI only knows what a route returns and takes: problems and overviews are written by hand, and the token is
-    # asked for before a route is looked for
+    # FastAPI only knows what a route returns and takes: problems and overviews are written by hand, an empty value is
+    # dropped before it is looked at, and the token is asked for before a route is looked for
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -112,6 +112,9 @@ def _describe(app: FastAPI, access: Access) -> None:
             components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             for path, methods in tree["paths"].items():
                 for method, operation in methods.items():
+                    for parameter in operation.get("parameters", ()):
+                        if parameter["in"] == "query" and not parameter.get("required"):
+                            parameter["allowEmptyValue"] = True  # the same as none, see `queries.Which`
                     if access.needs_token(method.upper(), path):
                         operation["security"] = [{"token": []}]
                         refusals = problems.problem_responses(401, 403)

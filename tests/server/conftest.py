@@ -209,7 +209,7 @@ class Build:
         return Snapshot(**{**base, **changes})
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build() -> Build:
     """The builder."""
     return Build()
