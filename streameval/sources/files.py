@@ -204,6 +204,12 @@ class FileSource:
             delimiter = self._map.delimiter or ("\t" if tsv else ",")
             stream = _opened(path, cast(BinaryIO, self._at))
             for rows in CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows():
+                if not self._map.knows_one_of(rows.table.column_names):
+                    # and they are not told: of a file without a header they may be a user's id
+                    raise SourceError(
+                        "the first line names none of the columns that are wanted; write a header line, or set "
+                        "files.columns.header or files.columns.delimiter"
+                    )
                 self._refuse(path, rows.bad)
                 yield rows.table, rows.origin
             return
