@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.routing import Mount, Route
 
 from streameval.config import ConfigError, Server
+from streameval.config_file import load, to_toml
 from streameval.server import create_app, serve
 from streameval.server.access import HEALTH, Access, exposure, read_token
 from streameval.server.schemas import Problem
@@ -57,7 +58,8 @@ def tricks(path: str) -> list[str]:
         path[: len(path) - len(last)] + escaped, path[: len(path) - len(last)] + escaped.replace("%", "%25"),
         "/api/v1/../v1/" + last, path.replace("users", "us%65rs"), path + "%252e",
     ]  # fmt: skip
-    return [trick if trick.startswith("/") else "/" + trick for trick in made]
+    absolute = [f"{scheme}://127.0.0.1{path}" for scheme in ("http", "https", "HTTP")]
+    return [trick if trick.startswith("/") else "/" + trick for trick in made] + absolute
 
 
 def ask(
@@ -198,6 +200,10 @@ def test_the_token_comes_from_the_file_or_from_the_environment_and_never_from_bo
     assert read_token("", {"STREAMEVAL_TOKEN": "of-the-environment\n"}) == "of-the-environment"
     with pytest.raises(ConfigError, match="STREAMEVAL_TOKEN is set too; keep one of them"):
         read_token(str(path), {"STREAMEVAL_TOKEN": "of-the-environment"})
+
+
+def test_the_token_in_the_environment_is_no_setting_and_never_shown() -> None:
+    assert "of-the-environment" not in to_toml(load(None, {"STREAMEVAL_TOKEN": "of-the-environment"}))
 
 
 @pytest.mark.parametrize(
