@@ -150,7 +150,6 @@ def run(
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve
-    from streameval.server.tls import tls_context
     from streameval.sources.kafka.source import KafkaSource
 
     pipeline = Pipeline(settings, time.time)
@@ -159,10 +158,7 @@ def run(
     source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__),
-            settings.server.host,
-            settings.server.port,
-            tls=tls_context(settings.server),
+            create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
         )
         try:
             on_ready(server.url)

@@ -27,6 +27,7 @@ from streameval.server.access import Access, Door, exposure, read_token
 from streameval.server.collector import SnapshotCollector
 from streameval.server.limits import Limits
 from streameval.server.security import SecurityHeaders, security_headers
+from streameval.server.tls import tls_context
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def create_app(
     """Everything that readers get over HTTP.
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
-    in `environ`. Raises ConfigError when there is no usable token where one is set.
+    in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
     """
     token = read_token(settings.token_file, environ)
     access = Access(token, settings.token_scope)
@@ -70,7 +71,8 @@ def create_app(
         responses=problems.problem_responses(*_ANYWHERE),
     )
     app.state.streams = streams
-    app.state.headers = security_headers(bool(settings.tls_certificate))
+    app.state.tls = tls_context(settings)
+    app.state.headers = security_headers(app.state.tls is not None)
     problems.install(app)
     # the last one added sees a request first
     app.add_middleware(Limits)

@@ -46,20 +46,13 @@ class ServerHandle:
         self._thread.join(timeout)
 
 
-def serve(
-    app: FastAPI,
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    grace: float = 2.0,
-    start_timeout: float = 30.0,
-) -> ServerHandle:
+def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0) -> ServerHandle:
     """Serves `app` (made by `create_app`) until `stop()`; returns once it answers. Port 0 takes a free port.
 
-    With `tls` (from `tls_context`) it speaks https only. `grace` is how many seconds running requests get at the end.
-    Raises ServeError when the address cannot be used.
+    With a certificate in the app's settings it speaks https only. `grace` is how many seconds running requests get at
+    the end. Raises ServeError when the address cannot be used.
     """
+    tls: ssl.SSLContext | None = app.state.tls
     listener = _listen(host, port)
     sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
     gc.collect()

@@ -44,9 +44,7 @@ def trust(authority) -> ssl.SSLContext:
 
 @pytest.fixture
 def server(publisher, files) -> Iterator[ServerHandle]:
-    settings = Server(**files)
-    app = create_app(publisher, settings, version="1", environ={})
-    handle = serve(app, "127.0.0.1", 0, tls=tls_context(settings))
+    handle = serve(create_app(publisher, Server(**files), version="1", environ={}), "127.0.0.1", 0)
     yield handle
     handle.stop()
 
