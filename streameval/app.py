@@ -158,7 +158,7 @@ def replay(
 def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
     """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, StoreError.
+    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve

@@ -144,11 +144,15 @@ def check(config_path: Path | None) -> None:
     """Say whether the settings can be used."""
     settings = _load(config_path)
     from streameval.pipeline import make_model
+    from streameval.server.access import Access, read_token
+    from streameval.server.tls import tls_context
     from streameval.sources.columns import ColumnMap
 
     for model in settings.models:
         make_model(model)
     ColumnMap(settings.files.columns)
+    Access(read_token(settings.server.token_file, os.environ), settings.server.token_scope)
+    tls_context(settings.server)
     click.echo("the settings are valid")
 
 
@@ -181,9 +185,13 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
-        if not _has_a_name(error):
-            raise
-        _fail(str(error))
+        if _has_a_name(error):
+            _fail(str(error))
+        log.debug("the whole of it", exc_info=error)
+        _fail(
+            "a fault of the program; please report it. What the error says may quote an event, so it is logged at "
+            f"--log-level debug only.\n{logs.trace(error)}"
+        )
 
 
 def _fail(message: str) -> NoReturn:

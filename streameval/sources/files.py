@@ -100,7 +100,9 @@ class FileSource:
                     self._at = _Counted(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
-                what = " ".join(str(error).split()) or type(error).__name__
+                # of a text file Arrow's errors quote a line
+                quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
+                what = type(error).__name__ if quotes else " ".join(str(error).split()) or type(error).__name__
                 raise SourceError(
                     f"{path}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
                     "copy it again, or give its readable part as a file of its own"
@@ -205,6 +207,12 @@ class FileSource:
             delimiter = self._map.delimiter or ("\t" if tsv else ",")
             stream = _opened(path, cast(BinaryIO, self._at))
             for rows in CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows():
+                if not self._map.knows_one_of(rows.table.column_names):
+                    # and they are not told: of a file without a header they may be a user's id
+                    raise SourceError(
+                        "the first line names none of the columns that are wanted; write a header line, or set "
+                        "files.columns.header or files.columns.delimiter"
+                    )
                 self._refuse(path, rows.bad)
                 yield rows.table, rows.origin
             return

@@ -34,6 +34,7 @@ from streameval.report import (
     UserColumns,
 )
 from streameval.server import create_app
+from streameval.server.access import TOKEN_VARIABLE
 
 NOW = 1_714_564_800.0  # 2024-05-01T12:00:00Z
 V1 = Series("default", "v1", "logged")
@@ -223,7 +224,13 @@ class Build:
         return Snapshot(**{**base, **changes})
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def _no_token_of_the_environment(monkeypatch) -> None:
+    """What the shell of whoever runs the tests has set is none of theirs."""
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="session")
 def build() -> Build:
     """The builder."""
     return Build()
