@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -320,6 +321,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are read")
     parser.add_argument("--slack", type=float, default=0.02, help="how much of the resident set may come or go")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the monitor and the broker are stopped
     sys.exit(0 if run(given.minutes, given.warm_up, given.rate, given.slack) else 1)
 
 
