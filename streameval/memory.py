@@ -1,8 +1,8 @@
 """Freed memory goes back to the system.
 
 glibc keeps what is freed between blocks still in use, and a month of tables that grow and shrink leaves it ever more
-such gaps: the resident set creeps up though nothing is leaked (measured: 2.7% in five minutes at full load, a twelfth
-of which is free when asked for).
+such gaps: the resident set creeps up though nothing is leaked (measured: 2.7% in five minutes at full load; after nine
+million events 68 of 826 MB were free, and went back when asked for).
 """
 
 from __future__ import annotations
