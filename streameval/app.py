@@ -13,6 +13,7 @@ from streameval import __version__
 from streameval.clock import WallClock
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
+from streameval.memory import give_back
 from streameval.monitor import Listener
 from streameval.pipeline import Pipeline
 from streameval.predictions import PredictionsWriter
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 PUBLISH_SHARE = 20  # a snapshot may take at most 1/20 of the loop's time
 COMMIT_SECONDS = 1.0
+GIVE_BACK_SECONDS = 30.0  # 2 to 30 ms each time
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Loop:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
-        publish_due = commit_due = took = 0.0
+        publish_due = commit_due = give_back_due = took = 0.0
         counted: dict[tuple[str, int], int] = {}  # offsets of what went through the pipeline, not yet committed
         while not stop.is_set() and not self.source.finished:
             begin = time.perf_counter()
@@ -70,6 +72,9 @@ class Loop:
                 self.publish()
                 before, took = took, time.monotonic() - now
                 publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is forgiven
+            if now >= give_back_due:
+                give_back()
+                give_back_due = now + GIVE_BACK_SECONDS
         self.source.commit(counted)
         if self.keeper is not None:
             self.keeper.close()

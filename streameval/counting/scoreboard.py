@@ -26,7 +26,7 @@ from streameval.sketches.ranks import Weighting
 OVERALL_BITS = 10
 SLICE_BITS = 7
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
-# 3 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
+# 4 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
 MOST_PANES = 1 << 17
 
 

@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ PERIOD_MS = 60_000  # of event time, after which the traffic repeats
 MOST_LAG = 150_000  # messages; the monitor always has work, and Kafka little to keep
 SAMPLE_S = 2.0
 PATIENCE_S = 120.0
+WARM_PERIODS = 5  # of traffic that the monitor has taken before anything counts: its horizon is full after two
 
 # Event time runs several times as fast as the wall clock at full load, so a horizon of 2 minutes is full after one.
 CONFIG = """\
@@ -139,6 +141,7 @@ class Load:
             }
         )
         self._messages = messages
+        self.period = len(messages)
         self._rate = rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -261,7 +264,8 @@ def _watch(
     )
     begin = said = time.monotonic()
     said_read, moved = 0, begin
-    while (now := time.monotonic()) - begin < (warm_up + minutes) * 60:
+    warm: float | None = None
+    while (now := time.monotonic()) < (warm or now) + minutes * 60:
         time.sleep(SAMPLE_S)
         if monitor.poll() is not None:
             print(f"the monitor has ended with status {monitor.returncode}:\n{log.read_text()[-3000:]}")
@@ -277,7 +281,9 @@ def _watch(
             print(f"the monitor has read nothing for {PATIENCE_S:.0f} s:\n{log.read_text()[-3000:]}")
             return False
         whole, anonymous = resident(monitor.pid)
-        if now - begin >= warm_up * 60:
+        if warm is None and now - begin >= warm_up * 60 and read >= WARM_PERIODS * load.period:
+            warm = now
+        if warm is not None:
             samples.append(whole)
         if now - said >= 30:
             speed = (read - said_read) / (now - said)
@@ -311,10 +317,11 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0, help="after the warm-up")
-    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes that do not count")
+    parser.add_argument("--warm-up", type=float, default=2.0, help="minutes that do not count, at the least")
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are read")
     parser.add_argument("--slack", type=float, default=0.02, help="how much of the resident set may come or go")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the monitor and the broker are stopped
     sys.exit(0 if run(given.minutes, given.warm_up, given.rate, given.slack) else 1)
 
 
