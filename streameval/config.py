@@ -227,7 +227,10 @@ class Kafka(_Section):
     format: Literal["json", "arrow"] = Field(
         "json", description="json (an object or an array of objects per message) or arrow (an IPC stream per message)"
     )
-    start: Literal["earliest", "latest"] = Field("latest", description="where a group without offsets starts")
+    start: Literal["earliest", "latest"] = Field(
+        "latest",
+        description="where a partition without a stored state starts (without a store: one without committed offsets)",
+    )
     max_message: Size = _written("16MB", description="a larger message goes to the dead letters")
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning"

@@ -59,14 +59,17 @@ class Keeper(Protocol):
     """
 
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
-        """These are ours now, new ones (what was held before and not lost goes on untouched).
+        """These are ours now, new ones (what was held before and not dropped goes on untouched, also when released).
 
         Returns the next offset to read of those topic partitions whose state was found; the others begin where the
         source's own settings say. Raises SourceError when a state is there but cannot be used.
         """
 
     def release(self, partitions: frozenset[int]) -> None:
-        """These are about to go to another worker, or to come back: write them now. Still ours; waits a bounded time."""
+        """These are about to go to another worker, or to come back: write them now. Still ours; waits a bounded time.
+
+        Those that come back are not taken again. Nothing of them is delivered until it is known who has them.
+        """
 
     def drop(self, partitions: frozenset[int]) -> None:
         """These are not ours any more (released before, or lost without warning): forget them, write nothing."""

@@ -118,6 +118,20 @@ class Collected:
     def close(self) -> None: ...
 
 
+class Stored:
+    """A keeper that holds nothing but the offsets to begin at."""
+
+    def __init__(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        self._offsets = offsets
+
+    def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
+        return {place: offset for place, offset in self._offsets.items() if place[1] in partitions}
+
+    def release(self, partitions: frozenset[int]) -> None: ...
+
+    def drop(self, partitions: frozenset[int]) -> None: ...
+
+
 class Laboratory:
     """A broker and a client under test, with what tests do to them. Topic and group names are its own."""
 
@@ -201,6 +215,12 @@ class Laboratory:
         assert len(out) == count
         return out
 
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Have Kafka delete the messages before this offset, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.address})
+        for done in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            done.result(PATIENCE)
+
     def forget(self, one: Any) -> None:
         """Do not close this after the test: it cannot be."""
         self._open.remove(one)
@@ -246,6 +266,12 @@ def laboratory() -> Iterator[Callable[..., Laboratory]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def stored() -> type[Stored]:
+    """`stored(offsets)`: a keeper that holds nothing but the offsets to begin at."""
+    return Stored
 
 
 @pytest.fixture

@@ -122,25 +122,40 @@ def test_arrow_messages_arrive_whole(lab, drain):
     assert arrived.clicks == {1: list(range(300))}
 
 
-def test_reading_begins_at_given_offsets(lab, impressions, clicks, drain):
+def test_reading_begins_at_the_keepers_offsets(lab, stored, impressions, clicks, drain):
     lab.create(lab.impressions, lab.clicks)
     for partition in range(4):
         lab.write(lab.impressions, impressions(0, 50), partition)
         lab.write(lab.clicks, clicks(0, 20), partition)
     offsets = {(lab.impressions, p): 10 * p for p in range(4)} | {(lab.clicks, p): 5 * p for p in range(4)}
-    arrived = drain(lab.source(offsets=offsets), 40 + 50 + 30 + 20 + 5 + 20 + 15 + 10)
+    arrived = drain(lab.source(keeper=stored(offsets)), 40 + 50 + 30 + 20 + 5 + 20 + 15 + 10)
     for p in range(4):
         assert arrived.impressions[p] == list(range(10 * p, 50))
         assert arrived.clicks[p] == list(range(5 * p, 20))
 
 
-def test_given_offsets_that_kafka_does_not_have_are_an_error(lab, impressions, clicks, drain):
+def test_a_position_beyond_the_end_is_an_error_that_says_what_to_do(lab, stored, impressions, clicks, drain):
     lab.create(lab.impressions, lab.clicks)
     lab.write(lab.impressions, impressions(0, 5))
     lab.write(lab.clicks, clicks(0, 5))
-    source = lab.source(offsets={(lab.impressions, 0): 6})
-    with pytest.raises(SourceError, match=rf"{lab.impressions} \[0\]: .* goes on at offset 6, but Kafka has 0 to 5"):
+    source = lab.source(keeper=stored({(lab.impressions, 0): 6}))
+    with pytest.raises(SourceError, match=rf"{lab.impressions} \[0\]: .* offset 6, but .* ends at 5: .* begin anew"):
         drain(source, 5)
+
+
+def test_caught_up_is_what_the_broker_says_when_it_is_asked(lab, impressions, clicks, drain):
+    lab.create(lab.impressions, lab.clicks)
+    lab.write(lab.impressions, impressions(0, 50))
+    lab.write(lab.clicks, clicks(0, 10))
+    source = lab.source()
+    assert source.caught_up() == frozenset()
+    arrived = drain(source, 60)
+    everywhere = {(topic, p) for topic in (lab.impressions, lab.clicks) for p in range(4)}
+    assert source.caught_up() == everywhere
+    lab.write(lab.clicks, clicks(10, 1), 3)
+    assert source.caught_up() == everywhere - {(lab.clicks, 3)}  # though no poll has seen the message
+    drain(source, 61, arrived)
+    assert source.caught_up() == everywhere
 
 
 def test_a_group_without_offsets_starts_at_the_end_when_told_so(lab, impressions, clicks, drain):
@@ -202,3 +217,4 @@ def test_transactions_deliver_what_was_committed_and_leave_no_lag(real_lab, impr
             break
         assert source.poll(0.1) == []
     assert set(source.lag().values()) == {0}
+    assert (real_lab.impressions, 0) in source.caught_up()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+
+from streameval.sources.kafka.source import open_reader
 
 pytestmark = pytest.mark.kafka
 
@@ -69,32 +70,6 @@ def test_members_of_a_group_share_the_partitions_and_repeat_nothing(real_lab, im
         assert arrived.clicks[p] == list(range(15))
 
 
-def test_a_checkpoint_is_used_only_for_the_partitions_of_the_first_assignment(real_lab, impressions, clicks, drain):
-    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=2)
-    for p in range(2):
-        real_lab.write(real_lab.impressions, impressions(0, 40), p)
-        real_lab.write(real_lab.clicks, clicks(0, 1), p)
-    settings = real_lab.settings()
-    offsets = {(real_lab.impressions, p): 10 for p in range(2)}
-    one, two = real_lab.source(settings, offsets=offsets), real_lab.source(settings)
-    batches = settled([one, two], 2)
-    owners = {p: source for source in (one, two) for p in source.partitions()}
-    for _ in range(100):
-        batches += [*one.poll(0.1), *two.poll(0.1)]
-        if all(v == 0 for source in (one, two) for v in source.lag().values()) and one.lag() and two.lag():
-            break
-    two.commit({(real_lab.impressions, p): 35 for p, owner in owners.items() if owner is two})
-    two.close()
-    later = settled([one], 2)
-    for _ in range(100):
-        later += one.poll(0.1)
-        if set(one.lag().values()) == {0} and len(one.lag()) == 4:
-            break
-    (taken,) = [p for p, owner in owners.items() if owner is two]
-    again = [ts - 1_700_000_000_000 for b in later if b.partition == taken for ts in b.impressions.ts.tolist()]
-    assert again == list(range(35, 40))  # the committed offset, not the checkpoint's 10
-
-
 def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(
     own_kafka, laboratory, launcher, impressions, clicks, drain
 ):
@@ -106,13 +81,24 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(
         lab.write(lab.impressions, impressions(0, 100))
         lab.write(lab.clicks, clicks(0, 10))
         sources.append(lab.source())
+        assert not sources[-1].connected()
         seen.append(drain(sources[-1], 110))
+        assert sources[-1].connected()
     launcher("stop", str(own_kafka))
-    for _ in range(10):
-        for source in sources:
+    for source in sources:
+        for _ in range(300):
             assert source.poll(0.2) == []
+            if not source.connected():
+                break
+        assert not source.connected()
+        assert source.caught_up() == frozenset()
     assert launcher("start", str(own_kafka)) == address
     for lab, source, arrived in zip(labs, sources, seen, strict=True):
+        for _ in range(300):
+            assert source.poll(0.2) == []
+            if source.connected():
+                break
+        assert source.connected()
         assert source.partitions() == {0, 1, 2, 3}
         lab.write(lab.impressions, impressions(100, 100))
         lab.write(lab.clicks, clicks(10, 10))
@@ -122,7 +108,25 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(
         source.close()
 
 
-def test_messages_deleted_before_they_were_read_are_skipped_and_said_so(real_lab, impressions, clicks, drain, caplog):
+def test_closing_does_not_wait_for_a_broker_that_is_gone(
+    own_kafka, laboratory, launcher, client, impressions, clicks, drain
+):
+    lab = laboratory(launcher("start", str(own_kafka)), client)
+    lab.create(lab.impressions, lab.clicks)
+    lab.write(lab.impressions, impressions(0, 10))
+    source = lab.source()
+    arrived = drain(source, 10)
+    launcher("stop", str(own_kafka))
+    source.commit(arrived.offsets())
+    closing = threading.Thread(target=source.close, daemon=True)
+    closing.start()
+    closing.join(30.0)  # a session timeout is 45 s
+    assert not closing.is_alive()
+
+
+def test_messages_deleted_before_a_committed_offset_are_counted_and_said_loudly(
+    real_lab, impressions, clicks, drain, caplog
+):
     real_lab.create(real_lab.impressions, real_lab.clicks)
     real_lab.write(real_lab.impressions, impressions(0, 100))
     real_lab.write(real_lab.clicks, clicks(0, 1))
@@ -131,10 +135,52 @@ def test_messages_deleted_before_they_were_read_are_skipped_and_said_so(real_lab
     settled([first], 4)
     first.commit({(real_lab.impressions, 0): 10})
     first.close()
-    admin = AdminClient({"bootstrap.servers": real_lab.address})
-    for done in admin.delete_records([TopicPartition(real_lab.impressions, 0, 50)]).values():
-        done.result(30)
-    with caplog.at_level(logging.WARNING, "streameval"):
-        arrived = drain(real_lab.source(settings), 50)
+    real_lab.delete_before(real_lab.impressions, 0, 50)
+    source = real_lab.source(settings)
+    with caplog.at_level(logging.ERROR, "streameval"):
+        arrived = drain(source, 50)
     assert arrived.impressions[0] == list(range(50, 100))
-    assert f"{real_lab.impressions} [0]: offset 10 is not there any more: going on at 50" in caplog.text
+    assert source.lost() == {(real_lab.impressions, 0): 40}
+    expected = f"{real_lab.impressions} [0]: offsets 10 to 49 were deleted before they were read: 40 messages lost"
+    assert expected in caplog.text
+
+
+class Anybody:
+    """An owner that knows no offsets."""
+
+    def assigned(self, places):
+        return {}
+
+    def revoked(self, places): ...
+
+    def lost(self, places): ...
+
+
+def test_messages_deleted_while_they_wait_to_be_read_are_counted(real_lab, impressions):
+    real_lab.create(real_lab.impressions, partitions=1)
+    real_lab.write(real_lab.impressions, impressions(0, 5))
+    place = (real_lab.impressions, 0)
+    reader = open_reader(real_lab.settings())
+    try:
+        reader.partition_counts([place[0]], 30.0)
+        reader.subscribe([place[0]], Anybody(), committed=False)
+        assert read(reader, 5) == [0, 1, 2, 3, 4]
+        reader.pause([place])
+        assert reader.poll(1.0, 100) == []  # no fetch is under way after that
+        real_lab.write(real_lab.impressions, impressions(5, 5))
+        real_lab.delete_before(*place, 8)
+        reader.resume([place])
+        assert read(reader, 2) == [8, 9]
+        assert reader.lost == {place: 3}
+    finally:
+        reader.close()
+
+
+def read(reader, count):
+    """The offsets of the next messages."""
+    offsets = []
+    for _ in range(300):
+        offsets += [offset for run in reader.poll(0.2, 100) for offset in run.offsets]
+        if len(offsets) >= count:
+            break
+    return offsets

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from streameval.sources.kafka.member import Positions
 from streameval.sources.kafka.options import redacted
-from streameval.sources.kafka.reader import Positions, Run
+from streameval.sources.kafka.reader import Run
 
 
 def run(first: int, count: int) -> Run:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -16,9 +20,10 @@ from confluent_kafka import (
 )
 
 from streameval.config import Kafka
+from streameval.sources.kafka.member import AWAY, Generation, Member
 from streameval.sources.kafka.options import check_options, redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import Assigned, Positions, Run, UnreachableError, check_start
+from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -26,6 +31,8 @@ log = logging.getLogger(__name__)
 LINGER = 0.05  # seconds a poll waits for more after the first message: at most 20 small batches/s when little comes
 SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
 ASK_TIMEOUT = 10.0  # seconds for one question to a broker that has answered before
+CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
+CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to say whether we belong to it
 
 TUNING: dict[str, Any] = {
     "client.id": "streameval",
@@ -35,6 +42,9 @@ TUNING: dict[str, Any] = {
     # queue runs dry meanwhile and a drain falls from 1.3 million messages/s to 0.4.
     "fetch.queue.backoff.ms": 10,
     "fetch.wait.max.ms": 100,
+    # What may wait in memory: this queue, however many partitions there are, and one answer of a broker beyond it.
+    "queued.max.messages.kbytes": 65_536,
+    "fetch.max.bytes": 33_554_432,
     "allow.auto.create.topics": False,  # a reader that creates topics gives them the wrong partition count
     "topic.metadata.refresh.interval.ms": 30_000,
     "reconnect.backoff.max.ms": 2_000,
@@ -44,21 +54,28 @@ OURS: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # a start is always resolved to a number here, so that no gap goes unnoticed
     "enable.partition.eof": True,  # moves a position over transaction markers: the lag at the end is then 0
-    # The only assignor that gives a member the same partition numbers of both topics.
-    "partition.assignment.strategy": "range",
 }
+# The only assignor that gives a member the same partition numbers of both topics; under either protocol.
+CLASSIC = {"partition.assignment.strategy": "range"}
 RESERVED = {
     "bootstrap.servers": "set kafka.bootstrap_servers instead",
     "metadata.broker.list": "set kafka.bootstrap_servers instead",
     "group.id": "set kafka.group_id instead",
-    "group.protocol": "must stay classic: only there do both topics get the same partition numbers; remove it",
-    **{name: f"streameval needs {value!r} here; remove it" for name, value in OURS.items()},
+    **{name: f"streameval needs {value!r} here; remove it" for name, value in {**OURS, **CLASSIC}.items()},
+    "group.remote.assignor": "streameval needs 'range' here; remove it",
     "auto.offset.reset": "set kafka.start instead",
 }
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_NOT_A_MEMBER = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError._FENCED,
 }
 
 
@@ -68,17 +85,26 @@ class ConfluentReader:
     def __init__(self, settings: Kafka) -> None:
         check_options(settings.client_options, RESERVED)
         self._settings = settings
-        self._positions = Positions()
-        self._assignment: frozenset[Place] = frozenset()
-        self._assigned: Assigned | None = None
-        self._given: frozenset[Place] | None = None  # an assignment that is not begun yet
+        # KIP-848: the broker assigns, and changes only what must change
+        self._incremental = settings.client_options.get("group.protocol") == "consumer"
+        self._member: Member | None = None
+        self._topics: list[str] = []
+        self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours when all its topics are here
+        self._reading: frozenset[Place] = frozenset()  # what the client was told to read
         self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._last_error = "no answer"
+        self._answered = -math.inf  # when a broker last did
+        self._ask_at = 0.0
+        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
         self._paused: set[Place] = set()
         self._to_commit: dict[Place, int] = {}
+        self._commits = 0  # under way
+        self._commit_error: KafkaError | None = None
         self._closed = False
         options = {
             **TUNING,
+            **({} if self._incremental else CLASSIC),
+            **({"group.remote.assignor": "range"} if self._incremental else {}),
             **settings.client_options,
             **OURS,
             "bootstrap.servers": settings.bootstrap_servers,
@@ -97,21 +123,26 @@ class ConfluentReader:
             except KafkaException as error:
                 self._consumer.poll(0)  # serves error_cb, which knows more than "timed out"
                 raise UnreachableError(f"{error.args[0].str()}; {self._last_error}") from None
+            self._answered = time.monotonic()
             if found.error is not None and found.error.code() in _DENIED:
                 raise self._denied(found.error)
             if found.error is None and found.partitions:
                 counts[topic] = len(found.partitions)
         return counts
 
-    def subscribe(self, topics: Sequence[str], assigned: Assigned) -> None:
+    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
         """See `KafkaReader.subscribe`."""
-        self._assigned = assigned
+        session = float(self._settings.client_options.get("session.timeout.ms", 45_000)) / 1_000
+        earliest = self._settings.start == "earliest"
+        self._member = Member(owner, min(AWAY, session / 2), committed=committed, earliest=earliest)
+        self._topics = list(topics)
         self._consumer.subscribe(
-            list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def poll(self, timeout: float, max_messages: int) -> list[Run]:
         """See `KafkaReader.poll`."""
+        member = self._of_group
         messages = self._receive(timeout, max_messages)
         found: dict[Place, Run] = {}
         events: list[Message] = []
@@ -125,47 +156,75 @@ class ConfluentReader:
                 run = found[place] = Run(place[0], place[1], [], [])
             run.values.append(message.value())
             run.offsets.append(message.offset())
-        runs = [self._positions.advance(run) for run in found.values()]
+        if member.doubtful and member.open:
+            self._make_sure()
+            found, events = {}, []  # read again, if we still are a member
+        runs = member.deliver(found.values())
         for message in events:
             self._on_event(message)
-        if self._given is not None:
-            self._begin(self._given)
+        member.check()
+        if member.given is not None:
+            self._begin(member.given)
         else:
             for place in tuple(self._gaps):
                 self._skip_gap(place)
-        return [run for run in runs if run is not None]
+        self._listen()
+        return runs
 
     @property
     def assignment(self) -> frozenset[Place]:
         """See `KafkaReader.assignment`."""
-        return self._assignment
+        return self._member.assignment if self._member else frozenset()
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
         lags = {}
-        for place in self._assignment:
+        due = self._member.positions.next if self._member else {}
+        for place in self.assignment & due.keys():
             try:
                 _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
             except KafkaException:
                 continue
-            if end >= 0 and place in self._positions.next:
-                lags[place] = max(0, end - self._positions.next[place])
+            if end >= 0:
+                lags[place] = max(0, end - due[place])
         return lags
+
+    def caught_up(self, timeout: float) -> frozenset[Place]:
+        """See `KafkaReader.caught_up`."""
+        if self._member is None or not self._member.open:
+            return frozenset()
+        ends = self._ask_ends(self._member.open, timeout)
+        due = self._member.positions.next
+        return frozenset(place for place, end in ends.items() if due[place] >= end)
+
+    @property
+    def lost(self) -> Mapping[Place, int]:
+        """See `KafkaReader.lost`."""
+        return dict(self._member.positions.lost) if self._member else {}
+
+    @property
+    def silence(self) -> float:
+        """See `KafkaReader.silence`."""
+        return time.monotonic() - self._answered
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """See `KafkaReader.commit`."""
-        ours = {place: offset for place, offset in offsets.items() if place in self._assignment}
+        ours = {place: offset for place, offset in offsets.items() if place in self.assignment}
         if not ours:
             return
         self._to_commit |= ours
+        self._counted |= ours
+        if self.silence > QUIET:  # what cannot be sent would only hold up `close`
+            return
         try:
             self._consumer.commit(offsets=_at(ours), asynchronous=True)
+            self._commits += 1
         except KafkaException as error:
             log.warning("offsets not committed: %s", error)
 
     def pause(self, places: Iterable[Place]) -> None:
         """See `KafkaReader.pause`."""
-        self._paused |= set(places)
+        self._paused |= set(places) & self.assignment
         self._consumer.pause([TopicPartition(*place) for place in self._paused])
 
     def resume(self, places: Iterable[Place]) -> None:
@@ -179,98 +238,214 @@ class ConfluentReader:
         if self._closed:
             return
         self._closed = True
-        if self._to_commit:
+        # librdkafka waits for brokers that are away, for commits under way up to the session timeout
+        leaving = threading.Thread(target=self._leave, name="kafka-close", daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_TIMEOUT)
+        if leaving.is_alive():
+            log.warning("kafka: did not leave group %s in time: the broker is away", self._settings.group_id)
+
+    def _leave(self) -> None:
+        ours = {place: offset for place, offset in self._to_commit.items() if place in self.assignment}
+        if ours and self.silence < QUIET:
             try:
-                self._consumer.commit(offsets=_at(self._to_commit), asynchronous=False)
+                self._consumer.commit(offsets=_at(ours), asynchronous=False)
             except KafkaException as error:
                 log.warning("offsets not committed: %s", error)
         self._consumer.close()
 
+    @property
+    def _of_group(self) -> Member:
+        if self._member is None:
+            raise RuntimeError("not subscribed yet")
+        return self._member
+
     def _receive(self, timeout: float, max_messages: int) -> list[Message]:
+        member = self._of_group
         deadline = time.monotonic() + timeout
-        first = None
-        while first is None and self._given is None:  # an assignment must not wait for the timeout
+        while True:
             left = deadline - time.monotonic()
             first = self._consumer.poll(min(max(left, 0.0), SLICE))
-            if left <= SLICE:
+            member.look()
+            if first is not None or member.given is not None or left <= SLICE:  # an assignment must not wait
                 break
-        if first is None or max_messages == 1:
-            return [] if first is None else [first]
+        if first is None:
+            return []
+        if first.error() is None or first.error().code() == KafkaError._PARTITION_EOF:
+            self._answered = time.monotonic()
+        if max_messages == 1:
+            return [first]
         return [first, *self._consumer.consume(max_messages - 1, min(LINGER, timeout))]
 
     def _on_event(self, message: Message) -> None:
         """A message that is none: an end, a gap, or an error."""
+        member = self._of_group
         error: KafkaError = message.error()
         place = (message.topic(), message.partition())
         if error.code() == KafkaError._PARTITION_EOF:
-            # past transaction markers, which are never delivered; all before it was delivered
-            self._positions.next[place] = max(self._positions.next.get(place, 0), message.offset())
+            if place in member.open:  # past transaction markers, which are never delivered; all before it was delivered
+                due = member.positions.next
+                due[place] = max(due[place], message.offset())
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._gaps.add(place)
-        elif error.fatal() or error.code() in _DENIED:
+        elif _fatal(error):  # fenced: another process has our group.instance.id
+            member.lose(member.assignment)
+            raise self._denied(error)
+        elif error.code() in _DENIED:
             raise self._denied(error)
         else:
-            log.warning("kafka: %s", error.str())
+            log.warning("kafka: %s", redacted(error.str(), self._settings.client_options))
 
     def _skip_gap(self, place: Place) -> None:
         """Go on after messages that Kafka deleted before they were read."""
-        due = self._positions.next[place]
-        try:
-            low, _ = self._ends(place)
-            # librdkafka has stopped this partition, so it cannot seek: begin all of them again where they stand
-            self._consumer.assign(_at(self._positions.next | {place: low}))
-            self.pause(self._paused)
-        except KafkaException as error:
-            log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
-            return
+        member = self._of_group
+        if place in member.open:
+            due = member.positions.next
+            try:
+                due[place] = member.positions.go_on(place, due[place], *self._ends(place))
+                self._rewind()  # librdkafka has stopped this partition, so it cannot seek
+            except KafkaException as error:
+                log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
+                return
         self._gaps.discard(place)
-        self._positions.next[place] = low
-        log.warning("%s [%d]: offset %d is not there any more: going on at %d", *place, due, low)
+
+    def _rewind(self) -> None:
+        """Have the client read all of our partitions from where they stand."""
+        member = self._of_group
+        places = _at({place: member.positions.next[place] for place in member.open})
+        if self._incremental:  # all that it reads is open: see `_let_go`
+            self._consumer.incremental_unassign(places)
+            self._consumer.incremental_assign(places)
+        else:
+            self._consumer.assign(places)
+        self.pause(self._paused)
+
+    def _make_sure(self) -> None:
+        """Ask the group whether we are still a member: it takes offsets only from members.
+
+        Whatever comes meanwhile is thrown away. When nobody answers, the doubt stays, and the next poll asks again.
+        """
+        member = self._of_group
+        place = min(member.open)
+        self._commit_error = None
+        try:
+            self._consumer.commit(offsets=_at({place: self._counted[place]}), asynchronous=True)
+            self._commits += 1
+        except KafkaException as error:
+            self._commit_error = error.args[0]
+        deadline = time.monotonic() + CONFIRM_TIMEOUT
+        while self._commits and member.open and member.given is None and time.monotonic() < deadline:
+            message = self._consumer.poll(SLICE)  # serves on_commit, and the group's own words
+            if message is not None and message.error() is not None and _fatal(message.error()):
+                self._on_event(message)
+        if not member.open or member.given is not None:
+            return  # a rebalance has answered
+        if self._commit_error is not None and self._commit_error.code() in _NOT_A_MEMBER:
+            log.warning("kafka: thrown out of group %s while this process stood still", self._settings.group_id)
+            member.lose(member.assignment)
+            return
+        if not self._commits and self._commit_error is None:
+            member.confirm()
+        try:
+            self._rewind()
+        except KafkaException as error:
+            raise self._denied(error.args[0]) from None
+
+    def _listen(self) -> None:
+        """Make sure now and then that a broker is there, when nothing comes by itself."""
+        now = time.monotonic()
+        if self.silence > QUIET / 3 and now >= self._ask_at:
+            self._ask_at = now + QUIET / 3
+            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
+
+    def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
+        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
+        latest = [TopicPartition(*place, OFFSET_END) for place in places]
+        try:
+            found = self._consumer.offsets_for_times(latest, timeout=timeout)
+        except KafkaException:
+            return {}
+        ends = {(p.topic, p.partition): p.offset for p in found if p.error is None and p.offset >= 0}
+        if ends:
+            self._answered = time.monotonic()
+        return ends
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Take note; `poll` begins, where a broker may be asked and errors can be raised."""
-        self._given = frozenset((p.topic, p.partition) for p in partitions)
-        consumer.assign([])
+        places = frozenset((p.topic, p.partition) for p in partitions)
+        if self._incremental:
+            consumer.incremental_assign([])
+            self._granted |= places
+            self._of_group.assign(self._whole())
+        else:
+            consumer.assign([])
+            self._of_group.assign(places, _generation(consumer))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._given = None
+        self._let_go(consumer, partitions, self._of_group.revoke)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._let_go(consumer, partitions, self._of_group.lose)
+
+    def _let_go(
+        self, consumer: Consumer, partitions: list[TopicPartition], word: Callable[[frozenset[Place]], None]
+    ) -> None:
+        if self._closed:
+            return
+        places = frozenset((p.topic, p.partition) for p in partitions)
+        if not self._incremental:
+            word(places)  # all that there is; the client unassigns it by itself
+            return
+        self._granted -= places
+        numbers = {partition for _, partition in places}
+        leaving = frozenset(place for place in self._reading if place[1] in numbers)  # never half of a pair
+        word(leaving)
+        consumer.incremental_unassign([TopicPartition(*place) for place in leaving])
+        self._reading -= leaving
+        self._of_group.assign(self._whole())
+
+    def _whole(self) -> frozenset[Place]:
+        """Of what was granted, the partitions of which every topic is here: topics may come one after the other."""
+        numbers = [{p for t, p in self._granted if t == topic} for topic in self._topics]
+        return frozenset(place for place in self._granted if all(place[1] in of_topic for of_topic in numbers))
 
     def _begin(self, places: frozenset[Place]) -> None:
-        """Read every partition from a number: ours, the checkpoint's, the group's, or the one `kafka.start` means."""
-        assert self._assigned is not None
-        starts = self._positions.regained(places)
+        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+        member = self._of_group
+        kept = member.open
         try:
-            asked = {place: offset for place, offset in self._assigned(places).items() if place not in starts}
-            for place, offset in asked.items():
-                check_start(place, offset, *self._ends(place))
-            fresh = [TopicPartition(*place) for place in sorted(places - starts.keys() - asked.keys())]
-            committed = self._consumer.committed(fresh, timeout=ASK_TIMEOUT) if fresh else []
-            for known in committed:
-                place = (known.topic, known.partition)
-                low, high = (0, 0) if known.offset >= 0 else self._ends(place)
-                starts[place] = known.offset if known.offset >= 0 else self._first(low, high)
+            starts = member.starts(places, self._ends, self._committed)
         except KafkaException as error:
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
-        self._given = None
-        self._gaps.clear()
+        member.begin(starts)
+        self._counted = dict(starts)  # all before them was handed out by earlier polls
+        self._to_commit.clear()
+        self._gaps &= kept
+        if self._incremental:
+            self.resume(self._paused & kept)
+            self._consumer.incremental_assign(_at({place: starts[place] for place in places - self._reading}))
+        else:
+            self._consumer.assign(_at(starts))
         self._paused.clear()
-        self._assignment = places
-        self._positions.next = starts | asked
-        self._consumer.assign(_at(self._positions.next))
+        self._reading = places
 
-    def _first(self, low: int, high: int) -> int:
-        return low if self._settings.start == "earliest" else high
+    def _committed(self, places: list[Place]) -> dict[Place, int]:
+        if not places:
+            return {}
+        found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=ASK_TIMEOUT)
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def _ends(self, place: Place) -> tuple[int, int]:
         low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_TIMEOUT)
+        self._answered = time.monotonic()
         return low, high
 
     def _denied(self, error: KafkaError) -> SourceError:
         text = redacted(error.str(), self._settings.client_options)
         return SourceError(
             f'kafka refused group "{self._settings.group_id}": {text}; check the access rights (ACLs) of the '
-            "topics and the group"
+            "topics and the group, and that no other process has its group.instance.id"
         )
 
     def _on_error(self, error: KafkaError) -> None:
@@ -279,8 +454,27 @@ class ConfluentReader:
         log.warning("kafka: %s", self._last_error)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._commits = max(0, self._commits - 1)
         if error is not None:
+            self._commit_error = error
             log.warning("offsets not committed: %s", error.str())
+        else:
+            self._answered = time.monotonic()
+
+
+def _fatal(error: KafkaError) -> bool:
+    return error.fatal() or error.code() == KafkaError._FATAL
+
+
+def _generation(consumer: Consumer) -> Generation:
+    """Which one of the group, out of the metadata that librdkafka writes for transactions.
+
+    Its bytes are "CGMDv2:", the number in four bytes, and names. Unknown bytes make a generation that follows none, so
+    that all partitions are taken anew, which is slower and never wrong.
+    """
+    metadata = consumer.consumer_group_metadata() or b""
+    number = int.from_bytes(metadata[7:11], sys.byteorder) if metadata.startswith(b"CGMDv2:") else -1
+    return Generation(number, consumer.memberid() or "")
 
 
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ Topics compressed with snappy need the python-snappy package; gzip, lz4 and zstd
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import (
-    ConsumerRebalanceListener,
+    AsyncConsumerRebalanceListener,
     KafkaConsumer,
     OffsetAndMetadata,
     TopicPartition,
@@ -26,9 +27,11 @@ from kafka import errors as kafka_errors
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streameval.config import Kafka
+from streameval.sources.kafka.handover import Handover
+from streameval.sources.kafka.member import AWAY, Generation, Member
 from streameval.sources.kafka.options import check_options, redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import Assigned, Positions, Run, UnreachableError, check_start
+from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -38,11 +41,15 @@ SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks hav
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
 REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined anew
 ASK_TIMEOUT_MS = 10_000  # for one question to a broker that has answered before
+CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to say whether we belong to it
 
 TUNING: dict[str, Any] = {
     "client_id": "streameval",
     "isolation_level": "read_committed",
     "fetch_max_wait_ms": 100,
+    # What may wait in memory: one answer of each broker, and of each partition at most this part of it.
+    "fetch_max_bytes": 33_554_432,
+    "max_partition_fetch_bytes": 1_048_576,
     "allow_auto_create_topics": False,  # a reader that creates topics gives them the wrong partition count
     "metadata_max_age_ms": 30_000,
     "reconnect_backoff_max_ms": 2_000,
@@ -61,6 +68,12 @@ _HOPELESS = (
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedCodecError,
     kafka_errors.CorruptRecordError,
+    kafka_errors.FencedInstanceIdError,
+)
+_NOT_A_MEMBER = (
+    kafka_errors.CommitFailedError,
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.IllegalGenerationError,
     kafka_errors.FencedInstanceIdError,
 )
 
@@ -82,16 +95,17 @@ class KafkaPythonReader:
             "partition_assignment_strategy": [RangePartitionAssignor],
         }
         self._made: Any = None
-        self._positions = Positions()
-        self._assignment: frozenset[Place] = frozenset()
-        self._assigned: Assigned | None = None
-        self._given: frozenset[Place] | None = None  # an assignment that is not begun yet
+        self._handover = Handover()
+        self._member: Member | None = None
         self._topics: list[str] = []
         self._revoked_at: float | None = None  # a rebalance is under way since
         self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._ready: deque[Run] = deque()  # received, not delivered yet
         self._paused: set[Place] = set()
         self._to_commit: dict[Place, int] = {}
+        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
+        self._answered = -math.inf  # when a broker last did
+        self._ask_at = 0.0
         self._closed = False
 
     @property
@@ -110,25 +124,29 @@ class KafkaPythonReader:
                 )
                 self._made.bootstrap(timeout_ms=timeout_ms)
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
+            self._answered = time.monotonic()
             return {topic: len(self._made.partitions_for_topic(topic)) for topic in topics if topic in known}
         except _HOPELESS as error:
             raise self._hopeless(error) from None
         except kafka_errors.KafkaError as error:
             raise UnreachableError(redacted(error, self._settings.client_options)) from None
 
-    def subscribe(self, topics: Sequence[str], assigned: Assigned) -> None:
+    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
         """See `KafkaReader.subscribe`."""
-        self._assigned = assigned
+        session = float(self._settings.client_options.get("session_timeout_ms", 45_000)) / 1_000
+        earliest = self._settings.start == "earliest"
+        self._member = Member(owner, min(AWAY, session / 2), committed=committed, earliest=earliest)
         self._topics = list(topics)
-        self._consumer.subscribe(topics=self._topics, listener=_Listener(self._on_assign, self._on_revoke))
+        self._subscribe()
         # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
         self._consumer.topics()
 
     def poll(self, timeout: float, max_messages: int) -> list[Run]:
         """See `KafkaReader.poll`."""
+        member = self._of_group
         deadline = time.monotonic() + timeout
-        runs = self._deliver(max_messages)
-        while self._given is None:
+        runs = self._take(max_messages)
+        while member.given is None:
             wanted = max_messages - sum(len(run.offsets) for run in runs)
             if wanted <= 0:
                 break
@@ -136,42 +154,63 @@ class KafkaPythonReader:
                 deadline = min(deadline, time.monotonic() + LINGER)
             left = deadline - time.monotonic()
             self._receive(min(max(0.0, left), SLICE), wanted)
-            runs += self._deliver(wanted)
+            runs += self._take(wanted)
             if left <= 0:
                 break
-        if self._given is not None:
-            self._begin(self._given)
+        if member.doubtful and member.open and not self._still_member():
+            self._ready.extendleft(reversed(runs))
+            runs = []
+        runs = member.deliver(runs)
+        member.check()
+        if member.given is not None:
+            self._begin(member.given)
         else:
             for place in tuple(self._gaps):
                 self._skip_gap(place)
+        self._listen()
         return runs
 
     @property
     def assignment(self) -> frozenset[Place]:
         """See `KafkaReader.assignment`."""
-        return self._assignment
+        return self._member.assignment if self._member else frozenset()
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
         lags = {}
-        waiting = {(run.topic, run.partition) for run in self._ready}
-        for place in self._assignment:
+        for place, due in self._due().items():
             try:
                 end = self._consumer.highwater(TopicPartition(*place))
-                # the client's own position is past transaction markers, which are never delivered
-                read = self._consumer.position(TopicPartition(*place), timeout_ms=0)
             except kafka_errors.KafkaError:
                 continue  # a rebalance has taken it
-            due = max(self._positions.next[place], 0 if place in waiting else read or 0)
             if end is not None:
                 lags[place] = max(0, end - due)
         return lags
 
+    def caught_up(self, timeout: float) -> frozenset[Place]:
+        """See `KafkaReader.caught_up`."""
+        if self._member is None or not self._member.open:
+            return frozenset()
+        ends = self._ask_ends(self._member.open, timeout)
+        due = self._due()
+        return frozenset(place for place, end in ends.items() if place in due and due[place] >= end)
+
+    @property
+    def lost(self) -> Mapping[Place, int]:
+        """See `KafkaReader.lost`."""
+        return dict(self._member.positions.lost) if self._member else {}
+
+    @property
+    def silence(self) -> float:
+        """See `KafkaReader.silence`."""
+        return time.monotonic() - self._answered
+
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """See `KafkaReader.commit`."""
-        ours = {place: offset for place, offset in offsets.items() if place in self._assignment}
+        ours = {place: offset for place, offset in offsets.items() if place in self.assignment}
         if ours:
             self._to_commit |= ours
+            self._counted |= ours
             self._consumer.commit_async(_at(ours), callback=self._on_commit)
 
     def pause(self, places: Iterable[Place]) -> None:
@@ -194,16 +233,29 @@ class KafkaPythonReader:
         if self._closed:
             return
         self._closed = True
+        self._handover.close()
         if self._made is None:
             return
-        if self._to_commit:
+        ours = {place: offset for place, offset in self._to_commit.items() if place in self.assignment}
+        if ours:
             try:
-                self._made.commit(_at(self._to_commit), timeout_ms=5_000)
+                self._made.commit(_at(ours), timeout_ms=5_000)
             except kafka_errors.KafkaError as error:
                 log.warning("offsets not committed: %s", error)
         self._made.close(timeout_ms=5_000)
 
+    @property
+    def _of_group(self) -> Member:
+        if self._member is None:
+            raise RuntimeError("not subscribed yet")
+        return self._member
+
+    def _subscribe(self) -> None:
+        listener = _Listener(self._handover, self._on_assign, self._on_revoke, self._on_lost)
+        self._consumer.subscribe(topics=self._topics, listener=listener)
+
     def _receive(self, timeout: float, max_messages: int) -> None:
+        member = self._of_group
         if self._revoked_at is not None:
             # When poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may
             # forget that it does, for ever. So be patient; and if it lasts, make it begin anew.
@@ -212,35 +264,44 @@ class KafkaPythonReader:
                 log.warning("kafka: no assignment for %.0f s: joining the group again", REJOIN_PATIENCE)
                 self._revoked_at = time.monotonic()
                 self._consumer.unsubscribe()
-                self._consumer.subscribe(topics=self._topics, listener=_Listener(self._on_assign, self._on_revoke))
+                self._subscribe()
         try:
-            fetched = self._consumer.poll(timeout_ms=int(timeout * 1_000), max_records=max_messages)
+            fetched = self._handover.run(
+                lambda: self._consumer.poll(timeout_ms=int(timeout * 1_000), max_records=max_messages), self._wake
+            )
         except kafka_errors.OffsetOutOfRangeError as error:
             self._gaps |= {(p.topic, p.partition) for p in error.args[0]}
             return
         except kafka_errors.LogTruncationError as error:
-            self._gaps |= {(p.topic, p.partition) for p in error.divergent_offsets}
-            return
+            raise SourceError(
+                f"{', '.join(f'{p.topic} [{p.partition}]' for p in error.divergent_offsets)}: Kafka has lost messages "
+                "that were read already (its log was truncated); begin anew, with an empty store.path and a new "
+                "kafka.group_id"
+            ) from None
         except _HOPELESS as error:
+            if isinstance(error, kafka_errors.FencedInstanceIdError):
+                member.lose(member.assignment)
             raise self._hopeless(error) from None
         except kafka_errors.KafkaError as error:
             log.warning("kafka: %s", redacted(error, self._settings.client_options))
             time.sleep(min(timeout, 0.1))
             return
-        if self._given is not None:
-            self._ready.clear()  # of the last assignment, or from a start that is not one: all of it is read again
-            return
+        finally:
+            member.look()
+        if fetched:
+            self._answered = time.monotonic()
         for place, records in fetched.items():
-            values, offsets = [r.value for r in records], [r.offset for r in records]
-            self._ready.append(Run(place.topic, place.partition, values, offsets))
+            if (place.topic, place.partition) in member.open:  # else from a start that is not one: read again
+                values, offsets = [r.value for r in records], [r.offset for r in records]
+                self._ready.append(Run(place.topic, place.partition, values, offsets))
 
-    def _deliver(self, limit: int) -> list[Run]:
+    def _take(self, limit: int) -> list[Run]:
         """Of what was received, at most `limit` messages of partitions that are not paused."""
         runs: list[Run] = []
         kept: list[Run] = []
         while self._ready and limit > 0:
             run = self._ready.popleft()
-            if (run.topic, run.partition) in self._paused:
+            if run.place in self._paused:
                 kept.append(run)
                 continue
             if len(run.offsets) > limit:
@@ -248,25 +309,72 @@ class KafkaPythonReader:
                 self._ready.appendleft(rest)
                 run = Run(run.topic, run.partition, run.values[:limit], run.offsets[:limit])
             limit -= len(run.offsets)
-            remains = self._positions.advance(run)
-            if remains is not None:
-                runs.append(remains)
+            runs.append(run)
         self._ready.extendleft(reversed(kept))
         return runs
 
+    def _due(self) -> dict[Place, int]:
+        """The next offset to deliver; past transaction markers, which are never delivered, when nothing waits here."""
+        due = dict(self._of_group.positions.next) if self._member else {}
+        waiting = {run.place for run in self._ready}
+        for place in due.keys() - waiting:
+            try:
+                due[place] = max(due[place], self._consumer.position(TopicPartition(*place), timeout_ms=0) or 0)
+            except kafka_errors.KafkaError:
+                del due[place]  # a rebalance has taken it
+        return due
+
     def _skip_gap(self, place: Place) -> None:
         """Go on after messages that Kafka deleted before they were read."""
-        try:
-            low, _ = self._ends(place)
-        except kafka_errors.KafkaError as error:
-            log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
-            return
+        member = self._of_group
+        if place in member.open and self._still_given([place]):
+            due = member.positions.next
+            try:
+                low, high = self._ends(place)
+            except kafka_errors.KafkaError as error:
+                log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
+                return
+            due[place] = member.positions.go_on(place, due[place], low, high)
+            self._consumer.seek(TopicPartition(*place), due[place])
         self._gaps.discard(place)
-        if self._still_given([place]):
-            self._consumer.seek(TopicPartition(*place), low)
-            due = self._positions.next[place]
-            log.warning("%s [%d]: offset %d is not there any more: going on at %d", *place, due, low)
-            self._positions.next[place] = low
+
+    def _still_member(self) -> bool:
+        """Ask the group whether we are: it takes offsets only from members.
+
+        False when we are not, or when nobody answers: then the question is put again at the next poll.
+        """
+        member = self._of_group
+        place = min(member.open)
+        try:
+            self._consumer.commit(_at({place: self._counted[place]}), timeout_ms=CONFIRM_TIMEOUT_MS)
+        except _NOT_A_MEMBER:
+            log.warning("kafka: thrown out of group %s while this process stood still", self._settings.group_id)
+            self._on_lost([TopicPartition(*place) for place in member.assignment])
+            return False
+        except kafka_errors.RebalanceInProgressError:
+            pass  # said to members only
+        except kafka_errors.KafkaError as error:
+            log.warning("kafka: not known whether this is still a member of the group: %s", error)
+            return False
+        self._answered = time.monotonic()
+        member.confirm()
+        return True
+
+    def _listen(self) -> None:
+        """Make sure now and then that a broker is there, when nothing comes by itself."""
+        now = time.monotonic()
+        if self.silence > QUIET / 3 and now >= self._ask_at:
+            self._ask_at = now + QUIET / 3
+            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
+
+    def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
+        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
+        try:
+            ends = self._consumer.end_offsets([TopicPartition(*p) for p in places], timeout_ms=int(timeout * 1_000))
+        except kafka_errors.KafkaError:
+            return {}
+        self._answered = time.monotonic()
+        return {(p.topic, p.partition): offset for p, offset in ends.items()}
 
     def _on_assign(self, partitions: Iterable[Any]) -> None:
         """Take note; `poll` begins, where a broker may be asked and errors can be raised.
@@ -278,45 +386,56 @@ class KafkaPythonReader:
         for partition in given:
             self._consumer.seek(partition, 0)
         self._revoked_at = None
-        self._given = frozenset((p.topic, p.partition) for p in given)
+        self._ready.clear()
+        known = self._consumer.group_metadata()
+        places = frozenset((p.topic, p.partition) for p in given)
+        self._of_group.assign(places, Generation(known.generation_id, known.member_id))
 
-    def _on_revoke(self, _: Iterable[Any]) -> None:
-        self._given = None
+    def _on_revoke(self, partitions: Iterable[Any]) -> None:
+        self._ready.clear()  # what stays is read again from its position
+        self._of_group.revoke(frozenset((p.topic, p.partition) for p in partitions))
+        self._of_group.given = None
         self._revoked_at = time.monotonic()
 
+    def _on_lost(self, partitions: Iterable[Any]) -> None:
+        self._ready.clear()
+        self._of_group.lose(frozenset((p.topic, p.partition) for p in partitions))
+        self._revoked_at = time.monotonic()
+
+    def _wake(self) -> None:
+        """Have the client's thread go on after a callback: a question about nothing wakes its loop."""
+        self._consumer.end_offsets([], timeout_ms=1_000)
+
     def _begin(self, places: frozenset[Place]) -> None:
-        """Read every partition from a number: ours, the checkpoint's, the group's, or the one `kafka.start` means."""
-        assert self._assigned is not None
-        starts = self._positions.regained(places)
+        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+        member = self._of_group
         try:
-            asked = {place: offset for place, offset in self._assigned(places).items() if place not in starts}
-            for place, offset in asked.items():
-                check_start(place, offset, *self._ends(place))
-            for place in sorted(places - starts.keys() - asked.keys()):
-                offset = self._consumer.committed(TopicPartition(*place), timeout_ms=ASK_TIMEOUT_MS)
-                if offset is None or offset < 0:
-                    low, high = self._ends(place)
-                    offset = low if self._settings.start == "earliest" else high
-                starts[place] = offset
+            starts = member.starts(places, self._ends, self._committed)
         except _HOPELESS as error:
             raise self._hopeless(error) from None
         except kafka_errors.KafkaError as error:
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
-        self._given = None
         self._gaps.clear()
         self._ready.clear()
         self._paused.clear()
-        self._assignment = places
-        self._positions.next = starts | asked
-        for place, offset in self._positions.next.items():
+        self._to_commit.clear()
+        self._counted = dict(starts)  # all before them was handed out by earlier polls
+        member.begin(starts)
+        for place, offset in starts.items():
             self._consumer.seek(TopicPartition(*place), offset)
         self._consumer.resume(*(TopicPartition(*place) for place in places))
+
+    def _committed(self, places: list[Place]) -> dict[Place, int]:
+        found = {p: self._consumer.committed(TopicPartition(*p), timeout_ms=ASK_TIMEOUT_MS) for p in places}
+        return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
 
     def _ends(self, place: Place) -> tuple[int, int]:
         partition = TopicPartition(*place)
         low = self._consumer.beginning_offsets([partition], timeout_ms=ASK_TIMEOUT_MS)[partition]
-        return low, self._consumer.end_offsets([partition], timeout_ms=ASK_TIMEOUT_MS)[partition]
+        high = self._consumer.end_offsets([partition], timeout_ms=ASK_TIMEOUT_MS)[partition]
+        self._answered = time.monotonic()
+        return low, high
 
     def _still_given(self, places: Iterable[Place]) -> list[Any]:
         given = self._consumer.assignment()
@@ -326,28 +445,32 @@ class KafkaPythonReader:
         return SourceError(
             f'kafka at {self._settings.bootstrap_servers}, group "{self._settings.group_id}": '
             f"{redacted(error, self._settings.client_options)}; check the access rights of the topics and the group, "
-            "kafka.client_options, and the topics' compression (snappy needs the python-snappy package)"
+            "that no other process has its group_instance_id, kafka.client_options, and the topics' compression "
+            "(snappy needs the python-snappy package)"
         )
 
     def _on_commit(self, _: object, response: object) -> None:
         if isinstance(response, Exception):
             log.warning("offsets not committed: %s", response)
+        else:
+            self._answered = time.monotonic()
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Hands rebalances to the reader; called while `poll` waits, on the client's thread: it must not block."""
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Hands rebalances over to the thread that polls; the client's own thread goes on with its heartbeats meanwhile."""
 
-    def __init__(self, assigned: Callable[[Iterable[Any]], None], revoked: Callable[[Iterable[Any]], None]) -> None:
-        self._assigned, self._revoked = assigned, revoked
+    def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
+        self._handover = handover
+        self._assigned, self._revoked, self._lost = words
 
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        self._assigned(assigned)
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._assigned(assigned))
 
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        self._revoked(revoked)
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._revoked(revoked))
 
-    def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        self._revoked(lost)
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._lost(lost))
 
 
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.protocol import SourceError
 
-# Told the partitions of a new assignment; answers with those whose next offset is known. May raise SourceError.
-Assigned = Callable[[frozenset[Place]], Mapping[Place, int]]
+# Seconds without an answer after which the brokers count as gone. Shorter: a busy broker looks dead; longer: /readyz
+# says so later. An idle topic is asked about three times as often.
+QUIET = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,30 @@ class Run:
     values: list[bytes | None]
     offsets: list[int]
 
+    @property
+    def place(self) -> Place:
+        """Where they come from."""
+        return self.topic, self.partition
+
 
 class UnreachableError(Exception):
     """No broker answered in time; the message says what the client saw."""
+
+
+class Owner(Protocol):
+    """Who answers for what is read. Called inside `KafkaReader.poll`, in its thread; may raise SourceError."""
+
+    def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
+        """The whole assignment that reading goes on with; answers with the next offsets that are known.
+
+        Called again for the same assignment when a broker could not be asked what it takes to begin.
+        """
+
+    def revoked(self, places: frozenset[Place]) -> None:
+        """These will be given to somebody, maybe to this member again; they are still ours until this returns."""
+
+    def lost(self, places: frozenset[Place]) -> None:
+        """These are not ours any more, and may be another member's already."""
 
 
 class KafkaReader(Protocol):
@@ -33,14 +54,15 @@ class KafkaReader(Protocol):
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
         """Partitions of those topics that exist. Raises UnreachableError, or SourceError when access is denied."""
 
-    def subscribe(self, topics: Sequence[str], assigned: Assigned) -> None:
-        """Join the group; `assigned` is called inside `poll` at every assignment."""
+    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
+        """Join the group; `owner` is told inside `poll` of every change. `committed`: read the group's offsets."""
 
     def poll(self, timeout: float, max_messages: int) -> list[Run]:
         """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
 
-        Never delivers a message twice, nor out of offset order, to this process. Raises SourceError when it cannot
-        go on; a connection lost is no such case.
+        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the
+        owner heard in this call to be revoked or lost. Raises SourceError when it cannot go on; a connection lost is
+        no such case.
         """
 
     @property
@@ -49,6 +71,17 @@ class KafkaReader(Protocol):
 
     def lag(self) -> dict[Place, int]:
         """Messages between the next one to be delivered and the end, where the end is known."""
+
+    def caught_up(self, timeout: float) -> frozenset[Place]:
+        """Asks the brokers, for up to `timeout` s, where the ends are: those at which nothing is left to deliver."""
+
+    @property
+    def lost(self) -> Mapping[Place, int]:
+        """Offsets that Kafka deleted before they were read, since the start."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds since a broker answered for the last time; infinite before the first time."""
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """Tell the group, without waiting, the next offsets to read; the last ones are made sure of by `close`."""
@@ -60,41 +93,4 @@ class KafkaReader(Protocol):
         """Go on with these where they were paused."""
 
     def close(self) -> None:
-        """Leave the group and let go of connections. May be called twice."""
-
-
-class Positions:
-    """The next offset of every topic partition, for a reader.
-
-    A position goes with the state in this process' memory, which survives a rebalance that gives the partition back;
-    so it is forgotten only when an assignment comes without the partition.
-    """
-
-    def __init__(self) -> None:
-        self.next: dict[Place, int] = {}
-
-    def regained(self, places: frozenset[Place]) -> dict[Place, int]:
-        """The positions that still hold after an assignment."""
-        self.next = {place: offset for place, offset in self.next.items() if place in places}
-        return dict(self.next)
-
-    def advance(self, run: Run) -> Run | None:
-        """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
-        place = (run.topic, run.partition)
-        due = self.next.get(place, 0)
-        if run.offsets[0] < due:
-            keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
-            if not keep:
-                return None
-            run = Run(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
-        self.next[place] = run.offsets[-1] + 1
-        return run
-
-
-def check_start(place: Place, offset: int, low: int, high: int) -> None:
-    """Raise SourceError when a checkpoint's offset is outside of what the broker has, [low, high]."""
-    if not low <= offset <= high:
-        raise SourceError(
-            f"{place[0]} [{place[1]}]: the checkpoint goes on at offset {offset}, but Kafka has {low} to {high}: "
-            "events would be lost or mistaken; begin without the checkpoint, or keep messages longer (retention.ms)"
-        )
+        """Leave the group, telling the owner nothing, and let go of connections. May be called twice."""

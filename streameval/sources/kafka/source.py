@@ -4,13 +4,19 @@
 so the topics must have equal partition counts and be keyed by the same user id.
 
 Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition
-back; else at the offset given to the constructor (a checkpoint's); else at the group's committed offset; else at
-`kafka.start`. Offsets committed to Kafka serve lag tools and a restart without a checkpoint; nothing else reads them.
+back and it was not lost meanwhile; else where its keeper says, who has the state that goes with it; else at
+`kafka.start`. Without a keeper, the group's committed offset comes before `kafka.start`; with one it is never read, and
+offsets are committed for lag tools only.
+
+The keeper hears of rebalances inside `poll`, in the thread that polls: `release` when the group asks for partitions
+(under the classic protocol for all of them, at every rebalance), `drop` when they went to others or were lost, `take`
+when new ones have come. Nothing of a partition is delivered between its release or loss and its next beginning.
 
 A topic that does not exist yet is waited for (a producer may come later), said in the log every 30 seconds. A broker
-that does not answer at all for the first 30 seconds is an error; one that goes away later is not: polls stay empty and
-the client reconnects. Messages that Kafka has deleted before they were read are skipped with a warning in the log,
-unless a checkpoint asked for them: that is an error.
+that does not answer at all for the first 30 seconds is an error, since a wrong address would never be noticed; one that
+goes away later is not: polls stay empty, the client reconnects, and `connected` is false meanwhile. Messages that Kafka
+has deleted before they were read are an error in the log and counted by `lost`; reading goes on behind them. A position
+beyond the end is an error that ends `poll`.
 """
 
 from __future__ import annotations
@@ -22,21 +28,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from streameval.config import Kafka
 from streameval.events import Batch
 from streameval.sources.decode import Decoder
+from streameval.sources.kafka.owner import PartitionOwner
 from streameval.sources.kafka.pacing import Pacing, Place
-from streameval.sources.kafka.reader import KafkaReader, Run, UnreachableError
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
+from streameval.sources.kafka.reader import QUIET, KafkaReader, Run, UnreachableError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, SourceError
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT = 30.0  # seconds that the brokers may take to answer for the first time
+ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
 FIRST_POLL = 10  # messages of the first poll, when it is not known yet how many events a message holds
 
 
 class KafkaSource:
     """Batches from Kafka, one per partition and poll; see `streameval.sources.protocol.Source`.
 
-    `offsets` are the next offsets to read by (topic, partition), as a checkpoint has them (`Batch.offsets`). Each poll
-    takes as many messages as hold about `max_events` events, by what the last ones held.
+    Each poll takes as many messages as hold about `max_events` events, by what the last ones held.
     """
 
     def __init__(
@@ -46,7 +53,7 @@ class KafkaSource:
         sink: DeadLetterSink,
         max_events: int,
         *,
-        offsets: Mapping[Place, int] | None = None,
+        keeper: Keeper | None = None,
         start_timeout: float = START_TIMEOUT,
         pacing: Pacing | None = None,
     ) -> None:
@@ -54,7 +61,7 @@ class KafkaSource:
         self._decoder = decoder
         self._sink = sink
         self._max_events = max_events
-        self._offsets = dict(offsets or {})
+        self._keeper = keeper
         self._start_timeout = start_timeout
         self._pacing = pacing or Pacing()
         self._shared = settings.impressions_topic == settings.clicks_topic
@@ -105,6 +112,22 @@ class KafkaSource:
         """Messages not delivered yet, by (topic, partition), where the end is known."""
         return self._reader.lag()
 
+    def caught_up(self) -> frozenset[Place]:
+        """The (topic, partition) at whose end this source stands, as the brokers say when they are asked now.
+
+        That is: at some moment after this call began, every message that could be read was delivered. Without an answer
+        within a second it is in nobody's favour: nothing is caught up. Waits for the answer, so ask when it matters.
+        """
+        return self._reader.caught_up(ASK_SECONDS) if self.connected() else frozenset()
+
+    def lost(self) -> Mapping[Place, int]:
+        """Messages that Kafka deleted before they were read, by (topic, partition), since the start."""
+        return self._reader.lost
+
+    def connected(self) -> bool:
+        """False before a broker has answered, and when none has for some seconds (they are asked when all is quiet)."""
+        return self._reader.silence < QUIET
+
     def progress(self) -> None:
         """None: there is no end."""
         return
@@ -114,7 +137,10 @@ class KafkaSource:
         self._reader.commit(offsets)
 
     def close(self) -> None:
-        """See `Source.close`; the dead-letter sink stays open, it is not ours."""
+        """See `Source.close`. The keeper is told nothing: who owns the state writes it before.
+
+        The dead-letter sink stays open, it is not ours.
+        """
         self._closed = True
         self._reader.close()
 
@@ -141,7 +167,8 @@ class KafkaSource:
             time.sleep(min(timeout, 1.0))
             return False
         self._check_counts()
-        self._reader.subscribe(self._topics, self._assigned)
+        owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began)
+        self._reader.subscribe(self._topics, owner, committed=self._keeper is None)
         self._subscribed = True
         return True
 
@@ -155,23 +182,11 @@ class KafkaSource:
                 f"both {more} partitions and key both by user id"
             )
 
-    def _assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
-        """Called by the reader: check the assignment, and say where a checkpoint wants to go on."""
-        by_topic = {topic: {p for t, p in places if t == topic} for topic in self._topics}
-        impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
-        if impressions != clicks:
-            raise SourceError(
-                f'group "{self._settings.group_id}" gave this member partitions {sorted(impressions)} of '
-                f'"{self._topics[0]}" but {sorted(clicks)} of "{self._topics[-1]}": give both topics equally many '
-                "partitions, and let every member of the group read both"
-            )
+    def _began(self, partitions: frozenset[int]) -> None:
+        """An assignment has come: the client has forgotten its pauses."""
         self._paused = frozenset()
         if not self._shared:
-            self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in impressions)
-        log.info("group %s: assigned partitions %s", self._settings.group_id, sorted(impressions))
-        # the others' offsets are dropped: when such a partition comes later, another member has read on
-        self._offsets = {place: offset for place, offset in self._offsets.items() if place in places}
-        return self._offsets
+            self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in partitions)
 
     def _decode(self, partition: int, runs: list[Run]) -> tuple[Batch, Sequence[DeadLetter]]:
         values: list[bytes | None] = []

@@ -1,0 +1,63 @@
+"""Runs kafka-python's poll so that what it calls back is done by the thread that polls.
+
+kafka-python 3 calls a rebalance listener on a thread of its own, in the middle of `poll`. What a rebalance sets off
+here, writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take
+longer than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits
+for whichever comes first: its end, or something to do. The two never run our code at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from kafka.future import Future
+
+
+class Handover:
+    """One poll at a time, and the callbacks in it."""
+
+    def __init__(self) -> None:
+        self._caller = futures.ThreadPoolExecutor(1, "kafka-poll")
+        self._poll: futures.Future[Any] | None = None  # the one under way, or the last
+        self._todo: SimpleQueue[tuple[Callable[[], None], Future] | None] = SimpleQueue()  # None: look at the poll
+        self._closed = False
+
+    def run(self, call: Callable[[], Any], wake: Callable[[], None]) -> Any:
+        """What `call` returns or raises; meanwhile does here what is asked for. `wake`: after each, in this thread.
+
+        Raises what that raises, too; the client goes on.
+        """
+        self._poll = self._caller.submit(call)
+        self._poll.add_done_callback(lambda _: self._todo.put(None))
+        while not (self._poll.done() and self._todo.empty()):
+            todo = self._todo.get()
+            if todo is not None:
+                do, answer = todo
+                try:
+                    do()
+                finally:
+                    answer.success(None)
+                    wake()
+        return self._poll.result()
+
+    async def ask(self, do: Callable[[], None]) -> None:
+        """Called by the client, on its own thread: have `do` done by the one that polls. Nothing after `close`."""
+        if not self._closed:
+            answer = Future()
+            self._todo.put((do, answer))
+            await answer
+
+    def close(self) -> None:
+        """No poll comes any more. What is asked for from now on is not done."""
+        self._closed = True
+        while self._poll is not None and not self._poll.done():  # a poll was left by an exception (Ctrl-C)
+            try:
+                todo = self._todo.get(timeout=0.1)
+            except Empty:
+                continue
+            if todo is not None:
+                todo[1].success(None)
+        self._caller.shutdown()

@@ -1,0 +1,64 @@
+"""From the topic partitions that a group gives and takes to the partitions whose state a keeper keeps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from streameval.sources.kafka.pacing import Place
+from streameval.sources.protocol import Keeper, SourceError
+
+log = logging.getLogger(__name__)
+
+
+class PartitionOwner:
+    """See `streameval.sources.kafka.reader.Owner`. A partition is ours from `take` until `drop`."""
+
+    def __init__(
+        self, topics: tuple[str, ...], group: str, keeper: Keeper | None, began: Callable[[frozenset[int]], None]
+    ) -> None:
+        """`began` is told the partitions of every assignment, after the keeper."""
+        self._topics = topics
+        self._group = group
+        self._keeper = keeper
+        self._began = began
+        self._held: frozenset[int] = frozenset()
+        self._starts: dict[Place, int] = {}  # where the states that were found go on
+
+    def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
+        """Drops what is not in it, takes what is new."""
+        by_topic = {topic: frozenset(p for t, p in places if t == topic) for topic in self._topics}
+        impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
+        if impressions != clicks:
+            raise SourceError(
+                f'group "{self._group}" gave this member partitions {sorted(impressions)} of "{self._topics[0]}" but '
+                f'{sorted(clicks)} of "{self._topics[-1]}": give both topics equally many partitions, and let every '
+                "member of the group read both"
+            )
+        log.info("group %s: assigned partitions %s", self._group, sorted(impressions))
+        self._drop(self._held - impressions)
+        new = impressions - self._held
+        if self._keeper is not None and new:
+            self._starts |= self._keeper.take(new)
+        self._held |= new
+        self._began(impressions)
+        return self._starts
+
+    def revoked(self, places: frozenset[Place]) -> None:
+        """They may come back: released, but not dropped yet."""
+        partitions = self._held & {partition for _, partition in places}
+        if self._keeper is not None and partitions:
+            self._keeper.release(partitions)
+
+    def lost(self, places: frozenset[Place]) -> None:
+        """Dropped at once."""
+        partitions = self._held & {partition for _, partition in places}
+        if partitions:
+            log.warning("group %s: lost partitions %s", self._group, sorted(partitions))
+        self._drop(partitions)
+
+    def _drop(self, partitions: frozenset[int]) -> None:
+        self._held -= partitions
+        self._starts = {place: offset for place, offset in self._starts.items() if place[1] not in partitions}
+        if self._keeper is not None and partitions:
+            self._keeper.drop(partitions)
