@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from streameval.sketches.codec import decode
+from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store import user_samples
 from streameval.store.errors import Fenced, StoreError
@@ -54,7 +54,9 @@ class HistoryWriter:
         self._form = form
         self._keep = keep
         self._db: sqlite3.Connection | None = self._open()
-        self.counts: Counter[str] = Counter()  # parts: written, refused, folded, deleted_by_age, _by_size; failures
+        self.counts: Counter[str] = (
+            Counter()
+        )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; failures
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
         """Puts panes in the place of what was there of them, in one transaction; no panes: only says whose it is.
@@ -175,8 +177,13 @@ class HistoryWriter:
             ).fetchone()
             if finer or totals[0] is None:
                 return 0
-            vectors = self._summed(db, inside)
-            samples = _sampled(db, inside, SAMPLE_ENTRIES[level + 1])
+            try:
+                vectors = self._summed(db, inside)
+                samples = _sampled(db, inside, SAMPLE_ENTRIES[level + 1])
+            except CodecError as error:  # the others can still be folded
+                log.error("%s: not folded: partition %d, from %d ms: %s", self.path, partition, start, error)
+                self.counts["damaged"] += 1
+                return 0
             _delete(db, _INSIDE, inside)
             key = (level + 1, start, partition)
             db.execute("INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*key, *totals))
