@@ -53,6 +53,7 @@ class HistoryWriter:
         self.path = path
         self._form = form
         self._keep = keep
+        self._journal = min(keep.max_size // 20, 4 << 20)  # bytes it grows to before it begins anew
         self._db: sqlite3.Connection | None = self._open()
         self.counts: Counter[str] = (
             Counter()
@@ -114,8 +115,7 @@ class HistoryWriter:
     @property
     def nbytes(self) -> int:
         """Bytes of the database and the journal beside it."""
-        files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
-        return sum(file.stat().st_size for file in files if file.exists())
+        return self._journal_bytes() + (self.path.stat().st_size if self.path.exists() else 0)
 
     def close(self) -> None:
         """Lets go of the file; what was written is in it."""
@@ -128,10 +128,13 @@ class HistoryWriter:
 
     def _open(self) -> sqlite3.Connection:
         db = open_to_write(self.path, self._form)
-        journal = min(self._keep.max_size // 20, 4 << 20)  # bytes, once a transaction is done and nobody reads
-        db.execute(f"PRAGMA journal_size_limit = {journal}")
-        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, journal // _pragma(db, 'page_size'))}")
+        db.execute(f"PRAGMA journal_size_limit = {self._journal}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // _pragma(db, 'page_size'))}")
         return db
+
+    def _journal_bytes(self) -> int:
+        journal = self.path.with_name(self.path.name + "-wal")
+        return journal.stat().st_size if journal.exists() else 0
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -217,11 +220,15 @@ class HistoryWriter:
                     gone = _delete_oldest(db, int(_CUT * most))
                     full = _used(db) > most and gone > 0
                 self.counts["deleted_by_size"] += gone
-                log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
-            if not fits:
-                with self._connected() as db:
+                if gone:
+                    log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
+            with self._connected() as db:
+                if not fits:
                     db.execute("PRAGMA incremental_vacuum").fetchall()
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                # as long as one question follows another the journal cannot begin anew by itself: wait for a gap
+                if self._journal_bytes() > 2 * self._journal:
+                    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except StoreError as error:  # the rows are written; the next call tries again
             log.warning("history: not shortened: %s", error)
 
