@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import history, kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, history, kafka, memory, pipeline, serving, startup
 
 ALL = {
     "pipeline": pipeline.main,
@@ -12,6 +12,7 @@ ALL = {
     "serving": serving.main,
     "history": history.main,
     "startup": startup.main,
+    "checkpoint": checkpoint.main,
     "kafka": kafka.main,
 }
 

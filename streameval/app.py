@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streameval import __version__
+from streameval.clock import WallClock
 from streameval.config import Settings
+from streameval.keeper import PartitionKeeper
 from streameval.monitor import Listener
 from streameval.pipeline import Pipeline
 from streameval.predictions import PredictionsWriter
@@ -20,6 +22,9 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
 from streameval.sources.protocol import DeadLetterSink, Source
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_reader import HistoryReader
+from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.warmup import warm_up
 
 log = logging.getLogger(__name__)
@@ -37,6 +42,7 @@ class Loop:
     pipeline: Pipeline
     publisher: Publisher
     interval: float  # seconds between snapshots at the least
+    keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
 
     def run(self, stop: threading.Event) -> None:
@@ -49,9 +55,12 @@ class Loop:
             if batches:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
-                self.pipeline.take(batch)
-                counted.update(batch.offsets)
-            self.pipeline.tick()
+                if self.keeper is None or self.keeper.holds(batch.partition):
+                    self.pipeline.take(batch)
+                    counted.update(batch.offsets)
+            self.pipeline.tick(self.source.lag())
+            if self.keeper is not None:
+                self.keeper.tick()
             now = time.monotonic()
             if counted and now >= commit_due:
                 self.source.commit(counted)
@@ -62,6 +71,8 @@ class Loop:
                 before, took = took, time.monotonic() - now
                 publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is forgiven
         self.source.commit(counted)
+        if self.keeper is not None:
+            self.keeper.close()
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
@@ -69,7 +80,10 @@ class Loop:
         assigned = bool(self.source.partitions())
         lag = self.source.lag()
         ready = {"assigned": assigned, "caught_up": assigned and _caught_up(lag)}
-        self.publisher.publish(self.pipeline.snapshot(lag, ready))
+        checkpoints = None if self.keeper is None else self.keeper.state()
+        history = None if self.keeper is None else self.keeper.history_state()
+        snapshot = self.pipeline.snapshot(lag, ready, checkpoints=checkpoints, history=history)
+        self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
 
@@ -85,7 +99,7 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
     kinds = {model.kind for model in settings.models}
     return Decoder(
         pipeline.catalog,
-        clock=lambda: int(time.time() * 1000),
+        clock=WallClock().ms,
         max_future=settings.join.max_future,
         hashed="ftrl" in kinds,
         dicts="river" in kinds,
@@ -141,12 +155,10 @@ def replay(
         sink.close()
 
 
-def run(
-    settings: Settings, stop: threading.Event, on_ready: Callable[[str], None], report: Path | None = None
-) -> Snapshot:
+def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
     """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError.
+    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
     """
     from streameval.server.app import create_app
     from streameval.server.serve import serve
@@ -155,15 +167,22 @@ def run(
     pipeline = Pipeline(settings, time.time)
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
-    source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
+    keeper, history = open_store(settings, pipeline)
+    if keeper is None:
+        log.warning("store.path is not set: no checkpoints and no history, a restart forgets everything")
+    source = KafkaSource(
+        settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
+    )
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__), settings.server.host, settings.server.port
+            create_app(publisher, settings.server, version=__version__, history=history),
+            settings.server.host,
+            settings.server.port,
         )
         try:
             on_ready(server.url)
             _warm_up(settings)
-            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000)
+            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000, keeper)
             loop.run(stop)
             loop.publish()
             return publisher.latest()
@@ -172,6 +191,18 @@ def run(
     finally:
         source.close()
         sink.close()
+
+
+def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
+    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`. Raises StoreError."""
+    if not settings.store.path:
+        return None, None
+    store = settings.store
+    path = Path(store.path) / "history.sqlite"
+    form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)
+    writer = HistoryWriter(path, form, Retention(store.minutes, store.hours, store.days, store.max_size))
+    keeper = PartitionKeeper(settings, pipeline, time.time, writer)
+    return keeper, HistoryReader(path, form, settings.buckets.quantiles)
 
 
 def _warm_up(settings: Settings) -> None:

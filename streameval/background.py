@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _MOST = 16  # calls that may wait: bounds the memory of what they hold, and evens out slow ones
 
 
@@ -21,13 +22,15 @@ class Background:
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="counting")
-        self._calls: deque[Future[None]] = deque()
+        self._calls: deque[Future[Any]] = deque()
 
-    def call(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Calls later, after those before. Raises what an earlier call raised."""
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Calls later, after those before; the result comes in the future. Raises what an earlier call raised."""
         while self._calls and (len(self._calls) >= _MOST or self._calls[0].done()):
             self._calls.popleft().result()
-        self._calls.append(self._executor.submit(function, *args, **kwargs))
+        future = self._executor.submit(function, *args, **kwargs)
+        self._calls.append(future)
+        return future
 
     def wait(self) -> None:
         """Returns when every call is done. Raises what one of them raised."""

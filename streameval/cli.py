@@ -54,13 +54,16 @@ def cli(log_format: str, log_level: str) -> None:
 
 @cli.command()
 @CONFIG
-def run(config_path: Path | None) -> None:
+@click.option("--report", type=OutFile(), help="Write the report here, as JSON, when it is stopped.")
+def run(config_path: Path | None, report: Path | None) -> None:
     """Read Kafka and serve the page, /metrics and the API, until Ctrl-C."""
     settings = _load(config_path)
     from streameval import app
 
     with _stoppable() as stop:
-        app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
+        snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
+    if report is not None:
+        _write_report(snapshot, report)
 
 
 @cli.command()
@@ -78,10 +81,7 @@ def replay(files: tuple[Path, ...], config_path: Path | None, report: Path | Non
         if stop.is_set():
             raise click.ClickException("stopped before the end; no report was written")
     if report is not None:
-        text = json.dumps(snapshot.report(), indent=1, allow_nan=False)
-        partial = report.with_name(report.name + ".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, report)
+        _write_report(snapshot, report)
     click.echo(_table(snapshot))
 
 
@@ -144,11 +144,15 @@ def check(config_path: Path | None) -> None:
     """Say whether the settings can be used."""
     settings = _load(config_path)
     from streameval.pipeline import make_model
+    from streameval.server.access import Access, read_token
+    from streameval.server.tls import tls_context
     from streameval.sources.columns import ColumnMap
 
     for model in settings.models:
         make_model(model)
     ColumnMap(settings.files.columns)
+    Access(read_token(settings.server.token_file, os.environ), settings.server.token_scope)
+    tls_context(settings.server)
     click.echo("the settings are valid")
 
 
@@ -157,6 +161,13 @@ def check(config_path: Path | None) -> None:
 def show(config_path: Path | None) -> None:
     """Print the settings in force, defaults included, as TOML."""
     click.echo(config_file.to_toml(_load(config_path)), nl=False)
+
+
+def _write_report(snapshot: Snapshot, path: Path) -> None:
+    text = json.dumps(snapshot.report(), indent=1, allow_nan=False)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, path)
 
 
 def main() -> None:
@@ -174,9 +185,13 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
-        if not _has_a_name(error):
-            raise
-        _fail(str(error))
+        if _has_a_name(error):
+            _fail(str(error))
+        log.debug("the whole of it", exc_info=error)
+        _fail(
+            "a fault of the program; please report it. What the error says may quote an event, so it is logged at "
+            f"--log-level debug only.\n{logs.trace(error)}"
+        )
 
 
 def _fail(message: str) -> NoReturn:
@@ -191,7 +206,7 @@ def _fail(message: str) -> NoReturn:
 
 def _has_a_name(error: Exception) -> bool:
     names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & {"ConfigError", "SourceError", "ModelError", "ServeError", "OSError"})
+    return bool(names & {"ConfigError", "SourceError", "ModelError", "ServeError", "StoreError", "OSError"})
 
 
 def _load(path: Path | None) -> Settings:

@@ -254,8 +254,14 @@ class Server(_Section):
     host: str = Field("127.0.0.1", description="address to bind")
     port: Int = Field(8080, ge=0, le=65535, description="0 picks a free port")
     token_file: str = Field(
-        "", description="file holding a bearer token that write endpoints and per-user endpoints ask for"
+        "", description="file holding the bearer token; it may be in STREAMEVAL_TOKEN instead, but not in both"
     )
+    token_scope: Literal["private", "all"] = Field(
+        "private",
+        description="what needs the token: `private` (whatever writes, and single users) or `all` (everything but /livez, /readyz and /healthz)",
+    )
+    tls_certificate: str = Field("", description="PEM file of the certificate and its chain; with it HTTPS only")
+    tls_key: str = Field("", description="PEM file of the certificate's key, without a password")
     version_ttl: PositiveDuration = _written("24h", description="a version unseen for this long leaves /metrics")
     snapshot_interval: PositiveDuration = _written(
         "1s", description="how often the readers' snapshot is renewed at the most"
@@ -263,6 +269,15 @@ class Server(_Section):
     max_series: Int = Field(
         10_000, ge=100, description="Prometheus series at the most; slice families are cut first, and counted"
     )
+
+    @model_validator(mode="after")
+    def _certificate_with_its_key(self) -> Server:
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            missing, given = ("tls_key", "tls_certificate") if self.tls_certificate else ("tls_certificate", "tls_key")
+            raise ValueError(
+                f'{missing} = "": is needed with server.{given} = "{getattr(self, given)}"; set both or neither'
+            )
+        return self
 
 
 class Store(_Section):

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from streameval.config import ConfigError, Settings
 
 ENV_PREFIX = "STREAMEVAL_"
-ENV_RESERVED = {"STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}  # switches of the tests, not settings
+# no settings: the server's token, which `config show` must not print, and switches of the tests
+ENV_RESERVED = {"STREAMEVAL_TOKEN", "STREAMEVAL_TEST_KAFKA", "STREAMEVAL_REQUIRE_ALL"}
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:

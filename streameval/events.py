@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,12 +124,32 @@ class Series:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What another process' codes mean in this one: `series[c]`, and `values[d][v]` for the value v of dimension d."""
+
+    series: I32
+    values: tuple[I64, ...]
+    radix: int
+
+    def slices(self, combined: I64) -> I64:
+        """Combined slice values of the other process (`Catalog.combine`), as this one writes them."""
+        out = np.zeros(combined.size, np.int64)
+        for dimension in reversed(range(len(self.values))):
+            value = (combined // self.radix**dimension) % self.radix
+            out = out * self.radix + self.values[dimension][value]
+        return out
+
+
+MAX_NAME = 256  # characters of a model, a version or a slice value that has a name of its own
+
+
 class Catalog:
     """Names behind the codes, shared by every partition of the process; only ever grows, up to its limits.
 
     `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `max_values` values (first
-    seen); later ones become `__other__`, and an impression without the dimension is `__missing__`. At most
-    `max_series` series are told apart; versions beyond become `__other__` of their model.
+    seen); later ones, and longer ones than `MAX_NAME`, become `__other__`, and an impression without the dimension is `__missing__`. At most
+    `max_series` series are told apart; versions beyond (and longer names) become `__other__` of their model.
     """
 
     def __init__(self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64) -> None:
@@ -149,6 +170,9 @@ class Catalog:
 
     def series_code(self, model: str, version: str, source: str = "logged") -> int:
         """The code of a series, giving out a new one for a pair not seen before."""
+        if len(model) > MAX_NAME or len(version) > MAX_NAME:  # whoever writes events must not fill labels and answers
+            model = OTHER if len(model) > MAX_NAME else model
+            version = OTHER if len(version) > MAX_NAME else version
         code = self._series.get((model, version, source))
         if code is None:
             if len(self.series) >= self.max_series:
@@ -170,12 +194,26 @@ class Catalog:
         codes = self._values[dimension]
         code = codes.get(value)
         if code is None:
-            if len(codes) >= self.max_values:
+            if len(codes) >= self.max_values or len(value) > MAX_NAME:
                 return 1
             code = len(self.values[dimension])
             self.values[dimension].append(value)
             codes[value] = code
         return code
+
+    def names(self) -> dict[str, Any]:
+        """Every name by its code, for `adopt` in another process."""
+        series = [[s.model, s.version, s.source] for s in self.series]
+        return {"series": series, "values": [list(values) for values in self.values]}
+
+    def adopt(self, names: Mapping[str, Any]) -> Codes:
+        """Learns another process' names (same dimensions and `max_values`), and says what its codes mean here."""
+        series = [self.series_code(*name) for name in names["series"]]
+        values = []
+        for dimension, known in enumerate(names["values"]):
+            codes = [0, 1, *(self.value_code(dimension, value) for value in known[2:])]
+            values.append(np.array(codes, np.int64))
+        return Codes(np.array(series, np.int32), tuple(values), self.radix)
 
     def combine(self, codes: Sequence[I64]) -> I64:
         """One number for the value codes of all dimensions: sum over d of codes[d] * radix ** d."""

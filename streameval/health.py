@@ -6,13 +6,12 @@ click in which, at the run's own CTR, at least 30 should have come (chance of th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
-from streameval.counting.panestats import CLICKS, MATURED
-from streameval.join.policy import DELAY_EDGES
+from streameval.counting.panestats import CLICKS, FOUND, LOST, MATURED
+from streameval.join.policy import DELAY_EDGES, FOREVER
 from streameval.monitor import Monitor
 from streameval.report import Delays, JoinHealth
 from streameval.units import format_duration
@@ -23,27 +22,18 @@ SILENT_CLICKS = 30.0  # expected clicks that did not come
 RECENT_PANES = 60  # how far back the join rate looks while running
 
 
-class HealthTracker:
-    """Judges the join of all partitions, from the counts of the last `RECENT_PANES` panes."""
+class HealthJudge:
+    """Judges the join of all partitions: while it runs by the clicks of the last `RECENT_PANES` panes."""
 
     def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
         self._pane = pane
-        self._past: deque[tuple[int, int, int]] = deque()  # (pane, clicks found, clicks lost) as they stood
 
     def judge(self, monitors: Sequence[Monitor], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
         """(health now, stretches [first pane, end pane) whose labels cannot be believed and why); `end`: pane."""
-        found = sum(m.joiner.counts[k] for m in monitors for k in ("matched_clicks", "duplicate_clicks", "late_clicks"))
-        lost = sum(m.joiner.counts["unmatched_clicks"] for m in monitors)
         overdue = sum(m.joiner.overdue_clicks() for m in monitors)
-        while len(self._past) > 1 and self._past[1][0] <= end - RECENT_PANES:
-            self._past.popleft()
-        past_found, past_lost = self._past[0][1:] if self._past else (0, 0)
-        if not self._past or self._past[-1][0] != end:
-            self._past.append((end, found, lost))
-        if found + lost == past_found + past_lost:  # nothing since: say what is known
-            past_found = past_lost = 0
-        clicks = found - past_found + lost - past_lost + overdue
-        rate = (found - past_found) / clicks if clicks else None
+        found, clicks = self._clicks(monitors, end)
+        rate = found / clicks if clicks else None
         silent = self._silent(monitors, end)
         reason = None
         if rate is not None and clicks >= MIN_CLICKS and rate < MIN_JOIN_RATE:
@@ -51,6 +41,18 @@ class HealthTracker:
         elif silent and silent[-1][1] >= end:
             reason = silent[-1][2]
         return JoinHealth(reason is None, reason, rate, overdue, _delays(monitors)), silent
+
+    def _clicks(self, monitors: Sequence[Monitor], end: int) -> tuple[int, int]:
+        """(clicks that found their impression, clicks that should have): recent ones; at the end of the run, all."""
+        if not all(m.joiner.watermark >= FOREVER for m in monitors):
+            since = end - RECENT_PANES
+            rows = [row for m in monitors for pane, row in m.panes.by_pane.items() if pane >= since]
+            found, lost = sum(row[FOUND] for row in rows), sum(row[LOST] for row in rows)
+            lost += sum(m.joiner.overdue_clicks(since * self._pane) for m in monitors)
+            if found + lost:
+                return found, found + lost
+        found, lost = sum(m.panes.total[FOUND] for m in monitors), sum(m.panes.total[LOST] for m in monitors)
+        return found, found + lost + sum(m.joiner.overdue_clicks() for m in monitors)
 
     def _silent(self, monitors: Sequence[Monitor], end: int) -> list[tuple[int, int, str]]:
         matured: dict[int, int] = {}

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+import traceback
 from collections.abc import Callable
 
 _NUMBER = re.compile(r"\d+")
@@ -54,6 +55,16 @@ class Seldom(logging.Filter):
         if held:
             record.msg, record.args = f"{text} ({held} more like it since the last)", None
         return True
+
+
+def trace(error: BaseException) -> str:
+    """Where an error came from and of which kinds it is, without their messages: those may quote an event."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    lines = [trace(before), ""] if before is not None else []
+    lines += ["".join(traceback.format_tb(error.__traceback__)) + f"{type(error).__module__}.{type(error).__name__}"]
+    if isinstance(error, BaseExceptionGroup):
+        lines += [trace(inner) for inner in error.exceptions]
+    return "\n".join(lines)
 
 
 def set_up(log_format: str, level: str) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events import Batch, Features, Names
+from streameval.events import Batch, Codes, Features, Names
 from streameval.join.joiner import Flips, Joiner
 from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
 from streameval.models.protocol import OnlineModel
@@ -132,6 +132,7 @@ class Monitor:
         with self._timed("join"):
             joiner.drop_features()
             joiner.forget()
+            self.panes.judged(*joiner.take_judged())
 
     def _score(self, rows: NDArray[np.int64]) -> None:
         """Online models score rows that are not late; the score keeps how far the model had learned."""
@@ -200,6 +201,37 @@ class Monitor:
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything between two batches, for `restore`: arrays, plain values, and calls that give more of them.
+
+        What changes is copied now, or by the counting thread in its turn; calls are for the thread that writes.
+        """
+        return {
+            "shared": self.shared,
+            "joiner": self.joiner.state(scores_change=self.score_at == "label"),
+            "requests": self.requests.state(self.joiner.front),
+            "panes": self.panes.state(),
+            "counts": dict(self.counts),
+            "learners": [
+                {"trained": one.trained, "updates": one.updates, "model": dict(one.model.state())}
+                for one in self.learners
+            ],
+            "scoreboard": self.background.call(self.scoreboard.state).result,
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
+        """Takes over what `state` gave, into a monitor that has seen nothing (see `Scoreboard.restore`)."""
+        self.joiner.restore(state["joiner"], codes)
+        self.requests.restore(state["requests"])
+        self.panes.restore(state["panes"])
+        self.counts = Counter(state["counts"])
+        for one, saved in zip(self.learners, state["learners"], strict=True):
+            one.trained, one.updates = saved["trained"], saved["updates"]
+            one.model.restore(saved["model"])
+        self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
 
     # -- inside --------------------------------------------------------------------------------------------------
 

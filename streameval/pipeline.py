@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +14,15 @@ from streameval.config import FtrlModel, RiverModel, Settings
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
-from streameval.health import HealthTracker
+from streameval.health import HealthJudge
 from streameval.history import PaneHistory
 from streameval.join.policy import FOREVER, NEVER, JoinPolicy
 from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import OnlineModel
 from streameval.monitor import Learner, Listener, Monitor
-from streameval.report import PartitionState, Result, Snapshot, UserColumns
+from streameval.report import CheckpointState, HistoryState, PartitionState, Result, Snapshot, UserColumns
+from streameval.store.history_rows import PaneRows, pane_rows
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
 FATES = (
@@ -27,6 +30,8 @@ FATES = (
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
     "forgotten_early", "matured_early",
 )  # fmt: skip
+
+LONGEST_TICK = 2.0  # seconds of silence that one tick can have heard
 
 
 class Pipeline:
@@ -45,14 +50,15 @@ class Pipeline:
         self._evaluator = Evaluator(
             self.catalog, self._slice_rows, edges, settings.buckets.quantiles, self._pane, self._windows
         )
-        self._health = HealthTracker(self._pane)
+        self._health = HealthJudge(self._pane)
         self._history = PaneHistory(self.catalog, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.monitors: dict[int, Monitor] = {}
         self._background = Background()  # one for all partitions: they share the numbering of slices
-        self._last_input: dict[tuple[int, int], float] = {}  # (partition, input) -> wall clock of its last event
+        self._quiet: dict[tuple[int, int], float] = {}  # (partition, input) -> seconds without an event
+        self._ticked = clock()
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
-        self._invalid: Counter[str] = Counter()
+        self._invalid: dict[int, Counter[str]] = {}  # by partition
         self._last_seen: dict[Series, float] = {}
         self._last_count: dict[Series, int] = {}
         self._number = 0
@@ -64,29 +70,38 @@ class Pipeline:
 
     def take(self, batch: Batch) -> None:
         """One batch through its partition's loop."""
-        self._invalid.update(batch.invalid)
+        self._invalid.setdefault(batch.partition, Counter()).update(batch.invalid)
         self._offsets.setdefault(batch.partition, {}).update(batch.offsets)
         if not len(batch):
             return
         monitor = self.monitors.get(batch.partition)
         if monitor is None:
-            monitor = self.monitors[batch.partition] = self._make_monitor(batch)
-        now = self._clock()
+            monitor = self.monitors[batch.partition] = self._make_monitor(batch.shared)
         for number in range(monitor.joiner.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
             key = (batch.partition, number)
-            if spoke or key not in self._last_input:
-                self._last_input[key] = now
+            if spoke or key not in self._quiet:
+                self._quiet[key] = 0.0
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
 
-    def tick(self) -> None:
-        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back."""
-        limit = self._clock() - self.settings.join.idle_timeout / 1000.0
-        for (partition, number), last in self._last_input.items():
+    def tick(self, lag: Mapping[tuple[str, int], int]) -> None:
+        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back.
+
+        One of which messages wait (`lag`, by topic and partition) is not silent; and a step of the clock, or a time in
+        which this process was frozen, is no silence that anybody has listened to.
+        """
+        now = self._clock()
+        heard = min(max(now - self._ticked, 0.0), LONGEST_TICK)
+        self._ticked = now
+        limit = self.settings.join.idle_timeout / 1000.0
+        topics = self.settings.kafka.impressions_topic, self.settings.kafka.clicks_topic
+        for (partition, number), quiet in self._quiet.items():
+            waiting = lag.get((topics[number], partition), 0) > 0
+            self._quiet[partition, number] = 0.0 if waiting else quiet + heard
             monitor = self.monitors[partition]
-            if last <= limit and not monitor.joiner.is_idle(number):
+            if self._quiet[partition, number] >= limit and not monitor.joiner.is_idle(number):
                 monitor.set_idle(number, True)
 
     def finish(self) -> None:
@@ -100,6 +115,8 @@ class Pipeline:
         lag: Mapping[tuple[str, int], int] | None = None,
         ready: Mapping[str, bool] | None = None,
         with_history: bool = True,
+        checkpoints: CheckpointState | None = None,
+        history: HistoryState | None = None,
     ) -> Snapshot:
         """Everything that readers may know, as it is now. `with_history`: also panes and users."""
         self._background.wait()
@@ -142,17 +159,85 @@ class Pipeline:
             online_updates=self._updates(monitors),
             ready=dict(ready or {}),
             attribution_window=self.settings.join.attribution_window,
+            checkpoints=checkpoints,
+            history=history,
+            budget_used=self._budgets(monitors),
         )
+
+    def history_rows(self) -> dict[int, list[PaneRows]]:
+        """The complete panes of every partition that changed since they were written; see `Panes.take_unwritten`."""
+        self._background.wait()
+        out = {}
+        for partition, monitor in self.monitors.items():
+            complete = monitor.complete_until()
+            panes = monitor.scoreboard.overall.take_unwritten(0 if complete is None else complete // self._pane)
+            if panes:
+                out[partition] = pane_rows(monitor, self.catalog, self._slice_rows, panes)
+        return out
+
+    # -- partitions come and go ----------------------------------------------------------------------------------
+
+    def partition_state(self, partition: int) -> dict[str, Any] | None:
+        """All that is known of a partition between two batches (see `Monitor.state`); None: nothing yet."""
+        if partition not in self._offsets:
+            return None
+        monitor = self.monitors.get(partition)
+        state = None if monitor is None else monitor.state()
+        rows = self._background.call(self._slice_rows.known)  # after the counting that may make new ones
+        return {
+            "offsets": [[topic, number, offset] for (topic, number), offset in self._offsets[partition].items()],
+            "invalid": dict(self._invalid.get(partition, {})),
+            "names": self.catalog.names(),
+            "slice_rows": rows.result,
+            "last_seen": [[*astuple(series), seen] for series, seen in self._last_seen.items()],
+            "monitor": state,
+        }
+
+    def restore_partition(self, partition: int, state: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+        """Takes over a partition that this process does not have; returns the offsets to go on from."""
+        offsets = {(topic, number): offset for topic, number, offset in state["offsets"]}
+        saved = state["monitor"]
+        if saved is not None:
+            codes = self.catalog.adopt(state["names"])
+            monitor = self._make_monitor(saved["shared"])
+            monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
+            self.monitors[partition] = monitor
+            self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.inputs)}
+        self._offsets[partition] = offsets
+        self._invalid[partition] = Counter(state["invalid"])
+        for *name, seen in state["last_seen"]:
+            series = Series(*name)
+            self._last_seen[series] = max(seen, self._last_seen.get(series, 0.0))
+        return dict(offsets)
+
+    def state_written(self, partition: int) -> None:
+        """Nobody reads what `partition_state` gave any more."""
+        if partition in self.monitors:
+            self.monitors[partition].joiner.state_written()
+
+    def forget_partition(self, partition: int) -> None:
+        """Another worker has it now."""
+        self._background.wait()
+        self._offsets.pop(partition, None)
+        self._invalid.pop(partition, None)
+        self.monitors.pop(partition, None)
+        self._quiet = {key: seconds for key, seconds in self._quiet.items() if key[0] != partition}
+        self._share_users(len(self.monitors))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _make_monitor(self, batch: Batch) -> Monitor:
-        s = self.settings
-        weighting = s.users.weighting
-        share = s.users.memory // (len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
+    def _share_users(self, partitions: int) -> int:
+        """Divides `users.memory`; returns a partition's share."""
+        share = self.settings.users.memory // max(partitions, 1)
         self._background.wait()
         for monitor in self.monitors.values():
             monitor.scoreboard.users.budget = share
+        return share
+
+    def _make_monitor(self, shared: bool) -> Monitor:
+        s = self.settings
+        weighting = s.users.weighting
+        share = self._share_users(len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
         board = Scoreboard(
             self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share
         )
@@ -173,7 +258,7 @@ class Pipeline:
             learners,
             s.join.request_gap,
             s.join.score_at,
-            shared=batch.shared,
+            shared=shared,
             listener=self.listener,
             background=self._background,
         )
@@ -191,7 +276,7 @@ class Pipeline:
         counts = sum((m.joiner.counts + m.counts for m in monitors), Counter[str]())
         counts["pending"] = sum(m.joiner.pending for m in monitors)
         events: dict[str, object] = {fate: counts[fate] for fate in FATES}
-        events["invalid"] = dict(sorted(self._invalid.items()))
+        events["invalid"] = dict(sorted(sum(self._invalid.values(), Counter[str]()).items()))
         return events
 
     def _partition(self, partition: int, lag: Mapping[tuple[str, int], int]) -> PartitionState:
@@ -216,6 +301,19 @@ class Pipeline:
             "users": sum(m.scoreboard.users.nbytes for m in monitors),
             "models": models,
         }
+
+    def _budgets(self, monitors: list[Monitor]) -> dict[str, float]:
+        """How full every bounded table is, the fullest partition's; docs/operations.md says what happens at 1."""
+        most = self.settings.join.max_pending
+        used = {
+            "impressions": max((m.joiner.known / most for m in monitors), default=0.0),
+            "held_clicks": max((m.joiner.held / most for m in monitors), default=0.0),
+            "users": max((m.scoreboard.users.nbytes / m.scoreboard.users.budget for m in monitors), default=0.0),
+            "versions": len(self.catalog.series) / self.catalog.max_series,
+        }
+        for dimension, values in zip(self.catalog.dimensions, self.catalog.values, strict=True):
+            used[f"slice:{dimension}"] = (len(values) - 2) / self.catalog.max_values
+        return used
 
     def _updates(self, monitors: list[Monitor]) -> dict[str, int]:
         updates = {model.name: 0 for model in self.settings.models}

@@ -7,7 +7,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -176,6 +176,42 @@ class JoinHealth:
     delays: Delays
 
 
+@dataclass(slots=True)
+class CheckpointState:
+    """How the checkpoints of this worker's partitions fare. Totals are since the start."""
+
+    oldest: float | None = None  # wall clock of the state that the least recently written partition has on disk
+    never_written: int = 0  # partitions without any checkpoint yet
+    written: int = 0
+    failures: int = 0  # could not be written: disk full, too slow for a stop
+    fenced: int = 0  # refused, because another worker has the partition now
+    restores: int = 0
+    restarts: int = 0  # of the partition that was restored most often, over all of its life
+    bytes: int = 0  # of the last one
+    write_seconds: float = 0.0  # of the last one
+    pause_seconds: float = 0.0  # for which the last one held up ingest
+    restore_seconds: float = 0.0  # of the last restore
+
+    def copy(self) -> CheckpointState:
+        """As it is now."""
+        return replace(self)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryState:
+    """How the history fares. Totals are since the start."""
+
+    bytes: int  # of the database and its journal
+    written: int  # panes
+    folded: int  # hours and days made of finer parts
+    deleted_by_age: int  # parts
+    deleted_by_size: int
+    refused: int  # panes that came when they were part of an hour already
+    failures: int  # of transactions; their panes are tried again
+    unwritten: int  # panes that wait to be written
+    lost: int  # panes that left memory before they could be written
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that readers may know, as of one moment between two batches."""
@@ -198,6 +234,11 @@ class Snapshot:
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
+    checkpoints: CheckpointState | None = None  # None: no store
+    history: HistoryState | None = None
+    budget_used: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by bounded table; at 1 the oldest or next gives way
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

@@ -368,9 +368,13 @@ def test_config_check_exits_0_on_good_settings_1_on_bad_ones_and_2_on_wrong_usag
     [
         ('[[models]]\nname = "a"\nkind = "river"\nfactory = "no.such:thing"\n', "no.such"),
         ("[files.columns]\nuser_id = 5\n", "files.columns.user_id = 5"),
+        ('[server]\ntoken_file = "no/token"\n', 'server.token_file = "no/token": no such file'),
+        ('[server]\ntoken_scope = "all"\n', 'server.token_scope = "all": there is no token'),
+        ('[server]\ntls_certificate = "no.pem"\ntls_key = "no.key"\n', 'server.tls_certificate = "no.pem": no such'),
+        ('[server]\ntls_key = "no.key"\n', 'server.tls_certificate = "": is needed with server.tls_key = "no.key"'),
     ],
 )
-def test_config_check_looks_at_models_and_mappings_too(tmp_path: Path, text: str, says: str) -> None:
+def test_config_check_looks_at_models_mappings_and_the_door_too(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "c.toml").write_text(text)
     result = CliRunner().invoke(cli.cli, ["config", "check", "-c", str(tmp_path / "c.toml")])
     assert result.exit_code == 1

@@ -50,7 +50,10 @@ def test_only_the_server_imports_fastapi_prometheus_and_uvicorn() -> None:
         ("models", {"models", "events"}),
         ("join", {"join", "sketches", "events", "columns"}),
         ("counting", {"counting", "join", "metrics", "sketches", "events", "columns"}),
-        ("server", {"server", "store", "report", "publish", "config", "events", "metrics", "hashing", "sources"}),
+        (
+            "server",
+            {"server", "store", "report", "publish", "config", "events", "metrics", "hashing", "sources", "logs"},
+        ),
         ("store", {"store", "monitor", "evaluate", "counting", "metrics", "sketches", "report", "events", "units"}),
         ("simulate", {"simulate"}),
         ("sources", {"sources", "events", "config", "hashing", "columns"}),

@@ -114,7 +114,7 @@ def test_a_loop_that_learns_before_it_scores_is_found_out(monkeypatch: pytest.Mo
         rows, _ = self.joiner.add(batch)
         self._settle(self.joiner.mature(1 << 60))  # everything is learned at once ...
         self._score(rows)  # ... and then scored
-        self.scoreboard.observe(self._labelled(rows), self._scored(rows))
+        self.background.call(self.scoreboard.observe, self._labelled(rows), self._scored(rows))
 
     monkeypatch.setattr(Monitor, "step", leaking_step)
     events = make_stream(300, seed=4)

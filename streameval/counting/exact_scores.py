@@ -6,7 +6,10 @@ oldest panes go first, so short windows stay exact when the run and the long one
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numba
 import numpy as np
@@ -16,6 +19,7 @@ from streameval.metrics.auc import ranked_auc
 
 ALWAYS = -(1 << 62)  # pane from which the whole run begins
 _OLD = ALWAYS + 1  # where panes go that no window will hold again
+_MERGE_AT = 64  # arrays that a pane collects before they become one
 _RANGES = 16  # AUCs that are remembered
 
 
@@ -62,7 +66,10 @@ class ExactScores:
         if pane < self._gone_before or not scores.size:
             return
         mine = self._panes.setdefault(pane, _Pane())
-        (mine.added if sign > 0 else mine.retracted).append(scores)
+        parts = mine.added if sign > 0 else mine.retracted
+        parts.append(scores)
+        if len(parts) >= _MERGE_AT:  # little batches must not leave an array each
+            parts[:] = [np.concatenate(parts)]
         mine.changes += 1
         self._kept += scores.size
         while self._kept > self._limit:
@@ -112,6 +119,21 @@ class ExactScores:
             known = self._known[span] = changes, None if scores is None else ranked_auc(scores)
         return known[1]
 
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`; the scores are packed when the writer calls for them."""
+        panes = {number: (tuple(pane.added), tuple(pane.retracted)) for number, pane in self._panes.items()}
+        return {"old_before": self._old_before, "gone_before": self._gone_before, "panes": partial(_pack, panes)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes in what `state` gave."""
+        self._old_before = max(self._old_before, state["old_before"])
+        self._gone_before = max(self._gone_before, state["gone_before"])
+        packed = state["panes"]
+        ends = np.cumsum(packed["length"])
+        parts = zip(packed["pane"].tolist(), packed["sign"].tolist(), ends - packed["length"], ends, strict=True)
+        for number, sign, start, end in parts:
+            self.add(number, packed["scores"][start:end].copy(), sign)
+
     def _within(self, start: int, end: int) -> list[int]:
         return sorted(n for n in self._panes if start <= n < end)
 
@@ -119,6 +141,25 @@ class ExactScores:
         oldest = min(self._panes)
         self._kept -= self._panes.pop(oldest).kept
         self._gone_before = self._old_before if oldest == _OLD else oldest + 1
+
+
+_Kept = tuple[Sequence[NDArray[np.uint64]], Sequence[NDArray[np.uint64]]]  # added, retracted
+
+
+def _pack(panes: Mapping[int, _Kept]) -> dict[str, NDArray[np.generic]]:
+    """Panes as columns: one part for what was added to a pane, one for what was retracted."""
+    parts = [
+        (number, sign, np.concatenate(scores))
+        for number, kept in sorted(panes.items())
+        for sign, scores in zip((1, -1), kept, strict=True)
+        if scores
+    ]
+    return {
+        "pane": np.array([number for number, _, _ in parts], np.int64),
+        "sign": np.array([sign for _, sign, _ in parts], np.int8),
+        "length": np.array([scores.size for _, _, scores in parts], np.int64),
+        "scores": np.concatenate([np.empty(0, np.uint64), *(scores for _, _, scores in parts)]),
+    }
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,22 +1,28 @@
-"""Per pane and partition: how many impressions were seen, how many have their label, how many changed later."""
+"""Per pane and partition: impressions seen, with their label, changed later; clicks that found their impression."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
 
 SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
+FOUND, LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
+_EMPTY = [0, 0, 0, 0, -(1 << 62), 0, 0]
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run."""
+    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go."""
 
     def __init__(self, pane: int) -> None:
         self._pane = pane
         self.by_pane: dict[int, list[int]] = {}
-        self.total = [0, 0, 0, 0, -(1 << 62)]
+        self.total = list(_EMPTY)
 
     def seen(self, ts: NDArray[np.int64]) -> None:
         """New impressions, by their times."""
@@ -40,6 +46,11 @@ class PaneStats:
         self._add(pane[change > 0], CLICKS)
         self._add(pane[change < 0], CLICKS, -1)
 
+    def judged(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
+        """Clicks, by their times, that have found their impression, and that were given up."""
+        self._add(found // self._pane, FOUND)
+        self._add(lost // self._pane, LOST)
+
     def between(self, start: int, end: int) -> list[tuple[int, list[int]]]:
         """(pane, counts) in [start, end), oldest first."""
         return sorted((n, row) for n, row in self.by_pane.items() if start <= n < end)
@@ -49,8 +60,24 @@ class PaneStats:
         for number in [n for n in self.by_pane if n < pane]:
             del self.by_pane[number]
 
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        rows = sorted(self.by_pane.items())
+        return {
+            "pane": np.array([number for number, _ in rows], np.int64),
+            "counts": np.array([row for _, row in rows], np.int64).reshape(len(rows), len(self.total)),
+            "total": list(self.total),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` gave."""
+        self.total = list(state["total"])
+        self.by_pane = dict(zip(state["pane"].tolist(), state["counts"].tolist(), strict=True))
+
     def _cell(self, pane: int) -> list[int]:
-        return self.by_pane.setdefault(pane, [0, 0, 0, 0, -(1 << 62)])
+        if len(self.by_pane) >= MOST_PANES:
+            self.forget_before(sorted(self.by_pane)[MOST_PANES // 2])
+        return self.by_pane.setdefault(pane, list(_EMPTY))
 
     def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:
         if not pane.size:

@@ -7,6 +7,10 @@ impression that comes later, or a label corrected later, takes the closed reques
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +111,17 @@ def _reindex(index: NDArray[np.int32], keys: NDArray[np.uint64], n: int) -> None
         index[_lookup(index, keys, keys[e])] = e
 
 
+def _pack(closing: Mapping[int, Sequence[NDArray[np.uint64]]]) -> dict[str, NDArray[np.generic]]:
+    """What closes when, as columns."""
+    buckets = sorted(closing)
+    keys = [np.concatenate(closing[bucket]) for bucket in buckets]
+    return {
+        "bucket": np.array(buckets, np.int64),
+        "length": np.array([part.size for part in keys], np.int64),
+        "keys": np.concatenate([np.empty(0, np.uint64), *keys]),
+    }
+
+
 class Requests:
     """The open and the closed requests whose rows are still in the joiner's table."""
 
@@ -184,6 +199,33 @@ class Requests:
             guess = k
         k = _members(entry, self._head, table.previous, table.state, front, both, rows, group)
         return rows[:k], group[:k]
+
+    def state(self, front: int) -> dict[str, Any]:
+        """Everything, for `restore`; row numbers count from `front`."""
+        keep = np.flatnonzero(self._head[: self._n] >= front)
+        closing = {bucket: tuple(parts) for bucket, parts in self._closing.items()}
+        return {
+            "keys": self._keys[keep],
+            "head": self._head[keep] - np.int32(front),
+            "last": self._last[keep],
+            "closed": self._closed[keep],
+            "closing": partial(_pack, closing),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` gave, into a table without requests."""
+        n = len(state["keys"])
+        self._reserve(n, 0)
+        self._n = n
+        for name in ("keys", "head", "last", "closed"):
+            getattr(self, f"_{name}")[:n] = state[name]
+        self._index[:] = _NONE
+        _reindex(self._index, self._keys, self._n)
+        closing = state["closing"]
+        ends = np.cumsum(closing["length"])
+        for bucket, start, end in zip(closing["bucket"].tolist(), ends - closing["length"], ends, strict=True):
+            self._closing[bucket] = [closing["keys"][start:end].copy()]
+        self._next_bucket = min(self._closing, default=None)
 
     def shift(self, by: int) -> None:
         """The joiner's rows were renumbered: all smaller by `by`; requests whose newest row is gone are forgotten."""

@@ -5,8 +5,10 @@ Everything goes in by `observe` with sign +1 and comes out again, bit by bit, wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numba
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.columns import Scored
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events import Catalog
+from streameval.events import Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
@@ -23,6 +25,12 @@ from streameval.sketches.ranks import Weighting
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10
 SLICE_BITS = 7
+# Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
+# 3 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
+MOST_PANES = 1 << 17
+
+
+_ONE = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,15 @@ class SliceRows:
         self.count = _slice_rows(self._table[dimension], self.count, scored.series, scored.row, slices, divisor, out)
         return out
 
+    def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
+        """What the rows that `known` gave in another process are called here, by their number there."""
+        mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
+        for row, series, dimension, value in sorted(rows):
+            here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
+            combined = codes.values[dimension][[value]] * self._catalog.radix**dimension
+            mapping[row] = self.rows(dimension, here, combined)[0]
+        return mapping
+
     def known(self) -> list[tuple[int, int, int, int]]:
         """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
         dimension, series, value = np.nonzero(self._table >= 0)
@@ -114,6 +131,7 @@ class Scoreboard:
         self._slice_scratch = Scratch(self.slice_layout)
         self._slice_rows = slice_rows
         self._dimensions = dimensions
+        self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
         """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time."""
@@ -143,6 +161,8 @@ class Scoreboard:
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
         self.users.fit_budget()
+        if len(self.overall) > self._most_panes:
+            self.forget_before(self.overall.numbers()[self._most_panes // 2])
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
@@ -164,6 +184,16 @@ class Scoreboard:
         """Bytes of the panes and windows, users apart."""
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
+
+    def state(self) -> dict[str, Any]:
+        """Everything that was counted, for `restore`."""
+        return {"overall": self.overall.state(), "slices": self.slices.state(), "users": self.users.state()}
+
+    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
+        """Takes over what `state` gave; `slice_rows[r]` is what row r of the slices is called here."""
+        self.overall.restore(state["overall"], codes.series.astype(np.int64))
+        self.slices.restore(state["slices"], slice_rows)
+        self.users.restore(state["users"], codes.series)
 
     def _rank(
         self,

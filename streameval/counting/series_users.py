@@ -8,14 +8,18 @@ run it has no ranks of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.ranks import GroupRanks, Weighting
 
+_MERGE_AT = 64  # parts that a pane collects before they become one
 APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
 LOW = np.uint64(0xFFFFFFFF)
 _NO_ENTRIES = np.empty(0, np.uint64)
@@ -84,7 +88,10 @@ class SeriesUsers:
 
     def add(self, pane: int, part: Part) -> None:
         """Takes in what happened in one pane."""
-        self._log.setdefault(pane, []).append(part)
+        parts = self._log.setdefault(pane, [])
+        if len(parts) >= _MERGE_AT:  # little batches must not leave a part each
+            self._merge_small(pane)
+        parts.append(part)
         self._log_bytes += part.nbytes
         self._first, self._last = min(self._first, pane), max(self._last, pane)
         self._waiting.append(part)
@@ -156,7 +163,42 @@ class SeriesUsers:
             parts[:] = [part.kept(renumbered) for part in parts]
             self._log_bytes += sum(part.nbytes for part in parts)
 
+    def state(self) -> dict[str, Any]:
+        """Everything but the windows, which follow from it; the log is packed when the writer calls for it."""
+        return {
+            "run": self.run().state(),
+            "first": self._first,
+            "last": self._last,
+            "forgot": self._forgot,
+            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes in what `state` gave; slots must mean the same users."""
+        self._run.restore(state["run"])
+        self._first, self._last = min(self._first, state["first"]), max(self._last, state["last"])
+        self._forgot = self._forgot or state["forgot"]
+        log = state["log"]
+        ends, valued = np.cumsum(log["length"]), np.cumsum(log["valued"])
+        for i, (number, sign) in enumerate(zip(log["pane"].tolist(), log["sign"].tolist(), strict=True)):
+            some, values = slice(ends[i] - log["length"][i], ends[i]), slice(valued[i] - log["valued"][i], valued[i])
+            part = Part(
+                log["entries"][some].copy(), sign, log["value_slot"][values].copy(), log["value"][values].copy()
+            )
+            self._log.setdefault(number, []).append(part)
+            self._log_bytes += part.nbytes
+
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _merge_small(self, pane: int) -> None:
+        """Makes one part of a pane's additions and one of its retractions, if no window holds only some of them."""
+        parts = self._log[pane]
+        holding = [window for window in self._windows if pane in window.applied]
+        if any(window.applied[pane] != len(parts) for window in holding):
+            return
+        parts[:] = [_sum([p for p in parts if p.sign == sign], sign) for sign in {p.sign for p in parts}]
+        for window in holding:
+            window.applied[pane] = len(parts)
 
     def _is_whole(self, start: int, end: int) -> bool:
         return start <= self._first and self._last < end
@@ -182,6 +224,33 @@ class SeriesUsers:
             ranks.apply(add, sub, slots, slot, value)
         else:
             ranks.apply(add, sub, slots)
+
+
+def _sum(parts: Sequence[Part], sign: int) -> Part:
+    """One part of the same sign."""
+    slot, value = np.concatenate([p.value_slot for p in parts]), np.concatenate([p.value for p in parts])
+    return Part(np.concatenate([p.entries for p in parts]), sign, slot, value)
+
+
+def _pack(log: Mapping[int, Sequence[Part]]) -> dict[str, NDArray[np.generic]]:
+    """The log as columns: one part for what was added to a pane, one for what was retracted."""
+    numbers: list[int] = []
+    parts: list[Part] = []
+    for number in sorted(log):
+        for sign in (1, -1):
+            some = [p for p in log[number] if p.sign == sign]
+            if some:
+                numbers.append(number)
+                parts.append(_sum(some, sign))
+    return {
+        "pane": np.array(numbers, np.int64),
+        "sign": np.array([p.sign for p in parts], np.int8),
+        "length": np.array([p.entries.size for p in parts], np.int64),
+        "entries": np.concatenate([_NO_ENTRIES, *(p.entries for p in parts)]),
+        "valued": np.array([p.value.size for p in parts], np.int64),
+        "value_slot": np.concatenate([np.empty(0, np.int32), *(p.value_slot for p in parts)]),
+        "value": np.concatenate([np.empty(0, np.int64), *(p.value for p in parts)]),
+    }
 
 
 def _joined(parts: list[Part], sign: int) -> NDArray[np.uint64]:

@@ -6,7 +6,9 @@ the hash of the id alone, so the kept users are whole and the same in every wind
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -176,6 +178,27 @@ class Users:
             mine.forget_before(pane)
         for scores in self._exact.values():
             scores.forget_before(pane)
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`; series by their codes."""
+        return {
+            "ids": self._directory.ids.copy(),
+            "sample_shift": self._sample_shift,
+            "series": [
+                {"code": code, "users": mine.state(), "scores": self._exact[code].state()}
+                for code, mine in self._series.items()
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
+        """Takes over what `state` gave, into a table without users. `codes[c]` is what series c is called here."""
+        self._directory.slots(state["ids"])
+        self._sample_shift = state["sample_shift"]
+        for saved in state["series"]:
+            code = int(codes[saved["code"]])
+            mine = self._series.setdefault(code, SeriesUsers(self._windows, self._weighting))
+            mine.restore(saved["users"])
+            self._exact.setdefault(code, ExactScores(self._exact_limit)).restore(saved["scores"])
 
     def _range(self, window: int | None, end: int) -> tuple[int, int]:
         return (ALWAYS, -ALWAYS) if window is None else (end - self._windows[window], end)

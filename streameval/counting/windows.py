@@ -8,7 +8,9 @@ somebody looks, so a fast replay pays nothing for windows nobody saw, and a batc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ class Panes:
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
         self.changed: set[int] = set()  # panes added to since somebody looked (and cleared it)
+        self._unwritten: set[int] = set()  # panes added to since they were given to the history
+        self._in_flight: set[int] = set()  # panes that the history is writing
+        self.never_written = 0  # panes forgotten before the history could take them
         self._windows: list[Window] = []
 
     def window(self, length: int) -> Window:
@@ -46,6 +51,7 @@ class Panes:
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
         self.changed.add(pane)
+        self._unwritten.add(pane)
         if len(parts) >= _MERGE_AT:
             self._panes[pane] = [SparseVector.sum(parts)]
         for window in self._windows:
@@ -59,6 +65,26 @@ class Panes:
         if len(parts) > 1:
             self._panes[pane] = parts = [SparseVector.sum(parts)]
         return parts[0]
+
+    @property
+    def unwritten(self) -> int:
+        """Panes that the history does not have as they are now."""
+        return len(self._unwritten | self._in_flight)
+
+    def take_unwritten(self, before: int) -> list[int]:
+        """The panes before `before` that are to be written, oldest first; `written` must follow."""
+        self._in_flight = {n for n in self._unwritten if n < before}
+        self._unwritten -= self._in_flight
+        return sorted(self._in_flight)
+
+    def written(self, done: bool) -> None:
+        """What `take_unwritten` gave is on disk, or could not be written and is to be tried again."""
+        if not done:
+            self._unwritten |= self._in_flight
+        self._in_flight = set()
+
+    def __len__(self) -> int:
+        return len(self._panes)
 
     def numbers(self) -> list[int]:
         """The panes that hold something, oldest first."""
@@ -75,15 +101,63 @@ class Panes:
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self.changed = {n for n in self.changed if n >= pane}
+        kept = {n for n in self._unwritten if n >= pane}
+        self.never_written += len(self._unwritten) - len(kept)
+        self._unwritten = kept
         for window in self._windows:
             if window.start < pane:
                 window.start = window.end = 0
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the windows, which follow from it; parts are packed when the writer calls for them."""
+        cells = np.flatnonzero(self.total)
+        return {
+            "total": {"cells": cells, "values": self.total[cells]},
+            "unwritten": np.array(sorted(self._unwritten | self._in_flight), np.int64),
+            "panes": partial(_pack, {number: tuple(parts) for number, parts in self._panes.items()}),
+        }
+
+    def restore(self, state: Mapping[str, Any], rows: NDArray[np.int64] | None) -> None:
+        """Takes over what `state` gave. `rows[r]` is what row r is called here; None: the same."""
+        if rows is not None and np.array_equal(rows, np.arange(rows.size)):
+            rows = None
+        total = self._renumbered(state["total"]["cells"], state["total"]["values"], rows)
+        if total.cells.size:
+            self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
+            total.add_to(self.total)
+        self._unwritten = set(state["unwritten"].tolist())
+        self.changed = set(self._unwritten)  # what is written is read from the history
+        packed = state["panes"]
+        ends = np.cumsum(packed["length"])
+        for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
+            cells, values = packed["cells"][start:end].copy(), packed["values"][start:end].copy()
+            self._panes[number] = [self._renumbered(cells, values, rows)]
+
+    def _renumbered(
+        self, cells: NDArray[np.int64], values: NDArray[np.int64], rows: NDArray[np.int64] | None
+    ) -> SparseVector:
+        if rows is None:
+            return SparseVector(cells, values)
+        return SparseVector.of(rows[cells // self.row_cells] * self.row_cells + cells % self.row_cells, values)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the panes, the total and the windows."""
         panes = sum(part.nbytes for parts in self._panes.values() for part in parts)
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
+
+
+def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[np.int64]]:
+    """Panes as four columns, oldest pane first."""
+    numbers = sorted(panes)
+    vectors = [SparseVector.sum(panes[number]) for number in numbers]
+    nothing = np.empty(0, np.int64)
+    return {
+        "pane": np.array(numbers, np.int64),
+        "length": np.array([vector.cells.size for vector in vectors], np.int64),
+        "cells": np.concatenate([nothing, *(vector.cells for vector in vectors)]),
+        "values": np.concatenate([nothing, *(vector.values for vector in vectors)]),
+    }
 
 
 class Window:

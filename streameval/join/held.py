@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +45,16 @@ class HeldClicks:
         """Bytes of the columns and the index."""
         return sum(a.nbytes for a in (self.id, self.ts, self.value, self.taken, self.index))
 
-    def reserve(self, more: int, most: int) -> int:
-        """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns how many."""
+    def reserve(self, more: int, most: int) -> NDArray[np.int64]:
+        """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns their times."""
         if self.end + more <= self.id.size and (self.end + more) * 3 <= self.index.size * 2:
-            return 0
+            return np.empty(0, np.int64)
         keep = np.flatnonzero(~self.taken[: self.end])
         surplus = max(keep.size - most, 0)
+        gone = np.empty(0, np.int64)
         if surplus:
-            keep = np.sort(keep[np.argsort(self.ts[keep], kind="stable")[surplus:]])
+            by_time = keep[np.argsort(self.ts[keep], kind="stable")]
+            gone, keep = self.ts[by_time[:surplus]], np.sort(by_time[surplus:])
         capacity = self.id.size
         while (keep.size + more) * 4 > capacity * 3:
             capacity *= 2
@@ -61,7 +65,7 @@ class HeldClicks:
             setattr(self, name, new)
         self.index = np.zeros(max(2 * capacity, self.index.size), np.int32)
         self._keep(keep)
-        return surplus
+        return gone
 
     def grown_to(self, end: int) -> None:
         """The kernel has appended clicks up to `end`."""
@@ -69,18 +73,33 @@ class HeldClicks:
             self._oldest = min(self._oldest, int(self.ts[self.end : end].min()))
             self.end = end
 
-    def expire(self, before: int) -> int:
-        """Gives up the clicks of time `before` or earlier; returns how many found no impression."""
+    def expire(self, before: int) -> NDArray[np.int64]:
+        """Gives up the clicks of time `before` or earlier; returns the times of those that found no impression."""
         if self._oldest > before:
-            return 0
+            return np.empty(0, np.int64)
         alive = ~self.taken[: self.end]
         gone = alive & (self.ts[: self.end] <= before)
+        times = self.ts[: self.end][gone]
         self._keep(np.flatnonzero(alive & ~gone))
-        return int(gone.sum())
+        return times
 
-    def waiting_before(self, time: int) -> int:
-        """How many of a time before `time` still have no impression."""
-        return int(np.count_nonzero(~self.taken[: self.end] & (self.ts[: self.end] < time)))
+    def waiting_between(self, start: int, end: int) -> int:
+        """How many of times in [start, end) still have no impression."""
+        ts = self.ts[: self.end]
+        return int(np.count_nonzero(~self.taken[: self.end] & (ts >= start) & (ts < end)))
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Copies of the clicks that still wait, for `restore`."""
+        keep = np.flatnonzero(~self.taken[: self.end])
+        return {"id": self.id[keep], "ts": self.ts[keep], "value": self.value[keep]}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Takes over what `state` gave, into a table without clicks."""
+        n = len(state["id"])
+        self.reserve(n, n)
+        for name in ("id", "ts", "value"):
+            getattr(self, name)[:n] = state[name]
+        self._keep(np.arange(n))
 
     def _keep(self, keep: NDArray[np.int64]) -> None:
         n = keep.size

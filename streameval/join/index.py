@@ -95,6 +95,11 @@ class IdIndex:
         self.used = live
         _enter_all(self.places, self.bits, ids, front, end)
 
+    def fill(self, ids: NDArray[np.uint64], end: int) -> None:
+        """Enters rows [0, end) into an index without any; room must have been made."""
+        self.used = end
+        _enter_all(self.places, self.bits, ids, 0, end)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the places."""

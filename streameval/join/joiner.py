@@ -10,21 +10,27 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored, csr_lengths, take_features
-from streameval.events import Batch, Features, Names, Shadow
+from streameval.events import Batch, Codes, Features, Names, Shadow
 from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
-from streameval.join.rows import Run, Table, interleave, trim
+from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
+from streameval.join.saved_runs import pack_runs, unpack_runs
 
+_MANY_RUNS = 64
+_NO_TIMES = np.empty(0, np.int64)
+_FIXED = ("id", "ts", "user", "request", "slices", "series", "pclick", "previous")  # columns that never change
 _Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
@@ -67,7 +73,11 @@ class Joiner:
         self._mature = 0
         self._runs: list[Run] = []  # all runs with live rows, by start
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
+        self._compact_at = _MANY_RUNS
         self._held = HeldClicks()
+        self._found: list[NDArray[np.int64]] = []  # see take_judged
+        self._lost: list[NDArray[np.int64]] = []
+        self._shown = False  # somebody may still read the table's columns: rows must not move within them
 
     # -- time ----------------------------------------------------------------------------------------------------
 
@@ -118,6 +128,7 @@ class Joiner:
         accepted = np.empty(len(imp), np.int32)
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
+        found_ts, lost_ts = np.empty(len(clk) + held.end, np.int64), np.empty(len(clk), np.int64)
         start = self._end
         index.fetch(imp.id)
         self._end, held_end, self.watermark, flips = kernel.join_batch(
@@ -125,7 +136,7 @@ class Joiner:
             self._newest, self._active, self.watermark, policy.attribution_window, policy.allowed_lateness,
             policy.correction_horizon, table.id, table.ts, table.state, table.value, index.places, index.bits,
             index.shift, self._start, start, held.id, held.ts, held.value, held.taken, held.index, held.end, accepted,
-            flip_row, flip_state, flip_value, counters, self.delays, np.array(DELAY_EDGES),
+            flip_row, flip_state, flip_value, found_ts, lost_ts, counters, self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
         held.grown_to(held_end)
         self.newest_event = max(self.newest_event, int(self._newest.max()))
@@ -134,6 +145,8 @@ class Joiner:
         index.used += rows.size
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
+        self._found.append(found_ts[: counters[kernel.FOUND]])
+        self._lost.append(lost_ts[: counters[kernel.LOST]])
         was = flip_state[:flips]
         return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
 
@@ -174,7 +187,7 @@ class Joiner:
     def forget(self) -> None:
         """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
         horizon = self.policy.correction_horizon
-        self.counts["unmatched_clicks"] += self._held.expire(self.watermark - horizon)
+        self._give_up(self._held.expire(self.watermark - horizon))
         before = self._start
         self._start = int(
             kernel.first_kept(self.table.ts, self.table.state, self._start, self._end, self.watermark - horizon)
@@ -204,7 +217,7 @@ class Joiner:
     def finish(self) -> None:
         """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
         self.watermark = FOREVER
-        self.counts["unmatched_clicks"] += self._held.expire(FOREVER)
+        self._give_up(self._held.expire(FOREVER))
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -219,13 +232,25 @@ class Joiner:
         return self._end - self._start
 
     @property
+    def held(self) -> int:
+        """Clicks that wait for their impression."""
+        return self._held.waiting_between(NEVER, FOREVER)
+
+    @property
     def front(self) -> int:
         """The first row that is still known."""
         return self._start
 
-    def overdue_clicks(self) -> int:
-        """Held clicks older than the watermark: their impression should have come by now."""
-        return self._held.waiting_before(self.watermark)
+    def overdue_clicks(self, since: int = NEVER) -> int:
+        """Held clicks from `since` on that are older than the watermark: their impression should have come by now."""
+        return self._held.waiting_between(since, self.watermark)
+
+    def take_judged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The times of the clicks that have found their impression, and of those given up, since the last call."""
+        found, lost = (np.concatenate([_NO_TIMES, *parts]) for parts in (self._found, self._lost))
+        self._found.clear()
+        self._lost.clear()
+        return found, lost
 
     def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
@@ -295,18 +320,77 @@ class Joiner:
         rows = sum(column.itemsize for column in self.table.arrays() if column.size) * self._touched
         return rows + self._index.nbytes + self._held.nbytes
 
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self, scores_change: bool) -> dict[str, Any]:
+        """Everything, for `restore`: copies of what changes, views of what was written once and for all.
+
+        `scores_change`: online scores are still to be written to rows that are here (`score_at = "label"`).
+        """
+        self._shown = True
+        live = slice(self._start, self._end)
+        table = self.table
+        rows: dict[str, NDArray[np.generic]] = {name: getattr(table, name)[live] for name in _FIXED}
+        rows["state"] = table.state[live].copy()
+        rows["value"] = table.value[live].copy()
+        online = [column[live] for column in (*table.score, *table.trained)]
+        return {
+            "watermark": self.watermark,
+            "newest_event": self.newest_event,
+            "newest": self._newest.copy(),
+            "active": self._active.copy(),
+            "counts": dict(self.counts),
+            "delays": self.delays.copy(),
+            "mature": self._mature,
+            "rows": rows,
+            "online": [column.copy() for column in online] if scores_change else online,
+            "held": self._held.state(),
+            "runs": partial(pack_runs, [replace(run) for run in self._runs], self._start),
+        }
+
+    def state_written(self) -> None:
+        """Nobody reads what `state` gave any more."""
+        self._shown = False
+
+    def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
+        """Takes over what `state` gave, into a joiner without rows."""
+        self.watermark, self.newest_event = state["watermark"], state["newest_event"]
+        self._newest[:], self._active[:] = state["newest"], state["active"]
+        self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
+        self._mature = state["mature"]
+        rows = {**state["rows"], "series": codes.series[state["rows"]["series"]]}
+        rows["slices"] = codes.slices(rows["slices"].astype(np.int64))
+        n = self._touched = self._end = len(rows["id"])
+        self.table = table = self._allocate(max(1024, n + n // 4))
+        for name, column in rows.items():
+            getattr(table, name)[: len(column)] = column
+        for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
+            column[:n] = saved
+        self._index.reserve(n, table.id, 0, 0)
+        self._index.fill(table.id, n)
+        self._held.restore(state["held"])
+        self._runs = unpack_runs(state["runs"], codes)
+        self._schedule()
+
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _schedule(self) -> None:
+        """Makes the heap anew from the runs."""
+        self._due = [(int(self.table.ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
+        heapq.heapify(self._due)
+
     def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
-        """(run, positions in `rows`) for every run that owns some of the rows."""
-        if not rows.size:
+        """(run, positions in `rows`) for every run that owns some of the rows; mature rows may have none."""
+        if not rows.size or not self._runs:
             return
         starts = np.array([run.start for run in self._runs], np.int64)
         owner = np.searchsorted(starts, rows, side="right") - 1
+        owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
         low, high = int(owner.min()), int(owner.max())
-        if low == high:
+        if low == high >= 0:
             yield self._runs[low], np.arange(rows.size)
             return
+        low = max(low, 0)
         order = np.argsort(owner, kind="stable")
         bounds = np.searchsorted(owner[order], np.arange(low, high + 2))
         for k in range(low, high + 1):
@@ -343,12 +427,21 @@ class Joiner:
         run = Run(part.start, part.stop, order, features, shadow, names)
         self._runs.append(run)
         heapq.heappush(self._due, (int(ts.min()), run))
+        if len(self._runs) >= self._compact_at:
+            self._runs = compacted(self._runs, table.ts)
+            self._compact_at = 2 * len(self._runs) + _MANY_RUNS
+            self._schedule()
 
     def drop_features(self) -> None:
         """Frees the features of runs that have wholly matured (their models have learned them)."""
         for run in self._runs:
             if run.features is not None and run.given == run.end - run.start:
                 run.features = None
+
+    def _give_up(self, clicks: NDArray[np.int64]) -> None:
+        self.counts["unmatched_clicks"] += clicks.size
+        if clicks.size:
+            self._lost.append(clicks)
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
         counts, c = self.counts, counters.tolist()
@@ -367,12 +460,12 @@ class Joiner:
         capacity = self.table.id.size
         if self._end + impressions > capacity:
             live = self._end - self._start
-            if self._start > self._end // 4 and live + impressions <= capacity:
+            if self._start > self._end // 4 and live + impressions <= capacity and not self._shown:
                 self._move(self.table)
             else:  # untouched room takes no memory
                 self._move(self._allocate(max(live + impressions, 2 * live)))
         self._index.reserve(impressions, self.table.id, self._start, self._end)
-        self.counts["unmatched_clicks"] += self._held.reserve(clicks, self.policy.max_pending)
+        self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _allocate(self, n: int) -> Table:
         return Table(
@@ -391,7 +484,7 @@ class Joiner:
             if new.size:
                 new[:live] = old[shift : self._end]
         if to is not self.table:
-            self.table, self._touched = to, live
+            self.table, self._touched, self._shown = to, live, False
         self._start, self._end = 0, live
         for run in self._runs:
             if run.start < shift:  # its first rows are forgotten

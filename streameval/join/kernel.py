@@ -24,7 +24,8 @@ from streameval.sketches.directory import mix
 # indexes of the counters
 DUPLICATE_IMPRESSIONS, EXPIRED, LATE_IMPRESSIONS = 0, 1, 2
 MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
-COUNTERS = 8
+FOUND, LOST = 8, 9  # clicks whose times were written to found_ts and lost_ts
+COUNTERS = 10
 
 
 @numba.njit(inline="always")
@@ -84,6 +85,8 @@ def join_batch(
     flip_row: NDArray[np.int64],
     flip_state: NDArray[np.uint8],
     flip_value: NDArray[np.float64],
+    found_ts: NDArray[np.int64],
+    lost_ts: NDArray[np.int64],
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
@@ -127,6 +130,8 @@ def join_batch(
                     k = h_index[h] - 1
                     if h_id[k] == i_id[i] and not h_taken[k] and h_ts[k] + horizon > watermark:
                         h_taken[k] = True
+                        found_ts[counters[FOUND]] = h_ts[k]
+                        counters[FOUND] += 1
                         if flags & KNOWN:
                             counters[DUPLICATE_CLICKS] += 1
                         elif h_ts[k] > i_ts[i] + window:
@@ -149,6 +154,8 @@ def join_batch(
             row, _ = find(places, bits, shift, ids, front, c_id[c], mix(c_id[c]))
             if row >= 0 and ts[row] + horizon > watermark:
                 flags = state[row]
+                found_ts[counters[FOUND]] = c_ts[c]
+                counters[FOUND] += 1
                 if flags & KNOWN:
                     counters[DUPLICATE_CLICKS] += 1
                 elif c_ts[c] > ts[row] + window:
@@ -174,6 +181,8 @@ def join_batch(
                         value[row] = c_value[c]
             elif c_ts[c] + horizon <= watermark:
                 counters[UNMATCHED] += 1
+                lost_ts[counters[LOST]] = c_ts[c]
+                counters[LOST] += 1
             else:
                 h_id[h_end] = c_id[c]
                 h_ts[h_end] = c_ts[c]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from streameval.columns import csr_lengths, take_features
 from streameval.events import Features, Names, Shadow
 
+_PENDING_ROWS, _MATURE_ROWS = 8_192, 65_536  # up to which runs are joined
+
 
 @dataclass(slots=True)
 class Run:
@@ -50,6 +52,79 @@ class Table:
             self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
             self.previous, self.value, *self.score, *self.trained,
         ]  # fmt: skip
+
+
+def first_due(run: Run) -> int:
+    """The row that matures next; the run must not have matured whole."""
+    return run.start + (run.given if run.due_order is None else int(run.due_order[run.given]))
+
+
+def compacted(runs: list[Run], ts: NDArray[np.int64]) -> list[Run]:
+    """Neighbours made one where they are small: little batches must not leave a run each for as long as a day.
+
+    Mature runs that hold nothing are left out. Runs that mature just now stay as they are.
+    """
+    out: list[Run] = []
+    for run in runs:
+        if out and out[-1].end == run.start and _alike(out[-1], run):
+            most = _MATURE_ROWS if run.given else _PENDING_ROWS
+            if run.end - out[-1].start <= most:
+                out[-1] = _joined(out[-1], run, ts)
+                continue
+        out.append(run)
+    return [run for run in out if not _is_spent(run)]
+
+
+def _is_spent(run: Run) -> bool:
+    mature = run.given == run.end - run.start
+    return mature and run.features is None and run.shadow is None and run.names is None
+
+
+def _alike(a: Run, b: Run) -> bool:
+    forms = [(r.features is None, r.features is None or r.features.dicts is None, r.names is None) for r in (a, b)]
+    mature = [r.given == r.end - r.start for r in (a, b)]
+    return forms[0] == forms[1] and (all(mature) or a.given == b.given == 0)
+
+
+def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
+    order = None
+    if not a.given:
+        times = ts[a.start : b.end]
+        if not bool((times[1:] >= times[:-1]).all()):
+            order = np.argsort(times, kind="stable").astype(np.int32)
+    features, shadow, names = None, None, None
+    if a.features is not None and b.features is not None:
+        dicts = None
+        if a.features.dicts is not None and b.features.dicts is not None:
+            dicts = a.features.dicts + b.features.dicts
+        features = Features(
+            _indptr(a.features.indptr, b.features.indptr),
+            np.concatenate((a.features.index, b.features.index)),
+            np.concatenate((a.features.value, b.features.value)),
+            dicts,
+        )
+    if a.shadow is not None or b.shadow is not None:
+        first, second = _shadow(a), _shadow(b)
+        shadow = Shadow(
+            _indptr(first.indptr, second.indptr),
+            np.concatenate((first.series, second.series)),
+            np.concatenate((first.pclick, second.pclick)),
+        )
+    if a.names is not None and b.names is not None:
+        names = Names(
+            np.concatenate((a.names.impression_id, b.names.impression_id)),
+            np.concatenate((a.names.user_id, b.names.user_id)),
+            np.concatenate((a.names.request_id, b.names.request_id)),
+        )
+    return Run(a.start, b.end, order, features, shadow, names, a.given + b.given)
+
+
+def _shadow(run: Run) -> Shadow:
+    return run.shadow or Shadow(np.zeros(run.end - run.start + 1, np.int64), np.empty(0, np.int32), np.empty(0))
+
+
+def _indptr(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate((a, b[1:] + a[-1]))
 
 
 def trim(run: Run, start: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from streameval.events import Features
 from streameval.models.protocol import ModelError, Needs
+
+log = logging.getLogger(__name__)
 
 
 def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
@@ -53,14 +56,27 @@ class River:
         """P(True) of n impressions; 0 from a classifier that has not seen a True yet."""
         predict: Callable[[dict[str, float]], dict[Any, float]] = self._model.predict_proba_one
         rows = features.dicts or ()
-        out = np.fromiter((predict(x).get(True, 0.0) for x in rows), np.float64, len(rows))
+        try:
+            out = np.fromiter((predict(x).get(True, 0.0) for x in rows), np.float64, len(rows))
+        except Exception as error:
+            raise self._failed("predict_proba_one", error) from None
         return np.clip(out, 0.0, 1.0)
 
     def learn(self, features: Features, labels: NDArray[np.int8]) -> None:
         """`learn_one` an impression, in order."""
         learn = self._model.learn_one
-        for x, y in zip(features.dicts or (), labels.tolist(), strict=True):
-            learn(x, bool(y))
+        try:
+            for x, y in zip(features.dicts or (), labels.tolist(), strict=True):
+                learn(x, bool(y))
+        except Exception as error:
+            raise self._failed("learn_one", error) from None
+
+    def _failed(self, verb: str, error: Exception) -> ModelError:
+        log.debug("%s.%s failed", type(self._model).__name__, verb, exc_info=error)
+        return ModelError(
+            f"{type(self._model).__name__}.{verb} failed with {type(error).__name__}; what it says may quote an event, "
+            "so it is logged at --log-level debug only. Check that the model takes the features as they come"
+        )
 
     def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:
         """The pickled model (River has no other form)."""

@@ -13,7 +13,9 @@ from fastapi import Request
 from starlette.responses import Response
 
 from streameval.report import Result, Snapshot
+from streameval.server.problems import Problem
 
+MAX_ANSWER = 32_000_000  # bytes; an answer waits in memory until its reader has taken it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_MS = -62_135_596_800_000  # year 1
 LAST_MS = 253_402_300_799_999  # the end of year 9999; a finished replay has its watermark beyond
@@ -86,7 +88,14 @@ def answer(
         headers["Vary"] = "Authorization"
     if _matches(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
-    return Response(encode(stamped(snapshot, build())), headers=headers, media_type="application/json")
+    body = encode(stamped(snapshot, build()))
+    if len(body) > MAX_ANSWER:
+        raise Problem(
+            422,
+            f"the answer would have {len(body)} bytes; at most {MAX_ANSWER} are sent: name a model, a version or a "
+            "window, or lower the limit",
+        )
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from streameval.events import Series
@@ -23,11 +22,9 @@ from streameval.server.selection import matching_series, one_series
 from streameval.server.user_pages import page, rows
 
 
-def router(publisher: Publisher, guard: Callable[..., Awaitable[None]]) -> APIRouter:
-    """/api/v1/users and /api/v1/users/{user_id}; `guard` decides who may ask."""
-    routes = APIRouter(
-        prefix="/api/v1", tags=["users"], dependencies=[Depends(guard)], responses=problem_responses(401, 404, 422)
-    )
+def router(publisher: Publisher) -> APIRouter:
+    """/api/v1/users and /api/v1/users/{user_id}; `access` asks for the token before a request gets here."""
+    routes = APIRouter(prefix="/api/v1", tags=["users"], responses=problem_responses(404, 422))
 
     @routes.get("/users", response_model=schemas.Users)
     def get_users(request: Request, query: Annotated[UsersQuery, Query()]) -> Response:

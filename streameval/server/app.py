@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,14 +23,23 @@ from streameval.server import (
     problems,
     schemas,
 )
+from streameval.server.access import Access, Door, exposure, read_token
 from streameval.server.collector import SnapshotCollector
-from streameval.server.security import HEADERS, SecurityHeaders, read_token, token_guard
+from streameval.server.limits import Limits
+from streameval.server.security import SecurityHeaders, security_headers
+from streameval.server.tls import tls_context
 from streameval.store.history_reader import HistoryReader
+
+log = logging.getLogger(__name__)
 
 _DESCRIPTION = (
     "How good each click model is right now. Undefined numbers are null with a reason, times are RFC 3339 in UTC, "
     "every number has its impressions and clicks beside it, and errors are problem+json (RFC 9457)."
 )
+
+
+# what the door, the limits and the connections may answer on any route
+_ANYWHERE = (400, 408, 413, 414, 431, 503)
 
 
 def create_app(
@@ -37,15 +48,20 @@ def create_app(
     *,
     version: str,
     clock: Callable[[], float] = time.time,
+    environ: Mapping[str, str] = os.environ,
     max_streams: int = api_stream.MAX_CLIENTS,
     history: HistoryReader | None = None,
 ) -> FastAPI:
     """Everything that readers get over HTTP; past ranges only with a `history`.
 
-    `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`. Raises
-    ConfigError when `server.token_file` holds no usable token.
+    `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
+    in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
     """
-    guard = token_guard(read_token(settings.token_file))
+    token = read_token(settings.token_file, environ)
+    access = Access(token, settings.token_scope)
+    exposed = exposure(settings, token)
+    if exposed:
+        log.warning("%s", exposed)
     streams = api_stream.Streams(publisher, max_streams)
     app = FastAPI(
         title="streameval",
@@ -54,14 +70,21 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        responses=problems.problem_responses(*_ANYWHERE),
     )
     app.state.streams = streams
-    problems.install(app, HEADERS)
-    app.add_middleware(SecurityHeaders)
+    app.state.tls = tls_context(settings)
+    app.state.headers = security_headers(app.state.tls is not None)
+    problems.install(app)
+    # the last one added sees a request first
+    app.add_middleware(Limits)
+    app.add_middleware(Door, access)
+    app.add_middleware(problems.Crashes)
+    app.add_middleware(SecurityHeaders, app.state.headers)
     app.include_router(api_status.router(publisher, version))
     app.include_router(api_results.router(publisher, history))
     app.include_router(api_series.router(publisher, history))
-    app.include_router(api_users.router(publisher, guard))
+    app.include_router(api_users.router(publisher))
     app.include_router(api_stream.router(streams))
     collector = SnapshotCollector(
         publisher,
@@ -72,22 +95,34 @@ def create_app(
     )
     api_metrics.install(app, collector)
     pages.install(app)
-    _describe_problems(app)
+    _describe(app, access)
     return app
 
 
-def _describe_problems(app: FastAPI) -> None:
-    # FastAPI only lists shapes that a route returns; problems and overviews are written by hand, so they are added
+def _describe(app: FastAPI, access: Access) -> None:
+    # FastAPI only knows what a route returns and takes: problems and overviews are written by hand, an empty value is
+    # dropped before it is looked at, and the token is asked for before a route is looked for
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             tree = generate()
-            shapes = tree.setdefault("components", {}).setdefault("schemas", {})
+            components = tree.setdefault("components", {})
+            shapes = components.setdefault("schemas", {})
             for shape in (schemas.Problem, schemas.Overview):
                 described = shape.model_json_schema(ref_template="#/components/schemas/{model}")
                 shapes.update(described.pop("$defs", {}))
                 shapes[shape.__name__] = described
+            components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            for path, methods in tree["paths"].items():
+                for method, operation in methods.items():
+                    for parameter in operation.get("parameters", ()):
+                        if parameter["in"] == "query" and not parameter.get("required"):
+                            parameter["allowEmptyValue"] = True  # the same as none, see `queries.Which`
+                    if access.needs_token(method.upper(), path):
+                        operation["security"] = [{"token": []}]
+                        refusals = problems.problem_responses(401, 403)
+                        operation["responses"].update({str(status): what for status, what in refusals.items()})
             app.openapi_schema = tree
         return app.openapi_schema
 

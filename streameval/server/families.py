@@ -116,6 +116,28 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(("topic", "partition"), consumer_lag_records="Records not read yet; absent when unknown."),
     *_gauges(("table",), table_bytes="Memory of a state table."),
+    *_gauges(
+        ("table",), budget_used_ratio="How full a bounded table is; at 1 its stated behaviour at the limit begins."
+    ),
+    *_gauges(
+        (),
+        checkpoint_last_success_timestamp_seconds=(
+            "Wall-clock time of the state on disk of the partition written longest ago; absent while none is written."
+        ),
+        checkpoint_missing_partitions="Partitions of this worker without any checkpoint yet.",
+        checkpoint_size_bytes="Size of the last checkpoint of a partition.",
+        checkpoint_duration_seconds="Time that writing the last checkpoint took, beside the loop.",
+        checkpoint_pause_seconds="Time for which the last checkpoint held up ingest.",
+        checkpoint_restore_duration_seconds="Time that the last restore of a partition took.",
+    ),
+    *_counters(
+        (),
+        checkpoints_total="Checkpoints written.",
+        checkpoint_failures_total="Checkpoints that could not be written.",
+        checkpoints_fenced_total="Checkpoints refused because another worker has the partition now.",
+        checkpoint_restores_total="Partitions restored from a checkpoint by this process.",
+        restarts_total="Restores over the life of the partition that was restored most often.",
+    ),
     *_counters(("stage",), stage_seconds_total="Time spent in a stage of the loop."),
     Family("join_delay_seconds", "histogram", (), "Click time less impression time, of clicks that joined."),
     *_gauges(

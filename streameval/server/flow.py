@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from prometheus_client.utils import floatToGoString
 
 from streameval.events import Series
-from streameval.report import Delays, Snapshot
+from streameval.report import CheckpointState, Delays, Snapshot
 from streameval.server.answers import LAST_MS
 from streameval.sources.protocol import REASONS
 
@@ -47,6 +47,10 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "undefined_results", (metric, reason), count
     for table, size in snapshot.table_bytes.items():
         yield "table_bytes", (table,), size
+    for table, share in snapshot.budget_used.items():
+        yield "budget_used_ratio", (table,), share
+    if snapshot.checkpoints is not None:
+        yield from _checkpoints(snapshot.checkpoints)
     for stage, seconds in snapshot.stage_seconds.items():
         yield "stage_seconds_total", (stage,), seconds
     yield from _delays(snapshot.join.delays)
@@ -95,3 +99,20 @@ def _delays(delays: Delays) -> Iterator[tuple[str, tuple[str, ...], float]]:
 
 def _number(value: float) -> str:
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]  # untyped in prometheus-client
+
+
+def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    if state.oldest is not None and not state.never_written:
+        yield "checkpoint_last_success_timestamp_seconds", (), state.oldest
+    yield "checkpoint_missing_partitions", (), state.never_written
+    if state.written:
+        yield "checkpoint_size_bytes", (), state.bytes
+        yield "checkpoint_duration_seconds", (), state.write_seconds
+        yield "checkpoint_pause_seconds", (), state.pause_seconds
+    if state.restores:
+        yield "checkpoint_restore_duration_seconds", (), state.restore_seconds
+    yield "checkpoints_total", (), state.written
+    yield "checkpoint_failures_total", (), state.failures
+    yield "checkpoints_fenced_total", (), state.fenced
+    yield "checkpoint_restores_total", (), state.restores
+    yield "restarts_total", (), state.restarts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from streameval.report import METRIC_NAMES, PartitionState, Snapshot
+from streameval.report import METRIC_NAMES, CheckpointState, PartitionState, Snapshot
 from streameval.server.answers import LAST_MS, result_json, rfc3339, series_json
 
 
@@ -56,6 +57,8 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "online_updates": dict(snapshot.online_updates),
         "stage_seconds": dict(snapshot.stage_seconds),
         "table_bytes": dict(snapshot.table_bytes),
+        "budget_used": dict(snapshot.budget_used),
+        "checkpoints": None if snapshot.checkpoints is None else _checkpoints(snapshot.checkpoints),
     }
 
 
@@ -78,6 +81,10 @@ def _join(snapshot: Snapshot) -> dict[str, Any]:
         "join_rate": join.join_rate,
         "overdue_clicks": join.overdue_clicks,
     }
+
+
+def _checkpoints(state: CheckpointState) -> dict[str, Any]:
+    return {**asdict(state), "oldest": None if state.oldest is None else rfc3339(round(state.oldest * 1000))}
 
 
 def _partition(state: PartitionState) -> dict[str, Any]:

@@ -13,9 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streameval.logs import trace
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200  # characters of a bad value that are repeated in the answer
+_MOST = 20  # wrong parameters that are explained: an address has room for thousands
 
 log = logging.getLogger(__name__)
 
@@ -59,35 +63,59 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {s: {"description": HTTPStatus(s).phrase, "content": {MEDIA_TYPE: {"schema": schema}}} for s in statuses}
 
 
-def install(app: FastAPI, crash_headers: Mapping[str, str]) -> None:
-    """Makes every error of `app` a problem. A crash is answered outside of all middleware, so it brings its headers."""
-
-    async def on_crash(request: Request, error: Exception) -> Response:
-        # the server's log gets the traceback (starlette raises the error again); the client gets no internals
-        log.error("%s %s failed: %r", request.method, request.url.path, error)
-        detail = "the server failed to answer; its log says why"
-        return problem_response(request, Problem(500, detail, headers=crash_headers))
-
+def install(app: FastAPI) -> None:
+    """Makes every error that `app` raises a problem; `Crashes` does the same for what it did not mean to raise."""
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(Exception, on_crash)
 
 
-def problem_response(request: Request, problem: Problem) -> Response:
-    """The HTTP answer of a problem."""
+class Crashes:
+    """ASGI middleware: a crash is a 500 without internals, and a log entry without a user's id or a message's text."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An answer that has begun is cut off: uvicorn hangs up when it does not end."""
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            route = getattr(scope.get("route"), "path", "(no route)")  # its pattern: a path may hold a user id
+            log.error("%s %s failed:\n%s", scope["method"][:_SHOWN], route, trace(error))
+            log.debug("the whole of it", exc_info=error)
+            if not begun:
+                problem = Problem(500, "the server failed to answer; its log says why")
+                await problem_response(Request(scope), problem)(scope, receive, send)
+
+
+def problem_json(problem: Problem, instance: str) -> dict[str, Any]:
+    """The body of a problem's answer."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
         "detail": problem.detail,
-        "instance": request.url.path[:_SHOWN],
+        "instance": _shown(instance),
     }
     if problem.errors is not None:
         body["errors"] = problem.errors
-    return JSONResponse(
-        {**body, **problem.extra}, problem.status, {"Cache-Control": "no-store", **problem.headers}, MEDIA_TYPE
-    )
+    return {**body, **problem.extra}
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """The HTTP answer of a problem."""
+    headers = {"Cache-Control": "no-store", **problem.headers}
+    return JSONResponse(problem_json(problem, request.url.path), problem.status, headers, MEDIA_TYPE)
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:
@@ -97,7 +125,7 @@ async def _on_problem(request: Request, error: Exception) -> Response:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [_explained(request, problem) for problem in error.errors()]
+    errors = [_explained(request, problem) for problem in error.errors()[:_MOST]]
     detail = "; ".join(f"{e['parameter']} = {_quoted(e['value'])}: {e['detail']}" for e in errors)
     return problem_response(request, Problem(422, detail, errors=errors))
 

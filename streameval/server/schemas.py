@@ -287,6 +287,22 @@ class UndefinedCount(_Shape):
     results: int
 
 
+class Checkpoints(_Shape):
+    """How the checkpoints of this worker's partitions fare; totals since the start."""
+
+    oldest: str | None
+    never_written: int
+    written: int
+    failures: int
+    fenced: int
+    restores: int
+    restarts: int
+    bytes: int
+    write_seconds: float
+    pause_seconds: float
+    restore_seconds: float
+
+
 class Status(_Stamped):
     """Where the program stands."""
 
@@ -306,6 +322,8 @@ class Status(_Stamped):
     online_updates: dict[str, int]
     stage_seconds: dict[str, float]
     table_bytes: dict[str, int]
+    budget_used: dict[str, float]
+    checkpoints: Checkpoints | None
 
 
 class Health(_Shape):

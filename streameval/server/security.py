@@ -1,19 +1,11 @@
-"""Who may ask, and what browsers may do with the answers."""
+"""What browsers may do with the answers."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
 
-from fastapi import Depends
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from streameval.config import ConfigError
-from streameval.server.problems import Problem
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -25,51 +17,20 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-
-_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="the content of server.token_file")
-
-
-def read_token(token_file: str) -> str | None:
-    """The token in the file; None when no file is configured. Raises ConfigError when there is no usable token."""
-    if not token_file:
-        return None
-    try:
-        token = Path(token_file).read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        raise ConfigError(f'server.token_file = "{token_file}": no such file; write a token into it') from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f'server.token_file = "{token_file}": cannot be read: {error}') from None
-    if not token:
-        raise ConfigError(f'server.token_file = "{token_file}": is empty; write a token into it')
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f'server.token_file = "{token_file}": must hold one token of printable ASCII, without spaces')
-    return token
+_A_YEAR = 31_536_000  # seconds for which browsers come back over TLS only
 
 
-def token_guard(token: str | None) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets a request through only with the token; with no token configured, always."""
-
-    async def guard(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> None:
-        if token is None:
-            return
-        if given is not None and hmac.compare_digest(given.credentials.encode(), token.encode()):
-            return
-        challenge = 'Bearer realm="streameval"' + ("" if given is None else ', error="invalid_token"')
-        detail = "the token is wrong" if given is not None else "a token is needed"
-        raise Problem(
-            401,
-            f'{detail}; send "Authorization: Bearer <token>" with the content of server.token_file',
-            headers={"WWW-Authenticate": challenge},
-        )
-
-    return guard
+def security_headers(tls: bool) -> dict[str, str]:
+    """The headers of every answer, also of those that never reach the app."""
+    return {**HEADERS, "Strict-Transport-Security": f"max-age={_A_YEAR}"} if tls else dict(HEADERS)
 
 
 class SecurityHeaders:
-    """ASGI middleware: the headers above on every answer."""
+    """ASGI middleware: these headers on every answer."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
         self._app = app
+        self._headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes everything on, adding headers to the start of each response."""
@@ -80,7 +41,7 @@ class SecurityHeaders:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self._headers.items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from streameval.server.api_stream import Streams
+from streameval.server.connections import MAX_HEAD, PATIENCE, Listener, connection_class
 
 _BACKLOG = 128
 _TURN = 0.0005  # seconds a thread may keep the interpreter from others: a scrape waits for several turns of the loop's
@@ -47,8 +49,10 @@ class ServerHandle:
 def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0) -> ServerHandle:
     """Serves `app` (made by `create_app`) until `stop()`; returns once it answers. Port 0 takes a free port.
 
-    `grace` is how many seconds running requests get at the end. Raises ServeError when the address cannot be used.
+    With a certificate in the app's settings it speaks https only. `grace` is how many seconds running requests get at
+    the end. Raises ServeError when the address cannot be used.
     """
+    tls: ssl.SSLContext | None = app.state.tls
     listener = _listen(host, port)
     sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
     gc.collect()
@@ -56,14 +60,18 @@ def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeo
     bound = listener.getsockname()[1]
     config = uvicorn.Config(
         app,
-        access_log=False,
+        http=connection_class(app.state.headers),
+        ssl_context_factory=(lambda *_: tls) if tls is not None else None,
+        h11_max_incomplete_event_size=MAX_HEAD,
+        proxy_headers=False,  # nothing here depends on who asks or how, so nobody has to be believed
+        access_log=False,  # it would hold addresses, and users' ids in paths
         log_config=None,
         log_level="warning",
         ws="none",
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),
-        timeout_keep_alive=30,
+        timeout_keep_alive=round(PATIENCE["idle"]),
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(
@@ -77,7 +85,8 @@ def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeo
             listener.close()
             raise ServeError(f"the HTTP server on {host}:{bound} did not start; the log says why")
         time.sleep(0.005)
-    return ServerHandle(server, thread, app.state.streams, _url(host, bound), bound)
+    url = _url("http" if tls is None else "https", host, bound)
+    return ServerHandle(server, thread, app.state.streams, url, bound)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -89,7 +98,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ServeError(
             f'server.host = "{host}": cannot be resolved ({error}); use an address such as "127.0.0.1"'
         ) from None
-    listener = socket.socket(family, kind, protocol)
+    listener = Listener(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -114,6 +123,6 @@ def _explain(host: str, port: int, error: OSError) -> str:
     return f"server.host = {host!r}, server.port = {port}: cannot listen: {error}"
 
 
-def _url(host: str, port: int) -> str:
+def _url(scheme: str, host: str, port: int) -> str:
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (compared with, not bound to)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"

@@ -12,6 +12,7 @@ each other exactly, so a window slides by retracting its oldest pane, and mergin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numba
@@ -226,6 +227,18 @@ def _compact(
 
 
 @numba.njit(cache=True, nogil=True)
+def _gather(
+    offset: NDArray[np.int64], length: NDArray[np.int32], arena: NDArray[np.uint32], out: NDArray[np.uint32]
+) -> None:
+    """Every list, one after the other, in slot order."""
+    k = 0
+    for slot in range(offset.size):
+        for i in range(offset[slot], offset[slot] + length[slot]):
+            out[k] = arena[i]
+            k += 1
+
+
+@numba.njit(cache=True, nogil=True)
 def _sums(
     offset: NDArray[np.int64],
     length: NDArray[np.int32],
@@ -374,6 +387,21 @@ class GroupRanks:
         """Forgets everything but the memory."""
         for name in ("_length", "_clicks", "_pairs", "_weighted_auc", "_weight", "_value", "_totals"):
             getattr(self, name)[:] = 0
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Copies of what `restore` needs: every slot's length and value, and all lists in slot order."""
+        lists = np.empty(int(self._length.sum()), np.uint32)
+        _gather(self._offset, self._length, self._arena, lists)
+        return {"length": self._length.copy(), "lists": lists, "value": self._value.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Adds everything that `state` gave to these ranks (into empty ones: makes them equal)."""
+        length = np.asarray(state["length"], np.int64)
+        slot = np.repeat(np.arange(length.size, dtype=np.uint64), length)
+        entries = (slot << np.uint64(32)) | np.asarray(state["lists"], np.uint32)
+        value = np.asarray(state["value"], np.int64)
+        valued = np.flatnonzero(value).astype(np.int32)
+        self.apply(entries, np.empty(0, np.uint64), length.size, valued, value[valued])
 
     def snapshot(self, slot: int) -> NDArray[np.uint32]:
         """The sorted key << 1 | label entries of one group; a copy."""

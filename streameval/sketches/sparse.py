@@ -58,6 +58,15 @@ class SparseVector:
         return cls(np.empty(0, np.int64), np.empty(0, np.int64))
 
     @classmethod
+    def of(cls, cells: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
+        """From cells in any order, maybe twice."""
+        known, place = np.unique(cells, return_inverse=True)
+        total = np.zeros(known.size, np.int64)
+        np.add.at(total, place, values)
+        some = total != 0
+        return cls(known[some], total[some])
+
+    @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
         """The sum of any number of vectors."""
         parts = [v for v in vectors if v.cells.size]

@@ -71,6 +71,17 @@ class ColumnMap:
         """Whether anything is mapped."""
         return bool(self._fields or self._maps or self._features)
 
+    def knows_one_of(self, names: Sequence[str]) -> bool:
+        """Whether a line of text can be the header of a file that this maps: it has a name that is asked for."""
+        if not self.active:
+            return bool(set(names) & set(FIELDS))
+        maps = [member for members in self._maps.values() for member in members.values()]
+        wanted: set[str] = set()
+        for spec in (*self._fields.values(), *maps):
+            wanted.update([spec] if isinstance(spec, str) else spec.get("join", [spec.get("column")]))
+        wanted.discard(None)  # of a constant, or of the row's number
+        return not wanted or bool(wanted & set(names))
+
     def apply(self, table: pa.Table, first_row: int) -> pa.Table:
         """The table with our columns (map-like fields dotted). Raises ConfigError for a column that is not there."""
         if not self.active:
@@ -142,7 +153,7 @@ class ColumnMap:
         if any(ms is not None for ms in times):
             self._told.add(key)
         elif wrong and key not in self._told:
-            raise ConfigError(f'{key}: "{wrong[0][:50]}" does not match {wanted}')
+            raise ConfigError(f"{key}: none of the first values matches {wanted}")
         if not wrong:
             return pa.array(times, pa.int64()).take(encoded.indices)
         said = [
@@ -248,12 +259,13 @@ def _scaled(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray | None:
 
 def _scale(text: str, unit: str) -> int | None:
     try:
-        return int(text) * 1000 // round(1000 / _MS[unit])
+        ms = int(text) * 1000 // round(1000 / _MS[unit])
+        return ms if abs(ms) < 1 << 63 else None
     except ValueError:
         pass
     try:
-        ms = round(float(text) * _MS[unit], 3)
-        return math.floor(ms) if abs(ms) < 1 << 53 else None
+        real = round(float(text) * _MS[unit], 3)
+        return math.floor(real) if abs(real) < 1 << 53 else None
     except (ValueError, OverflowError):
         return None
 

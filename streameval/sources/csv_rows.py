@@ -25,6 +25,7 @@ from streameval.sources.raw import Problem
 BLOCK = 4 << 20  # bytes read at a time
 _BOM = b"\xef\xbb\xbf"
 _OPEN_QUOTE: Problem = ("malformed", "", "a quote opens in this line and is not closed")
+_NO_HEADER = "the first line must name the columns, and it does not; write a header line, or set files.columns.header"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class CsvReader:
             if not data or not (final or len(data) > self._longest):
                 return data
             if not self._names:
-                raise SourceError(f"the first line must name the columns; it is {data[:80]!r}")
+                raise SourceError(_NO_HEADER)
             end = data.find(b"\n")
             if quoted and end >= 0:
                 yield self._refused(data[:end], _OPEN_QUOTE)
@@ -220,10 +221,14 @@ def _header(line: bytes, delimiter: str) -> list[str]:
     text = line.decode("utf-8", "replace")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
     if not names or any(not name for name in names):
-        raise SourceError(f"the first line must name the columns; it is {text[:80]!r}")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise SourceError(f'the first line names the column "{twice}" twice; every column needs its own name')
+        raise SourceError(_NO_HEADER)
+    for place, name in enumerate(names, 1):
+        first = names.index(name) + 1
+        if first < place:  # without the name: of a file without a header it may be a user's id
+            raise SourceError(
+                f"the first line names columns {first} and {place} alike; every column needs its own name (or "
+                "files.columns.header, when the file has no header line)"
+            )
     return names
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +12,7 @@ from streameval.events import Batch, Catalog, Clicks, Impressions, empty_clicks,
 from streameval.sources import decode_arrow, decode_json
 from streameval.sources.protocol import DeadLetter
 from streameval.sources.raw import Problem, Rules, assemble
+from streameval.sources.row_json import rows_as_json
 
 
 class Decoder:
@@ -106,6 +106,10 @@ class Decoder:
             except decode_arrow.SchemaError as error:
                 letters.append(_letter(value or b"", error.problem, where, partition, offset))
                 continue
+            except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast, a name that is no text
+                problem = ("wrong_schema", "", f"a column that cannot be used: {str(error)[:200]}")
+                letters.append(_letter(value or b"", problem, where, partition, offset))
+                continue
             letters += _row_letters(table, problems, where, partition, offset, same=True)
             impressions.append(_renumbered(imp, order))
             clicks.append(Clicks(clk.order + np.int32(order), clk.id, clk.ts, clk.value))
@@ -150,9 +154,8 @@ def _row_letters(
     table: pa.Table, problems: Mapping[int, Problem], topic: str, partition: int, first: int, same: bool = False
 ) -> list[DeadLetter]:
     """Letters of bad rows, each as JSON; `same`: all rows share one offset (they came in one message)."""
-    out = []
-    for row in sorted(problems):
-        fields = {name: value for name, value in table.slice(row, 1).to_pylist()[0].items() if value is not None}
-        value = msgspec.json.encode(fields, enc_hook=str)
-        out.append(_letter(value, problems[row], topic, partition, first if same else first + row))
-    return out
+    rows = sorted(problems)
+    return [
+        _letter(value, problems[row], topic, partition, first if same else first + row)
+        for row, value in zip(rows, rows_as_json(table, rows), strict=True)
+    ]

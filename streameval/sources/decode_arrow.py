@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 from streameval.events import Clicks, Features, Impressions, Names, Shadow
 from streameval.sources import features as feature_columns
-from streameval.sources.decode_json import parse_time
-from streameval.sources.raw import Problem, RawEvents
+from streameval.sources.decode_json import has_surrogate, parse_time
+from streameval.sources.ipc_size import unpacked_size
+from streameval.sources.raw import Problem, RawEvents, most_events
+
+EXPANSION = 16  # times kafka.max_message that a message may be once unpacked; well-compressed events are 10
+_FAR = 1 << 62  # ms: further than any time that is let through
 
 
 class SchemaError(ValueError):
@@ -35,11 +39,24 @@ def read_stream(value: bytes | None, max_message: int) -> pa.Table:
     if len(value) > max_message:
         raise SchemaError(("too_large", "", f"{len(value)} bytes: longer than kafka.max_message = {max_message}"))
     try:
+        size = unpacked_size(value)
+        if size > EXPANSION * max_message:
+            what = (
+                f"{size} bytes and cells when unpacked: more than {EXPANSION} times kafka.max_message = {max_message}"
+            )
+            raise SchemaError(("too_large", "", what))
         with pyarrow.ipc.open_stream(io.BytesIO(value)) as reader:
             table = reader.read_all()
-        table.validate(full=True)
+        table.validate(full=True)  # offsets and texts are used unchecked from here on
+    except SchemaError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SchemaError(("malformed", "", f"not an Arrow IPC stream: {str(error)[:200]}")) from None
+    if table.num_rows > most_events(max_message):
+        what = (
+            f"{table.num_rows} rows: more than {most_events(max_message)}, one for every 16 bytes of kafka.max_message"
+        )
+        raise SchemaError(("too_large", "", what))
     return table
 
 
@@ -47,14 +64,19 @@ def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, 
     """Raw columns of a table. Raises SchemaError when a required column is missing or has an impossible type."""
     n = table.num_rows
     problems: dict[int, Problem] = {}
-    columns = {name: _flat(table[name]) for name in table.column_names}
+    columns: dict[str, pa.Array] = {}
+    for name, chunks in zip(table.column_names, table.columns, strict=True):
+        if name in columns:
+            what = f'the column "{name[:50]}" is there twice; every column needs its own name'
+            raise SchemaError(("wrong_schema", name[:50], what))
+        columns[name] = _flat(name, chunks)
     for name in ("impression_id", "ts"):
         if name not in columns:
             raise SchemaError(("wrong_schema", name, f"column {name}: is missing; there are {sorted(columns)[:30]}"))
     get = _Getter(columns, n, text, problems)
     ts, has_ts = get.times()
     prediction_row, version, prediction = _predictions(columns, n, text, problems)
-    given, has_features = _feature_columns(columns, n, problems)
+    given, has_features = _feature_columns(columns, n, dicts, problems)
     features: Features | None = None
     if hashed or dicts:
         features = given if isinstance(given, Features) else feature_columns.from_columns(given, n, dicts)
@@ -168,7 +190,7 @@ class _Getter:
         column = self._columns["ts"]
         kind = column.type
         if pa.types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+            column = _in_ms(column.cast(pa.int64()), kind.unit)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             column = self._parse("ts", _blank_to_null(column), pa.int64(), _time)
         elif not pa.types.is_integer(kind):
@@ -210,9 +232,38 @@ def _time(text: str) -> int:
     return ms
 
 
-def _flat(column: pa.ChunkedArray) -> pa.Array:
+def _in_ms(column: pa.Array, unit: str) -> pa.Array:
+    """Whole ms; a time that is none in 64 bits stays as far away as can be."""
+    if unit == "s":
+        most = pa.scalar(_FAR // 1000, pa.int64())
+        return pc.multiply(
+            pc.max_element_wise(pc.min_element_wise(column, most, skip_nulls=False), pc.negate(most), skip_nulls=False),
+            1000,
+        )
+    return column if unit == "ms" else pc.divide(column, 1000 if unit == "us" else 1_000_000)
+
+
+def _flat(name: str, column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece; of a dictionary, a value that is null is a null of the column."""
     flat = column.combine_chunks()
-    return flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
+    if pa.types.is_dictionary(flat.type):
+        if flat.dictionary.null_count:
+            indices = pc.if_else(flat.dictionary.is_valid().take(flat.indices), flat.indices, pa.scalar(None, flat.indices.type))  # fmt: skip
+            flat = pa.DictionaryArray.from_arrays(indices, flat.dictionary)
+        if _is_text(flat.type.value_type):
+            size = pc.sum(pc.binary_length(flat.dictionary).take(flat.indices)).as_py() or 0
+            if size > _MOST_TEXT:
+                what = f"column {name[:50]}: {size} bytes of text when written out; at most {_MOST_TEXT}"
+                raise SchemaError(("too_large", name[:50], what))
+    return flat
+
+
+_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text and a byte a row would be any number of them
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _blank_to_null(column: pa.Array) -> pa.Array:
@@ -231,23 +282,38 @@ def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Arr
 
 
 def _objects(column: pa.Array, field: str, problems: dict[int, Problem]) -> list[dict[str, Any] | None]:
-    """A map column, or a column of JSON objects as text, row by row."""
+    """A map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_map = pa.types.is_map(kind) and _is_text(kind.key_type)
+    if not (is_map or _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        raise _must_be(field, column, "a struct, a map from strings, or JSON objects as text")
+    try:
+        values = column.to_pylist()
+    except (ValueError, OverflowError):  # a map to times that Python does not have
+        raise _must_be(field, column, "a map to numbers, texts or booleans") from None
     out: list[dict[str, Any] | None] = []
-    for row, value in enumerate(column.to_pylist()):
+    for row, value in enumerate(values):
         if value is None or value == "":
             out.append(None)
-        elif isinstance(value, list):
+        elif is_map:
             out.append(dict(value))
         else:
             try:
-                parsed = msgspec.json.decode(value) if isinstance(value, (str, bytes)) else None
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+                parsed = msgspec.json.decode(value)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 parsed = None
             if not isinstance(parsed, dict):
                 problems.setdefault(row, ("wrong_type", field, f"{field}: must be a JSON object"))
                 parsed = None
+            elif has_surrogate(value, parsed):
+                problems.setdefault(row, ("malformed", "", "a string holds a lone surrogate, which is not text"))
+                parsed = None
             out.append(parsed)
     return out
+
+
+def _must_be(field: str, column: pa.Array, what: str) -> SchemaError:
+    return SchemaError(("wrong_schema", field, f"column {field} is {str(column.type)[:100]}: must be {what}"))
 
 
 def _is_objects(column: pa.Array | None) -> bool:
@@ -283,46 +349,62 @@ def _predictions(
 
 
 def _feature_columns(
-    columns: dict[str, pa.Array], n: int, problems: dict[int, Problem]
+    columns: dict[str, pa.Array], n: int, dicts: bool, problems: dict[int, Problem]
 ) -> tuple[Features | list[tuple[str, pa.Array]], NDArray[np.bool_]]:
     parts = _dotted(columns, "features")
     has = np.zeros(n, bool)
     if _is_objects(columns.get("features")):
         given = _objects(columns["features"], "features", problems)
-        features, wrong = feature_columns.from_objects(given, True)
+        features, wrong = feature_columns.from_objects(given, dicts)
         for row, message in wrong.items():
             problems.setdefault(row, ("wrong_type", "features", message))
         return features, np.array([g is not None for g in given], bool)
     for name, column in parts:
-        kind = column.type
-        if pa.types.is_nested(kind) and not (
-            (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_string(kind.value_type)
-        ):
-            raise SchemaError(("wrong_schema", "features", f"features.{name} is {kind}: must be text, a number, a boolean or a list of strings"))  # fmt: skip
+        if not _can_be_feature(column.type):
+            raise SchemaError(("wrong_schema", "features", f"features.{name[:50]} is {str(column.type)[:100]}: must be text, a number, a boolean or a list of strings"))  # fmt: skip
         has |= column.is_valid().to_numpy(zero_copy_only=False)
     return parts, has
+
+
+def _can_be_feature(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_text(kind.value_type)
+    return _is_text(kind) or _is_plain(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 def _slice(columns: dict[str, pa.Array], n: int, name: str, problems: dict[int, Problem]) -> pa.Array:
     for member, column in _dotted(columns, "slices"):
         if member == name:
-            return _as_text(column)
+            return _as_text(name, column)
     if _is_objects(columns.get("slices")):
         out: list[str | None] = []
-        for given in _objects(columns["slices"], "slices", problems):
+        for row, given in enumerate(_objects(columns["slices"], "slices", problems)):
             value = (given or {}).get(name)
-            out.append(value if value is None or isinstance(value, str) else json.dumps(value))
+            if value is None or isinstance(value, str):
+                out.append(value)
+            elif isinstance(value, (bool, int, float)):
+                out.append(json.dumps(value))
+            else:
+                out.append(None)
+                what = f'slices["{name}"]: must be a string, number or boolean'
+                problems.setdefault(row, ("wrong_type", "slices", what))
         return pa.array(out, pa.string())
     return pa.nulls(n, pa.string())
 
 
-def _as_text(column: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
+def _as_text(name: str, column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
         column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if _is_text(column.type):
         return _blank_to_null(column)
-    values = column.to_pylist()
-    return pa.array([None if v is None else json.dumps(v) for v in values], pa.string())
+    if not (_is_plain(kind) or pa.types.is_null(kind)):
+        raise _must_be(f"slices.{name}", column, "text, a number or a boolean")
+    return pa.array([None if v is None else json.dumps(v) for v in column.to_pylist()], pa.string())
 
 
 def concat_impressions(parts: Sequence[Impressions]) -> Impressions:

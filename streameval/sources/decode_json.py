@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.events import Features
 from streameval.sources import features as feature_columns
 from streameval.sources import scan_features
-from streameval.sources.raw import Problem, RawEvents
+from streameval.sources.raw import Problem, RawEvents, most_events
 
 _Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _MAX_INT = (1 << 63) - 1
@@ -99,7 +100,7 @@ def _decode_each(
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 head = value.lstrip(b" \t\r\n")
                 if head[:1] == b"[":
-                    _decode_elements(value, number, read, rows)
+                    _decode_elements(value, number, read, max_message, rows)
                     continue
                 event = blank
                 rows.problems[len(rows.events)] = _problem(error) if head else _EMPTY
@@ -115,11 +116,19 @@ def _decode_each(
 _EMPTY: Problem = ("empty", "", "no bytes; an event is a JSON object")
 
 
-def _decode_elements(value: bytes, number: int, read: Any, rows: JsonRows) -> None:
+def _decode_elements(value: bytes, number: int, read: Any, max_message: int, rows: JsonRows) -> None:
+    whole: Problem | None = None
+    elements: list[msgspec.Raw] = []
+    most = most_events(max_message)
     try:
         elements = _decode_array(value)
+        if len(elements) > most:
+            what = f"{len(elements)} elements: more than {most}, one for every 16 bytes of kafka.max_message"
+            whole = ("too_large", "", what)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        rows.problems[len(rows.events)] = _problem(error)
+        whole = _problem(error)
+    if whole is not None:
+        rows.problems[len(rows.events)] = whole
         rows.events.append(_Event())
         rows.message.append(number)
         return
@@ -263,6 +272,17 @@ def parse_time(text: str) -> int | None:
         when = when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def has_surrogate(text: str | bytes, value: Any) -> bool:
+    """Whether a lone surrogate, which is legal JSON but no text, is in the `value` that the JSON `text` gave."""
+    if (b"\\u" if isinstance(text, bytes) else "\\u") not in text:  # type: ignore[operator]
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _labels(values: Sequence[bool | int | None], n: int, problems: dict[int, Problem]) -> NDArray[np.int8]:

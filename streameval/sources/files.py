@@ -5,7 +5,6 @@ Several files are one partition, read one after the other in the given order.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import zlib
@@ -15,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
@@ -30,9 +28,10 @@ from streameval.sources.decode import Decoder
 from streameval.sources.decode_arrow import SchemaError
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 from streameval.sources.raw import Problem
+from streameval.sources.row_json import rows_as_json
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
-_READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException)
+_READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
 _MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long
 
 
@@ -101,7 +100,9 @@ class FileSource:
                     self._at = _Counted(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
-                what = " ".join(str(error).split()) or type(error).__name__
+                # of a text file Arrow's errors quote a line
+                quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
+                what = type(error).__name__ if quotes else " ".join(str(error).split()) or type(error).__name__
                 raise SourceError(
                     f"{path}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
                     "copy it again, or give its readable part as a file of its own"
@@ -167,7 +168,8 @@ class FileSource:
         if not places:
             return self._counted(self._no_events())
         for name in table.column_names:
-            self._seen.setdefault(name)
+            if len(self._seen) < json_lines.MOST_FIELDS:
+                self._seen.setdefault(name)
         for name in self._seen:  # a field that only some events have
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
@@ -187,12 +189,15 @@ class FileSource:
         batch, letters = self._decoder.table(
             mapped, topic=str(path), partition=0, first_offset=0, text=text or self._map.active
         )
-        whole = []
-        for letter in letters:
-            row = letter.offset
-            line = origin["line"][row].as_py() if "line" in origin.column_names else None
-            value = _row_json(table, row) if line is None else line.strip(b"\r\n")
-            whole.append(replace(letter, value=value, offset=origin["number"][row].as_py()))
+        rows = [letter.offset for letter in letters]
+        if "line" in origin.column_names:
+            values = [line.strip(b"\r\n") for line in origin["line"].take(rows).to_pylist()] if rows else []
+        else:
+            values = rows_as_json(table, rows)
+        whole = [
+            replace(letter, value=value, offset=origin["number"][letter.offset].as_py())
+            for letter, value in zip(letters, values, strict=True)
+        ]
         return self._emit(batch, whole)
 
     def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -202,6 +207,12 @@ class FileSource:
             delimiter = self._map.delimiter or ("\t" if tsv else ",")
             stream = _opened(path, cast(BinaryIO, self._at))
             for rows in CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows():
+                if not self._map.knows_one_of(rows.table.column_names):
+                    # and they are not told: of a file without a header they may be a user's id
+                    raise SourceError(
+                        "the first line names none of the columns that are wanted; write a header line, or set "
+                        "files.columns.header or files.columns.delimiter"
+                    )
                 self._refuse(path, rows.bad)
                 yield rows.table, rows.origin
             return
@@ -215,7 +226,9 @@ class FileSource:
             bad = _not_text(table)
             if bad:
                 what: Problem = ("malformed", "", "a text is not UTF-8")
-                self._refuse(path, [(int(numbers[i]), _row_json(table, i), what) for i in bad])
+                self._refuse(
+                    path, [(int(numbers[i]), row, what) for i, row in zip(bad, rows_as_json(table, bad), strict=True)]
+                )
             good = np.delete(np.arange(table.num_rows), bad)
             yield table.take(good) if bad else table, pa.table({"number": numbers[good]})
 
@@ -314,20 +327,6 @@ def _not_text(table: pa.Table) -> list[int]:
             raise
         return sorted(bad)
     return []
-
-
-def _row_json(table: pa.Table, row: int) -> bytes:
-    """A row as a JSON object; a text that is not UTF-8 as {"base64": ...}."""
-    out = {}
-    for name in table.column_names:
-        cell = table[name][row]
-        try:
-            value = cell.as_py()
-        except UnicodeDecodeError:
-            value = {"base64": base64.b64encode(cell.cast(pa.large_binary()).as_py()).decode()}
-        if value is not None:
-            out[name] = value
-    return msgspec.json.encode(out, enc_hook=str)
 
 
 def _rebatched(pairs: Iterator[tuple[pa.Table, pa.Table]], rows: int) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
+from streameval.sources.decode_json import has_surrogate
+from streameval.sources.protocol import SourceError
 from streameval.sources.raw import Problem
 
 # A line that is too long is kept whole up to this many times the limit: whole, as a dead letter should be, but a file
 # that is one endless line must not fill the memory.
 KEEP = 4
+MOST_FIELDS = 10_000  # names of fields in mapped lines; every one is a column of every batch
 
 
 def lines(stream: io.BufferedIOBase, longest: int) -> Iterator[tuple[bytes, int]]:
@@ -54,7 +56,8 @@ def _rest(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int
 def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Problem]]:
     """(one row per line that is an object, the place of each row's line, the problem of every other line by place).
 
-    A column whose values do not share a type becomes text: strings as they are, anything else as JSON.
+    A column whose values do not share a type becomes text: strings as they are, anything else as JSON. Raises
+    SourceError for more than `MOST_FIELDS` columns.
     """
     rows: list[dict[str, Any]] = []
     places: list[int] = []
@@ -67,21 +70,15 @@ def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Prob
             continue
         if not isinstance(row, dict):
             problems[place] = ("wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}")
-        elif b"\\u" in text and not _is_text(row):
+        elif has_surrogate(text, row):
             problems[place] = ("malformed", "", "a string holds a lone surrogate, which is not text")
         else:
             rows.append(row)
             places.append(place)
     names = dict.fromkeys(name for row in rows for name in row)
+    if len(names) > MOST_FIELDS:
+        raise SourceError(f"the lines have {len(names)} different fields: at most {MOST_FIELDS} can be columns")
     return pa.table({name: _column([row.get(name) for row in rows]) for name in names}), places, problems
-
-
-def _is_text(row: dict[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -22,6 +22,11 @@ IMPRESSION, CLICK = 1, 2
 Problem = tuple[str, str, str]  # reason, field, message
 
 
+def most_events(max_message: int) -> int:
+    """Events that one message may hold. No event is written in 16 bytes; what claims to be is made to fill memory."""
+    return max(1, max_message // 16)
+
+
 @dataclass(slots=True)
 class RawEvents:
     """n rows. String columns are Arrow strings (null: absent), numbers NumPy with NaN or -1 for absent."""

@@ -7,5 +7,9 @@ class StoreError(RuntimeError):
     """The store cannot be read or written; what was there before is untouched. The message names file, cause and fix."""
 
 
-class Fenced(RuntimeError):  # noqa: N818  # what happened, not a defect
-    """Another worker owns the partition now: nothing was written, and nothing of it may be written from here again."""
+class DamagedError(StoreError):
+    """A file that is torn, foreign or whose bytes have changed."""
+
+
+class FencedError(StoreError):
+    """Somebody else has taken the partition since: what this worker knows of it must not be written any more."""

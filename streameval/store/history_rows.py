@@ -139,5 +139,5 @@ def _by_row(vector: SparseVector, layout: Layout) -> Iterator[tuple[int, SparseV
 
 
 def _counts(row: list[int] | None) -> PaneCounts:
-    seen, matured, clicks, corrected, newest = row or (0, 0, 0, 0, _NEVER)
+    seen, matured, clicks, corrected, newest = (row or (0, 0, 0, 0, _NEVER))[:5]
     return PaneCounts(seen, matured, clicks, corrected, None if newest == _NEVER else newest)

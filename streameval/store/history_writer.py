@@ -17,7 +17,7 @@ from pathlib import Path
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store import user_samples
-from streameval.store.errors import Fenced, StoreError
+from streameval.store.errors import FencedError, StoreError
 from streameval.store.history_format import OVERALL, SAMPLE_ENTRIES, HistoryFormat, open_to_write, store_errors
 from streameval.store.history_rows import EncodedPane, EncodedVector, PaneRows, encode_pane, encode_vector
 from streameval.store.user_samples import UserSample
@@ -62,7 +62,7 @@ class HistoryWriter:
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
         """Puts panes in the place of what was there of them, in one transaction; no panes: only says whose it is.
 
-        Panes that are part of an hour or a day already are left as they are, and counted as refused. Raises Fenced
+        Panes that are part of an hour or a day already are left as they are, and counted as refused. Raises FencedError
         when a higher epoch of the partition has written, StoreError when it cannot be done now.
         """
         encoded = [encode_pane(rows, self._form) for rows in panes]  # before the transaction: others may write
@@ -144,6 +144,8 @@ class HistoryWriter:
                 if self._db is None:
                     self._db = self._open()
                 yield self._db
+        except FencedError:  # no failure: the file is as it should be
+            raise
         except StoreError:
             self.counts["failures"] += 1
             if self._db is not None:
@@ -236,7 +238,7 @@ class HistoryWriter:
 def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:
     known = db.execute("SELECT epoch FROM owners WHERE partition = ?", (partition,)).fetchone()
     if known is not None and known[0] > epoch:
-        raise Fenced(f"partition {partition}: epoch {epoch} may not write any more, epoch {known[0]} has written")
+        raise FencedError(f"partition {partition}: epoch {epoch} may not write any more, epoch {known[0]} has written")
     db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (partition, epoch))
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 from streameval.simulate.runner import run as run_traffic
 from streameval.simulate.scenario import Scenario, Version
@@ -170,6 +172,33 @@ def test_it_gets_ready_shows_what_it_reads_and_ends_cleanly_on_a_signal(
         assert "Traceback" not in run.errors
     with pytest.raises(httpx.TransportError):
         httpx.get(url + "/livez")
+
+
+def test_with_certificate_and_token_it_speaks_https_to_those_who_know_the_token(
+    settings: Callable[..., Path], embedded_kafka: EmbeddedBroker, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    made.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")  # key and certificate may share a file
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(trust)
+    (tmp_path / "token").write_text("s3cret\n")
+    config = settings(
+        server__tls_certificate="both.pem", server__tls_key="both.pem", server__token_file="token",
+        server__token_scope="all",
+    )  # fmt: skip
+    write_traffic(embedded_kafka, config)
+    with running(config) as run:
+        url = until(lambda: (found := re.search(r"page (https://127\.0\.0\.1:\d+)", run.errors)) and found[1], run)
+        with httpx.Client(base_url=url, verify=trust, timeout=PATIENCE) as client:
+            until(lambda: client.get("/readyz").status_code == 200, run)
+            for path in ("/metrics", "/", "/docs", "/api/v1/results", "/api/v1/stream", "/nope"):
+                assert client.get(path).status_code == 401
+            assert client.get("/metrics", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 0, run.errors
+        assert "WARNING" not in run.errors
+        assert "s3cret" not in run.errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

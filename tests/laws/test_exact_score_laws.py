@@ -21,10 +21,18 @@ add = st.tuples(st.just("add"), st.integers(0, 8), scores)
 undo = st.tuples(st.just("undo"), st.integers(0, 8), st.just([]))
 look = st.tuples(st.just("look"), st.integers(0, 9), st.just([]))
 forget = st.tuples(st.just("forget"), st.integers(0, 5), st.just([]))
+restart = st.tuples(st.just("restart"), st.just(0), st.just([]))
 
 
 def bits(of: Scores) -> np.ndarray:
     return scores_bits(np.array([p for p, _ in of], float), np.array([y for _, y in of], bool))
+
+
+def restarted(exact: ExactScores, limit: int) -> ExactScores:
+    state = exact.state()
+    again = ExactScores(limit)
+    again.restore({**state, "panes": state["panes"]()})
+    return again
 
 
 def twin(of: Scores) -> float | None:
@@ -35,7 +43,7 @@ def twin(of: Scores) -> float | None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.one_of(add, add, look, undo, forget), max_size=40))
+@given(st.lists(st.one_of(add, add, look, undo, forget, restart), max_size=40))
 def test_the_auc_of_any_range_is_that_of_its_scores(steps: list[tuple[str, int, Scores]]) -> None:
     exact = ExactScores(1 << 20)
     panes: dict[int, Scores] = {}
@@ -50,6 +58,8 @@ def test_the_auc_of_any_range_is_that_of_its_scores(steps: list[tuple[str, int, 
         elif what == "forget":
             horizon = max(horizon, number)
             exact.forget_before(horizon)
+        elif what == "restart":
+            exact = restarted(exact, 1 << 20)
         elif what == "look":
             for start, end in ((max(number - 3, horizon), max(number, horizon)), (ALWAYS, -ALWAYS)):
                 held = [s for n, of in panes.items() if start <= n < end for s in of]
@@ -75,6 +85,8 @@ def test_past_the_limit_the_newest_panes_stay_whole_in_any_order(
         for number, of in given_:
             exact.add(number, bits(of), 1)
             assert exact.nbytes <= 8 * limit
+            if random.random() < 0.2:  # type: ignore[attr-defined]
+                exact = restarted(exact, limit)
         for start in range(8):
             held = [s for n, of in panes.items() if n >= start for s in of]
             known = exact.scores(start, 8)

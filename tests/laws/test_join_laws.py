@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +67,7 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
 
 
 @settings(max_examples=300, deadline=None)
+@patch("streameval.join.joiner._MANY_RUNS", 3)
 @given(
     streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5)
 )
@@ -118,6 +121,19 @@ def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
     rows = joiner.mature(joiner.watermark)
     matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
     assert (matured, clicks) == (n, sum(isinstance(e, Tap) for e in events))
+
+
+def test_little_batches_do_not_leave_a_run_each() -> None:
+    """A day of twenty batches a second would be 1.7 million runs, each looked at by every batch."""
+    joiner, catalog = Joiner(JoinPolicy(3_600_000, LATENESS, 86_400_000)), Catalog()
+    for i in range(5_000):
+        joiner.add(make_batch([Shown(f"i{i}", BASE + i, features={"f": 1.0})], catalog))
+        joiner.mature(joiner.watermark - 3_590_000)  # all but the last few are mature, and stay correctable
+        joiner.drop_features()
+    assert joiner.known == 5_000
+    assert len(joiner._runs) < 200
+    rows = joiner.mature(joiner.watermark + 3_600_000)
+    assert sum(f.indptr.size - 1 for _, f in joiner.features(rows)) == rows.size > 0
 
 
 def test_the_slower_of_two_inputs_holds_the_watermark_until_it_is_idle() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streameval.counting import series_users
 from streameval.counting.series_users import Part, SeriesUsers
 from streameval.sketches.ranks import GroupRanks
 
@@ -19,6 +22,7 @@ add = st.tuples(st.just("add"), st.integers(0, 8), st.lists(entry, min_size=1, m
 undo = st.tuples(st.just("undo"), st.integers(0, 8), st.just([]))
 look = st.tuples(st.just("look"), st.integers(0, 11), st.just([]))
 forget = st.tuples(st.just("forget"), st.just(0), st.just([]))
+restart = st.tuples(st.just("restart"), st.just(0), st.just([]))
 
 
 def packed(entries: list[tuple[int, int, int]]) -> np.ndarray:
@@ -32,7 +36,8 @@ def ranks_of(entries: list[tuple[int, int, int]]) -> GroupRanks:
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.lists(st.one_of(add, look, add, undo, forget, look), max_size=40))
+@patch.object(series_users, "_MERGE_AT", 3)
+@given(st.lists(st.one_of(add, look, add, undo, forget, look, restart), max_size=40))
 @example(  # what came into a pane after the last look was never in the window, and must not be taken out of it
     [("add", 0, [ONE]), ("add", 3, [ONE]), ("look", 6, []), ("add", 3, [ONE]), ("add", 7, [ONE]), ("look", 9, [])]
 )
@@ -52,6 +57,10 @@ def test_a_windows_ranks_are_those_of_its_panes_whatever_was_looked_at_before(
         elif what == "forget":  # as the pipeline does: after a look, what no window will hold again
             forgotten = max(forgotten, newest - max(WINDOWS))
             users.forget_before(forgotten)
+        elif what == "restart":
+            state = users.state()
+            users = SeriesUsers(WINDOWS, "impressions")
+            users.restore({**state, "log": state["log"]()})
         elif what == "look":
             newest = max(newest, number)
             for index, length in enumerate(WINDOWS):

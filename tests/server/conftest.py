@@ -22,6 +22,7 @@ from streameval.metrics.auc import binned_auc
 from streameval.publish import Publisher
 from streameval.report import (
     Bucket,
+    CheckpointState,
     Delays,
     JoinHealth,
     PaneColumns,
@@ -33,6 +34,7 @@ from streameval.report import (
     UserColumns,
 )
 from streameval.server import create_app
+from streameval.server.access import TOKEN_VARIABLE
 
 NOW = 1_714_564_800.0  # 2024-05-01T12:00:00Z
 V1 = Series("default", "v1", "logged")
@@ -205,11 +207,30 @@ class Build:
             "online_updates": {"ftrl": 4800},
             "ready": {"assigned": True, "caught_up": True},
             "attribution_window": 1_800_000,
+            "budget_used": {"impressions": 0.25, "users": 0.5, "slice:country": 0.04},
+            "checkpoints": CheckpointState(
+                oldest=NOW - 12.5,
+                written=40,
+                failures=1,
+                fenced=1,
+                restores=2,
+                restarts=7,
+                bytes=5_000_000,
+                write_seconds=0.75,
+                pause_seconds=0.004,
+                restore_seconds=1.5,
+            ),
         }
         return Snapshot(**{**base, **changes})
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def _no_token_of_the_environment(monkeypatch) -> None:
+    """What the shell of whoever runs the tests has set is none of theirs."""
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="session")
 def build() -> Build:
     """The builder."""
     return Build()

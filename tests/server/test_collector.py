@@ -11,7 +11,7 @@ from streameval.config import Server
 from streameval.events import Series
 from streameval.pipeline import FATES as PIPELINE_FATES
 from streameval.publish import Publisher
-from streameval.report import JoinHealth, PartitionState, Totals, empty_snapshot
+from streameval.report import CheckpointState, JoinHealth, PartitionState, Totals, empty_snapshot
 from streameval.server import create_app
 from streameval.server.flow import FATES
 from streameval.sources.protocol import REASONS
@@ -240,3 +240,17 @@ def test_a_correction_never_lowers_a_counter_and_lost_state_does(parse, client_o
         publisher.publish(at(number, impressions, log_loss))
         seen.append(losses())
     assert seen == [50.0, 50.0, 50.0, 51.0, 20.0, 21.0]
+
+
+def test_checkpoints_are_told_by_their_oldest_partition_and_only_with_a_store(scrape, build) -> None:
+    got = scrape(build.snapshot())
+    assert got.get("checkpoint_last_success_timestamp_seconds") == NOW - 12.5
+    assert (got.get("checkpoints_total"), got.get("checkpoint_failures_total"), got.get("restarts_total")) == (40, 1, 7)
+    missing = scrape(build.snapshot(checkpoints=CheckpointState(oldest=NOW, never_written=1)))
+    assert missing.get("checkpoint_last_success_timestamp_seconds") is None  # one partition has none at all
+    assert missing.get("checkpoint_missing_partitions") == 1
+    assert scrape(build.snapshot(checkpoints=None)).get("checkpoints_total") is None
+
+
+def test_every_bounded_table_says_how_full_it_is(scrape, build) -> None:
+    assert scrape(build.snapshot()).get("budget_used_ratio", table="users") == 0.5

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from starlette.routing import Mount, Route
 
+from streameval.server import connections, limits
+from streameval.server.answers import MAX_ANSWER
+from streameval.server.api_stream import MAX_CLIENTS
+
 DOC = Path(__file__).parents[2] / "docs" / "http.md"
 
 
@@ -56,3 +60,14 @@ def test_the_docs_page_names_every_route_and_parameter_and_needs_nothing_from_ou
             assert f"<code>{parameter['name']}</code>" in page
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", page)
     assert "<script" not in page
+
+
+def test_every_limit_is_documented_with_its_number() -> None:
+    limit_table = DOC.read_text(encoding="utf-8").split("## Limits")[1].split("## ")[0]
+    for number in (
+        limits.MAX_ADDRESS, limits.MAX_HEADERS, limits.MAX_BODY, connections.MAX_CONNECTIONS, connections.MAX_SPARE,
+        MAX_CLIENTS, MAX_ANSWER,
+    ):  # fmt: skip
+        assert re.search(rf"\b{number}\b", limit_table), number
+    for seconds in (limits.BODY_SECONDS, *(connections.PATIENCE[state] for state in ("idle", "asking", "reading"))):
+        assert f"| {seconds:g} s |" in limit_table

@@ -8,7 +8,7 @@ import pytest
 
 from streameval.config import Server
 from streameval.publish import Publisher
-from streameval.server import create_app
+from streameval.server import answers, create_app
 from streameval.server.schemas import Problem
 
 ROUTES = {
@@ -105,19 +105,42 @@ def test_an_unknown_path_is_a_problem(client) -> None:
     "path", ["/metrics", "/livez", "/api/v1/results", "/api/v1/users/x", "/", "/docs", "/page/page.js"]
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_another_method_is_405_and_says_which_is_allowed(client, method: str, path: str) -> None:
-    answer = client.request(method, path)
+def test_another_method_is_405_and_says_which_is_allowed(client_of, publisher, method: str, path: str) -> None:
+    app = create_app(publisher, Server(), version="1", environ={"STREAMEVAL_TOKEN": "s3cret"})
+    answer = client_of(app).request(method, path, headers={"Authorization": "Bearer s3cret"})
     assert answer.status_code == 405
     is_problem(answer)
     assert "GET" in answer.headers["allow"]
     assert answer.headers["allow"] in answer.json()["detail"]
 
 
-def test_a_crash_is_a_500_without_internals(client_of, build) -> None:
+def test_a_crash_is_a_500_without_internals(client_of, build, caplog) -> None:
     snapshot = build.snapshot()
     object.__setattr__(snapshot, "results", None)
-    answer = client_of(create_app(Publisher(snapshot), Server(), version="1")).get("/api/v1/results")
+    with caplog.at_level("INFO"):
+        answer = client_of(create_app(Publisher(snapshot), Server(), version="1")).get("/api/v1/results")
     assert answer.status_code == 500
     is_problem(answer)
     assert "NoneType" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "GET /api/v1/results failed:" in caplog.text
+    assert "in matching_results" in caplog.text
+    assert "builtins.TypeError" in caplog.text
+
+
+def test_of_very_many_wrong_parameters_the_first_are_explained(client) -> None:
+    answer = client.get("/api/v1/results?" + "&".join(f"p{i}=x" for i in range(1500)))
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == 20
+
+
+def test_an_answer_beyond_the_limit_is_refused_with_what_would_make_it_smaller(client, monkeypatch) -> None:
+    size = len(client.get("/api/v1/results").content)
+    monkeypatch.setattr(answers, "MAX_ANSWER", size)
+    assert client.get("/api/v1/results").status_code == 200
+    monkeypatch.setattr(answers, "MAX_ANSWER", size - 1)
+    refused = client.get("/api/v1/results")
+    assert refused.status_code == 422
+    is_problem(refused)
+    assert f"the answer would have {size} bytes; at most {size - 1} are sent: name a model" in refused.json()["detail"]
+    assert client.get("/api/v1/results?limit=1").status_code == 200

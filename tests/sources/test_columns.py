@@ -247,7 +247,7 @@ def test_a_format_that_no_row_has_is_one_error_and_not_a_dead_letter_for_every_r
     (tmp_path / "t.csv").write_text("id,t,p\na,14102100,0.5\nb,14102101,0.5\n")
     with pytest.raises(SourceError) as failure:
         Mapped(SMALL_MAP + 'ts = { column = "t", format = "%Y-%m-%d" }', tmp_path / "t.csv")
-    assert str(failure.value).endswith('t.csv: files.columns.ts: "14102100" does not match format = "%Y-%m-%d"')
+    assert str(failure.value).endswith('t.csv: files.columns.ts: none of the first values matches format = "%Y-%m-%d"')
 
 
 # -- foreign JSON lines ------------------------------------------------------------------------------------------

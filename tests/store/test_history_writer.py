@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streameval.store.errors import Fenced, StoreError
+from streameval.store.errors import FencedError, StoreError
 from streameval.store.history_format import DAY, FORMAT, HOUR, HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_writer import HistoryWriter
@@ -36,9 +36,10 @@ def test_a_lower_epoch_may_not_write_and_changes_nothing(writer, path, form, kee
     other = HistoryWriter(path, form, keep)
     other.write(3, 2, [])  # takes the partition over before it has anything to write
     before = query(path, "SELECT * FROM vectors ORDER BY 1, 2, 3, 4")
-    with pytest.raises(Fenced, match="partition 3: epoch 1 may not write any more, epoch 2 has"):
+    with pytest.raises(FencedError, match="partition 3: epoch 1 may not write any more, epoch 2 has"):
         writer.write(3, 1, [pane(0, seed=9), pane(1)])
     assert query(path, "SELECT * FROM vectors ORDER BY 1, 2, 3, 4") == before
+    assert writer.counts["failures"] == 0  # nothing is wrong with the file
     writer.write(4, 1, [pane(0)])  # another partition is another matter
     other.write(3, 2, [pane(1)])
     other.close()
@@ -60,7 +61,7 @@ def _worker(path: Path, form: HistoryFormat, keep, panes, partition: int, result
     for epoch in range(1, 21):
         try:
             writer.write(partition % 2, epoch, panes)
-        except Fenced:
+        except FencedError:
             fenced += 1
     writer.close()
     results.put((partition, fenced))

@@ -1,0 +1,175 @@
+"""The checkpoints of one partition: a folder of files, the newest of which is a correct state of the partition.
+
+A file is the state after some prefix of the partition's events, and says up to which offsets. So *any* of them is a
+right place to go on from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: whoever takes the
+partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and
+does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
+looking and renaming, its file would be sorted before all of the new owner's.
+
+What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
+in the checkpoint, and is read only when nobody but the owner of the files could have written it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streameval.store import container
+from streameval.store.errors import DamagedError, FencedError, StoreError
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
+_EPOCH = re.compile(r"(\d{10})\.epoch")
+
+
+class Checkpoints:
+    """The folder of one partition. `claim` before anything else."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        """`keep`: files to keep. The folder is made when it is not there. Raises StoreError."""
+        self.folder = folder
+        self.epoch = 0
+        self._keep = keep
+        self._number = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be made: {error.strerror}; check store.path and its rights") from None
+
+    def claim(self) -> None:
+        """Takes the partition from whoever had it. Raises StoreError."""
+        try:
+            while True:
+                self.epoch = self._highest() + 1
+                try:
+                    (self.folder / f"{self.epoch:010}.epoch").touch(exist_ok=False)
+                except FileExistsError:  # another worker was faster
+                    continue
+                container.sync_folder(self.folder)
+                return
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder}: cannot be claimed: {error.strerror}; check store.path and its rights"
+            ) from None
+
+    def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
+        """Writes a checkpoint; returns its bytes. `apart`: pickles by name.
+
+        Raises FencedError when the partition was claimed by another worker, StoreError when it cannot be written.
+        """
+        self._check_fence()
+        self._number += 1
+        name = f"{self.epoch:010}-{self._number:010}"
+        models = {part: hashlib.sha256(data).hexdigest() for part, data in apart.items()}
+        try:
+            for part, data in apart.items():
+                self._write_apart(self.folder / f"{name}-{part}.models", data)
+            path = self.folder / f"{name}.checkpoint"
+            size = container.write(path, {**tree, "models": models})
+        except OSError as error:
+            self._remove(name)
+            raise StoreError(
+                f"{self.folder}: the checkpoint cannot be written: {error.strerror}; "
+                "the one before stays; free some room, or check the rights"
+            ) from None
+        try:
+            self._check_fence()
+        except FencedError:
+            self._remove(name)
+            raise
+        self._forget_old()
+        return size + sum(len(data) for data in apart.values())
+
+    def load(self) -> tuple[dict[str, Any], dict[str, bytes], Path] | None:
+        """The newest good checkpoint, its pickles and its path; None when there is none at all.
+
+        Damaged ones are named in the log, and the one before is taken. Raises StoreError when all are damaged, one is
+        of another format, or a pickle lies where others can write.
+        """
+        refused = []
+        for path in sorted(self._files(), reverse=True):
+            try:
+                tree = container.read(path)
+                apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
+            except DamagedError as error:
+                refused.append(path)
+                log.error("checkpoint refused: %s; trying the one before", error)
+            except FileNotFoundError:  # its owner has just deleted it, for a newer one
+                continue
+            except OSError as error:
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+            else:
+                return tree, apart, path
+        if refused:
+            raise StoreError(
+                f"{self.folder}: all {len(refused)} checkpoints are damaged, the newest is {refused[0].name}: put a good "
+                "copy back, or move the folder away to start over without what it has counted"
+            )
+        return None
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _files(self) -> list[Path]:
+        return [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
+
+    def _highest(self) -> int:
+        return max((int(m[1]) for p in self.folder.iterdir() if (m := _EPOCH.fullmatch(p.name))), default=0)
+
+    def _check_fence(self) -> None:
+        try:
+            highest = self._highest()
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot be read: {error.strerror}") from None
+        if highest < self.epoch:
+            raise StoreError(f"{self.folder}: somebody has emptied it while this worker runs; restart to start over")
+        if highest > self.epoch:
+            raise FencedError(
+                f"{self.folder}: claimed by another worker since (epoch {highest}, this worker has {self.epoch})"
+            )
+
+    def _forget_old(self) -> None:
+        """Deletes what is older than the last `keep` checkpoints, and what unfinished writes have left."""
+        keep = sorted(self._files())[-self._keep :]
+        oldest = keep[0].name[:21] if keep else ""
+        for path in self.folder.iterdir():
+            unfinished = path.name.endswith(".partial")
+            old = re.match(r"\d{10}-\d{10}", path.name) and path.name[:21] < oldest
+            passed = (found := _EPOCH.fullmatch(path.name)) and int(found[1]) < self.epoch
+            if unfinished or old or passed:
+                path.unlink(missing_ok=True)
+
+    def _remove(self, name: str) -> None:
+        for path in self.folder.glob(f"{name}*"):
+            path.unlink(missing_ok=True)
+
+    def _write_apart(self, path: Path, data: bytes) -> None:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(number)
+
+    def _read_apart(self, checkpoint: Path, part: str, digest: str) -> bytes:
+        path = checkpoint.with_name(f"{checkpoint.stem}-{part}.models")
+        for place in (path, path.parent):
+            try:
+                status = place.lstat()
+            except FileNotFoundError:
+                raise DamagedError(f"{path}: is missing") from None
+            if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                raise StoreError(
+                    f"{place}: others can write it, and it holds a pickled model, which can run any code: make it "
+                    f"yours alone (chown, chmod go-w) if you trust what it holds"
+                )
+        data = path.read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise DamagedError(f"{path}: its checksum does not match: damaged")
+        return data

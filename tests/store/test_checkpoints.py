@@ -1,0 +1,133 @@
+"""The folder of a partition's checkpoints: which one counts, who may write, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streameval.store.checkpoints import Checkpoints
+from streameval.store.errors import FencedError, StoreError
+
+
+def owner(folder: Path, keep: int = 3) -> Checkpoints:
+    files = Checkpoints(folder, keep)
+    files.claim()
+    return files
+
+
+def number(files: Checkpoints) -> int:
+    found = files.load()
+    assert found is not None
+    return int(found[0]["n"])
+
+
+def test_the_newest_is_loaded_and_the_last_few_are_kept(tmp_path: Path) -> None:
+    files = owner(tmp_path / "p", keep=2)
+    assert files.load() is None
+    for n in range(5):
+        files.save({"n": n, "x": np.arange(n)}, {})
+    assert number(files) == 4
+    assert len(list((tmp_path / "p").glob("*.checkpoint"))) == 2
+
+
+def test_a_new_owner_fences_the_old_one_also_while_it_writes(tmp_path: Path) -> None:
+    old = owner(tmp_path)
+    old.save({"n": 1}, {})
+
+    new: list[Checkpoints] = []
+
+    def taken_meanwhile() -> int:
+        new.append(owner(tmp_path))
+        return 2
+
+    with pytest.raises(FencedError, match="epoch 2, this worker has 1"):
+        old.save({"n": taken_meanwhile}, {})
+    with pytest.raises(FencedError):
+        old.save({"n": 3}, {})
+    assert number(new[0]) == 1
+    new[0].save({"n": 4}, {})
+    assert number(owner(tmp_path)) == 4
+
+
+def test_a_file_that_a_frozen_worker_renames_late_comes_before_all_of_the_new_owners(tmp_path: Path) -> None:
+    old = owner(tmp_path)
+    old.save({"n": 1}, {})
+    new = owner(tmp_path)
+    new.save({"n": 5}, {})
+    late = tmp_path / f"{1:010}-{2:010}.checkpoint"  # as if it had been stopped between looking and renaming
+    late.write_bytes((tmp_path / f"{1:010}-{1:010}.checkpoint").read_bytes())
+    assert number(owner(tmp_path)) == 5
+
+
+def test_damaged_ones_are_refused_by_name_and_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = owner(tmp_path)
+    for n in range(3):
+        files.save({"n": n, "x": np.arange(1000)}, {})
+    paths = sorted(tmp_path.glob("*.checkpoint"))
+    whole = paths[-1].read_bytes()
+    for length in range(0, len(whole), 1024):
+        paths[-1].write_bytes(whole[:length])
+        assert number(files) == 1
+        assert str(paths[-1]) in caplog.text
+    paths[1].write_bytes(b"")
+    assert number(files) == 0
+    paths[0].unlink()
+    with pytest.raises(StoreError, match=f"all 2 checkpoints are damaged, the newest is {paths[-1].name}: put a good"):
+        files.load()
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    files = owner(tmp_path)
+    left = tmp_path / f"{1:010}-{1:010}.checkpoint.partial"
+    left.write_bytes(b"half")
+    files.save({"n": 1}, {})
+    assert not left.exists()
+
+
+def test_pickles_lie_apart_and_are_read_only_from_where_nobody_else_can_write(tmp_path: Path) -> None:
+    files = owner(tmp_path / "p")
+    files.save({"n": 1}, {"0": b"pickled"})
+    found = files.load()
+    assert found is not None
+    assert found[1] == {"0": b"pickled"}
+    (model,) = (tmp_path / "p").glob("*.models")
+    assert model.stat().st_mode & 0o077 == 0
+    assert b"pickled" not in next((tmp_path / "p").glob("*.checkpoint")).read_bytes()
+    for place, good in ((model, 0o600), (tmp_path / "p", 0o700)):
+        place.chmod(0o777)
+        with pytest.raises(StoreError, match=r"others can write it.*chmod go-w"):
+            files.load()
+        place.chmod(good)
+    model.write_bytes(b"tampered")
+    with pytest.raises(StoreError, match="all 1 checkpoints are damaged"):
+        files.load()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give a file away")
+def test_a_pickle_of_another_user_is_refused(tmp_path: Path) -> None:
+    files = owner(tmp_path)
+    files.save({"n": 1}, {"0": b"pickled"})
+    (model,) = tmp_path.glob("*.models")
+    os.chown(model, 12345, 12345)
+    with pytest.raises(StoreError, match="others can write it"):
+        files.load()
+
+
+def test_an_emptied_folder_is_told_from_a_lost_partition(tmp_path: Path) -> None:
+    files = owner(tmp_path)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match="somebody has emptied it") as failure:
+        files.save({"n": 1}, {})
+    assert not isinstance(failure.value, FencedError)
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot be made: Not a directory; check store\.path"):
+        Checkpoints(tmp_path / "file" / "p", 3)

@@ -1,0 +1,279 @@
+"""Partitions that are taken, written, released and dropped; disks that fail; settings that changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streameval.config import Settings
+from streameval.keeper import PartitionKeeper
+from streameval.pipeline import Pipeline
+from streameval.report import Snapshot
+from streameval.store import container
+from streameval.store.errors import StoreError
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.testing import ManualClock, Shown, Tap, make_batch
+
+BASE = 1_760_000_000_000
+
+
+def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualClock]:
+    tree = {
+        "join": {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "1m", **changes.pop("join", {})},
+        "store": {"path": str(path), "checkpoint_interval": "1ms", "drain_timeout": "20s", **changes.pop("store", {})},
+        **changes,
+    }
+    clock = ManualClock()
+    settings = Settings.model_validate(tree)
+    pipeline = Pipeline(settings, clock)
+    form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)
+    history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
+    return pipeline, PartitionKeeper(settings, pipeline, clock, history), clock
+
+
+def events(start: int, count: int, partition: int) -> list[Shown | Tap]:
+    out: list[Shown | Tap] = []
+    for i in range(start, start + count):
+        out.append(Shown(f"{partition}-{i}", BASE + i * 1000, f"u{partition}-{i % 7}", (i % 9 + 1) / 10))
+        if i % 3 == 0:
+            out.append(Tap(f"{partition}-{i}", BASE + i * 1000 + 500))
+    return out
+
+
+def feed(pipeline: Pipeline, start: int, count: int, partition: int = 0) -> None:
+    batch = make_batch(events(start, count, partition), pipeline.catalog, partition)
+    offsets = {("impressions", partition): start + count}
+    pipeline.take(type(batch)(partition, batch.impressions, batch.clicks, True, offsets, {"empty": 1}))
+
+
+def report(pipeline: Pipeline) -> dict[str, Any]:
+    pipeline.finish()
+    return pipeline.snapshot().report()
+
+
+def written(keeper: PartitionKeeper, more: int = 1) -> None:
+    """Ticks until so many more checkpoints are written or have failed."""
+    before = keeper.state()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        keeper.tick()
+        now = keeper.state()
+        if now.written + now.failures >= before.written + before.failures + more:
+            return
+        time.sleep(0.002)
+    pytest.fail("no checkpoint within 20 s")
+
+
+def begun(keeper: PartitionKeeper) -> None:
+    """Ticks until a checkpoint is begun; the history goes first."""
+    deadline = time.monotonic() + 20
+    while not keeper.state().pause_seconds:
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
+
+
+def test_a_restart_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
+    truth, _, _ = make(tmp_path / "truth")
+    for p in (0, 1):
+        feed(truth, 0, 300, p)
+        feed(truth, 300, 300, p)
+
+    pipeline, keeper, _ = make(tmp_path / "store")
+    assert keeper.take(frozenset({0, 1})) == {}
+    for p in (0, 1):
+        feed(pipeline, 0, 300, p)
+    written(keeper, 4)
+    for p in (0, 1):
+        feed(pipeline, 300, 300, p)  # counted, but not written: lost with the process
+
+    pipeline, keeper, _ = make(tmp_path / "store")
+    assert keeper.take(frozenset({0, 1})) == {("impressions", 0): 300, ("impressions", 1): 300}
+    assert keeper.state().restores == 2
+    for p in (0, 1):
+        feed(pipeline, 300, 300, p)
+    assert report(pipeline) == report(truth)
+    assert report(truth)["events"]["invalid"] == {"empty": 4}
+
+
+def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_forgotten(tmp_path: Path) -> None:
+    one, keeper, _ = make(tmp_path, store={"checkpoint_interval": "1h"})
+    keeper.take(frozenset({0, 1}))
+    for p in (0, 1):
+        feed(one, 0, 200, p)
+    keeper.release(frozenset({0, 1}))
+    keeper.drop(frozenset({1}))
+    assert [p.partition for p in one.snapshot().partitions] == [0]
+    assert not keeper.holds(1)
+
+    other, second, _ = make(tmp_path)
+    assert second.take(frozenset({1})) == {("impressions", 1): 200}
+    for pipeline, p in ((one, 0), (other, 1)):
+        feed(pipeline, 200, 200, p)
+    impressions = [_whole(report(pipeline))["impressions"] for pipeline in (one, other)]
+    assert impressions == [400, 400]
+
+
+def _whole(report: dict[str, Any]) -> dict[str, Any]:
+    return next(r for r in report["results"] if r["window"] == "all")
+
+
+def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(frozen, 0, 100)
+    keeper.release(frozenset({0}))
+    _, other, _ = make(tmp_path)
+    assert other.take(frozenset({0})) == {("impressions", 0): 100}
+    feed(frozen, 100, 50)  # it does not know yet
+    keeper.release(frozenset({0}))
+    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+    assert "claimed by another worker" in caplog.text
+    assert not frozen.monitors
+    keeper.tick()
+    monkeypatch.setattr("streameval.keeper.FENCED_SECONDS", -1.0)
+    with pytest.raises(StoreError, match=r"not of this consumer group: give every group a store\.path of its own"):
+        keeper.tick()
+    keeper.drop(frozenset({0}))  # the group says so at last
+    keeper.tick()
+
+
+def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, keeper, clock = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    written(keeper)
+    good = keeper.state().oldest
+    clock.advance(60)
+    real = container.write
+
+    def full(path: Path, tree: dict[str, Any]) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(container, "write", full)
+    feed(pipeline, 100, 100)
+    written(keeper, 2)
+    assert keeper.state().failures >= 2
+    assert keeper.state().oldest == good  # its age grows: what an alert looks at
+    assert "cannot be written: No space left on device; the one before stays" in caplog.text
+    monkeypatch.setattr(container, "write", real)
+    written(keeper, 2)
+    assert (keeper.state().oldest or 0) >= (good or 0) + 60
+    _, other, _ = make(tmp_path)
+    assert other.take(frozenset({0})) == {("impressions", 0): 200}
+
+
+def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline, keeper, _ = make(tmp_path, store={"drain_timeout": "200ms"})
+    keeper.take(frozenset({0, 1}))
+    feed(pipeline, 0, 100, 0)
+    feed(pipeline, 0, 100, 1)
+    go_on = threading.Event()
+    real = container.write
+
+    def slow(path: Path, tree: dict[str, Any]) -> int:
+        go_on.wait(30)
+        return real(path, tree)
+
+    monkeypatch.setattr(container, "write", slow)
+    begun(keeper)
+    for n in range(20):  # one is being written: nothing waits for it, and no other begins
+        feed(pipeline, 100 + n, 1)
+        keeper.tick()
+    assert keeper.state().written == 0
+    keeper.close()
+    assert "store.drain_timeout is over" in caplog.text
+    assert keeper.state().failures == 2
+    go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"join": {"attribution_window": "2m"}}, "join.attribution_window = '1m', which is now '2m'"),
+        ({"windows": {"sliding": ["5m"]}}, "windows.sliding = ['5m', '1h', '24h'], which is now ['5m']"),
+        ({"slices": {"dimensions": ["country"]}}, "slices.dimensions = [], which is now ['country']"),
+        ({"models": [{"name": "ftrl", "kind": "ftrl"}]}, "models = [], which is now"),
+        ({"kafka": {"clicks_topic": "taps"}}, "kafka.clicks_topic = 'clicks', which is now 'taps'"),
+    ],
+)
+def test_a_setting_that_changes_what_counts_mean_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(tmp_path, **changes)
+    with pytest.raises(StoreError) as failure:
+        changed.take(frozenset({0}))
+    assert f"was written with {said}" in str(failure.value)
+    assert "or set another store.path" in str(failure.value)
+
+
+def test_settings_that_change_nothing_that_was_counted_may_change(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(
+        tmp_path, users={"memory": "100MB"}, server={"port": 1}, batch={"max_events": 7}, join={"max_pending": 5000}
+    )
+    assert changed.take(frozenset({0})) == {("impressions", 0): 100}
+
+
+def test_a_checkpoint_taken_while_ingest_goes_on_is_the_state_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, _, _ = make(tmp_path / "truth", join={"correction_horizon": "5m"})
+    for n in range(40):
+        feed(truth, n * 50, 50)
+    expected = report(truth)
+
+    pipeline, keeper, _ = make(tmp_path / "store", join={"correction_horizon": "5m"})
+    keeper.take(frozenset({0}))
+    for n in range(20):
+        feed(pipeline, n * 50, 50)
+    go_on = threading.Event()
+    real = container.write
+
+    def late(path: Path, tree: dict[str, Any]) -> int:
+        assert go_on.wait(30)  # the whole rest of the stream comes before anything is packed
+        return real(path, tree)
+
+    monkeypatch.setattr(container, "write", late)
+    begun(keeper)
+    for n in range(20, 40):
+        feed(pipeline, n * 50, 50)
+    assert report(pipeline) == expected
+    go_on.set()
+    keeper.close()
+
+    monkeypatch.setattr(container, "write", real)
+    folder = tmp_path / "store" / "checkpoints" / "partition-00000"
+    sorted(folder.glob("*.checkpoint"))[-1].unlink()  # that of the stop
+    again, other, _ = make(tmp_path / "store", join={"correction_horizon": "5m"})
+    assert other.take(frozenset({0})) == {("impressions", 0): 1000}
+    for n in range(20, 40):
+        feed(again, n * 50, 50)
+    assert report(again) == expected
+
+
+def test_readers_see_how_checkpoints_fare(tmp_path: Path) -> None:
+    pipeline, keeper, clock = make(tmp_path)
+    keeper.take(frozenset({0, 1}))
+    feed(pipeline, 0, 10, 0)
+    written(keeper)
+    snapshot: Snapshot = pipeline.snapshot(checkpoints=keeper.state())
+    assert snapshot.checkpoints is not None
+    assert (snapshot.checkpoints.oldest, snapshot.checkpoints.never_written) == (clock(), 1)
+    assert snapshot.checkpoints.bytes > 1000
