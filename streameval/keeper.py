@@ -37,6 +37,7 @@ BINDING = (
 FENCED_SECONDS = 120.0  # Kafka must have told by then (session timeout, rebalance) that a partition is not ours
 HISTORY_SECONDS = 5.0  # between two looks for panes to be written
 FOLD_SECONDS = 300.0
+MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
 
 
 @dataclass(slots=True)
@@ -81,6 +82,8 @@ class PartitionKeeper:
         self._history_due = self._fold_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
+        self._history_works = True
+        pipeline.has_history = True
 
     # -- what a source calls -------------------------------------------------------------------------------------
 
@@ -149,9 +152,12 @@ class PartitionKeeper:
                     f"{self._folder}: partition {partition} was taken by a worker that is not of this consumer group: "
                     "give every group a store.path of its own"
                 )
+        behind = max((m.scoreboard.overall.unwritten for m in self._pipeline.monitors.values()), default=0)
+        if behind > MANY_PANES and self._history_works:  # a fast replay waits for the disk; a failing one is passed by
+            self._finish(now + 1.0)
         if self._job is not None:
             return
-        if self._history_due <= now:
+        if self._history_due <= now or behind > MANY_PANES:
             self._write_history(fold=self._fold_due <= now)
             return
         due = min(self._held, key=lambda partition: self._held[partition].due, default=None)
@@ -239,6 +245,7 @@ class PartitionKeeper:
                 else:
                     log.error("history: %s", error)
             self._history_bytes = self._history.nbytes
+            self._history_works = not failed
 
         job = self._writer.submit(_add_to_history, self._history, rows, epochs, settled if fold else None, newest)
         self._job = _Job(job, note)

@@ -31,6 +31,7 @@ FATES = (
     "forgotten_early", "matured_early",
 )  # fmt: skip
 
+UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
 LONGEST_TICK = 2.0  # seconds of silence that one tick can have heard
 
 
@@ -53,6 +54,7 @@ class Pipeline:
         self._health = HealthJudge(self._pane)
         self._history = PaneHistory(self.catalog, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
+        self.has_history = False  # somebody calls `history_rows`: panes wait for it
         self.monitors: dict[int, Monitor] = {}
         self._background = Background()  # one for all partitions: they share the numbering of slices
         self._quiet: dict[tuple[int, int], float] = {}  # (partition, input) -> seconds without an event
@@ -136,8 +138,10 @@ class Pipeline:
                 self._users = self._user_columns(monitors)
                 self._users_due = now + max(5.0, 20 * (self._clock() - now))
             for monitor in monitors:
-                monitor.scoreboard.forget_before(keep)
-                monitor.panes.forget_before(keep)
+                waiting = UNWRITTEN_PANES if self.has_history else 0
+                first = monitor.scoreboard.overall.needed_from(keep, waiting)
+                monitor.scoreboard.forget_before(first)
+                monitor.panes.forget_before(first)
         self._number += 1
         self._see(results, now)
         return Snapshot(

@@ -77,6 +77,17 @@ class Panes:
         self._unwritten -= self._in_flight
         return sorted(self._in_flight)
 
+    def needed_from(self, keep: int, most: int) -> int:
+        """The first pane that must stay when those before `keep` may go: at most `most` older ones wait to be written.
+
+        What is more than that is given up, and counted in `never_written`.
+        """
+        waiting = sorted(n for n in self._unwritten | self._in_flight if n < keep)
+        surplus = waiting[: max(len(waiting) - most, 0)]
+        self._unwritten -= set(surplus)
+        self.never_written += len(surplus)
+        return min(waiting[len(surplus) :], default=keep)
+
     def written(self, done: bool) -> None:
         """What `take_unwritten` gave is on disk, or could not be written and is to be tried again."""
         if not done:
@@ -101,9 +112,7 @@ class Panes:
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self.changed = {n for n in self.changed if n >= pane}
-        kept = {n for n in self._unwritten if n >= pane}
-        self.never_written += len(self._unwritten) - len(kept)
-        self._unwritten = kept
+        self._unwritten = {n for n in self._unwritten if n >= pane}
         for window in self._windows:
             if window.start < pane:
                 window.start = window.end = 0

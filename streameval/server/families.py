@@ -138,6 +138,20 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_restores_total="Partitions restored from a checkpoint by this process.",
         restarts_total="Restores over the life of the partition that was restored most often.",
     ),
+    *_gauges(
+        (),
+        history_size_bytes="Size of the history's database and its journal.",
+        history_unwritten_panes="Panes that the history does not have as they are now.",
+    ),
+    *_counters(
+        (),
+        history_panes_written_total="Panes written to the history.",
+        history_parts_folded_total="Hours and days made of finer parts.",
+        history_failures_total="Transactions of the history that failed; what they held is tried again.",
+        history_panes_lost_total="Panes that left memory before the history could take them.",
+        history_panes_refused_total="Panes that came when they were part of an hour or a day already.",
+    ),
+    *_counters(("why",), history_parts_deleted_total="Parts deleted from the history: too old, or too many bytes."),
     *_counters(("stage",), stage_seconds_total="Time spent in a stage of the loop."),
     Family("join_delay_seconds", "histogram", (), "Click time less impression time, of clicks that joined."),
     *_gauges(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from prometheus_client.utils import floatToGoString
 
 from streameval.events import Series
-from streameval.report import CheckpointState, Delays, Snapshot
+from streameval.report import CheckpointState, Delays, HistoryState, Snapshot
 from streameval.server.answers import LAST_MS
 from streameval.sources.protocol import REASONS
 
@@ -51,6 +51,8 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "budget_used_ratio", (table,), share
     if snapshot.checkpoints is not None:
         yield from _checkpoints(snapshot.checkpoints)
+    if snapshot.history is not None:
+        yield from _history(snapshot.history)
     for stage, seconds in snapshot.stage_seconds.items():
         yield "stage_seconds_total", (stage,), seconds
     yield from _delays(snapshot.join.delays)
@@ -116,3 +118,15 @@ def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...],
     yield "checkpoints_fenced_total", (), state.fenced
     yield "checkpoint_restores_total", (), state.restores
     yield "restarts_total", (), state.restarts
+
+
+def _history(state: HistoryState) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    yield "history_size_bytes", (), state.bytes
+    yield "history_unwritten_panes", (), state.unwritten
+    yield "history_panes_written_total", (), state.written
+    yield "history_parts_folded_total", (), state.folded
+    yield "history_failures_total", (), state.failures
+    yield "history_panes_lost_total", (), state.lost
+    yield "history_panes_refused_total", (), state.refused
+    yield "history_parts_deleted_total", ("age",), state.deleted_by_age
+    yield "history_parts_deleted_total", ("size",), state.deleted_by_size

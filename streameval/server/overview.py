@@ -58,6 +58,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "stage_seconds": dict(snapshot.stage_seconds),
         "table_bytes": dict(snapshot.table_bytes),
         "budget_used": dict(snapshot.budget_used),
+        "history": None if snapshot.history is None else asdict(snapshot.history),
         "checkpoints": None if snapshot.checkpoints is None else _checkpoints(snapshot.checkpoints),
     }
 

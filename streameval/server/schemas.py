@@ -303,6 +303,20 @@ class Checkpoints(_Shape):
     restore_seconds: float
 
 
+class History(_Shape):
+    """How the history on disk fares; totals since the start."""
+
+    bytes: int
+    written: int
+    folded: int
+    deleted_by_age: int
+    deleted_by_size: int
+    refused: int
+    failures: int
+    unwritten: int
+    lost: int
+
+
 class Status(_Stamped):
     """Where the program stands."""
 
@@ -324,6 +338,7 @@ class Status(_Stamped):
     table_bytes: dict[str, int]
     budget_used: dict[str, float]
     checkpoints: Checkpoints | None
+    history: History | None
 
 
 class Health(_Shape):

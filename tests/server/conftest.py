@@ -24,6 +24,7 @@ from streameval.report import (
     Bucket,
     CheckpointState,
     Delays,
+    HistoryState,
     JoinHealth,
     PaneColumns,
     PartitionState,
@@ -208,6 +209,7 @@ class Build:
             "ready": {"assigned": True, "caught_up": True},
             "attribution_window": 1_800_000,
             "budget_used": {"impressions": 0.25, "users": 0.5, "slice:country": 0.04},
+            "history": HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0),
             "checkpoints": CheckpointState(
                 oldest=NOW - 12.5,
                 written=40,

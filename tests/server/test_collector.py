@@ -198,7 +198,7 @@ def test_buckets_go_after_slices_and_before_models(scrape, build) -> None:
     results = tuple(build.result(s, w) for s in series for w in ("5m", "all")) + build.many_slices(3)
     whole = scrape(build.snapshot(results=results, last_seen={}), max_series=10_000)
     assert whole.labels("series_dropped_total") == []
-    tight = scrape(build.snapshot(results=results, last_seen={}), max_series=450)
+    tight = scrape(build.snapshot(results=results, last_seen={}), max_series=480)
     assert tight.labels("slice_auc") == []
     assert len(tight.labels("bucket_clicks_total")) < len(whole.labels("bucket_clicks_total"))
     assert len(tight.labels("auc")) == len(whole.labels("auc"))

@@ -1,0 +1,116 @@
+"""Kill: a replay through a real Kafka, killed again and again, ends with the report of an undisturbed one.
+
+    python -m tests.chaos.kill [--kills 200] [--impressions 200000] [--seed 1]
+
+Two streams: logged models on three partitions and two topics, and online models on one partition. Each is read once in
+peace, and once by a monitor that gets SIGKILL at random moments: while it starts, restores, counts, and (every third
+time) in the middle of writing a checkpoint. The reports must be equal, and so must every row of the histories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.fleet import Stream, Unexpected, Worker, compare, history, kafka, scenario, until, workplace
+
+
+def finish(worker: Worker, stream: Stream) -> tuple[dict[str, Any], dict[tuple[Any, ...], Any]]:
+    """Lets a worker read to the end of the stream and stops it: its report, and its history."""
+    until("everything is read", lambda: worker.read() >= stream.sent, [worker])
+    until("the last pane is written", lambda: _written(worker), [worker])
+    worker.stop()
+    return json.loads(worker.report.read_text()), history(worker.store)
+
+
+def _written(worker: Worker) -> bool:
+    status = worker.get("/api/v1/status")
+    return (
+        status is not None and bool(status["history"]) and status["history"]["unwritten"] <= len(status["partitions"])
+    )
+
+
+def disturb(worker: Worker, stream: Stream, kills: int, luck: random.Random) -> dict[str, int]:
+    """Kills a worker `kills` times before it has read everything; how often in which situation."""
+    seen = {"starting": 0, "counting": 0, "writing a checkpoint": 0}
+    worker.start()
+    for number in range(kills):
+        goal = stream.sent * (number + luck.random()) / (kills + 1)
+        if luck.random() < 0.2:
+            time.sleep(luck.uniform(0.0, 3.0))
+            situation = "starting"
+        else:
+            until("it reads on", lambda goal=goal: worker.read() >= goal, [worker])  # type: ignore[misc]
+            situation = "counting"
+            if number % 3 == 0 and _caught_writing(worker):
+                situation = "writing a checkpoint"
+            else:
+                time.sleep(luck.uniform(0.0, 0.3))
+        worker.kill()
+        seen[situation] += 1
+        worker.start()
+    return seen
+
+
+def _caught_writing(worker: Worker) -> bool:
+    """Whether there is half a checkpoint on the disk, now; waits for it a while."""
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline and worker.running:
+        if any(worker.store.glob("checkpoints/*/*.partial")):
+            return True
+    return False
+
+
+def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, online: bool) -> None:
+    """One stream, in peace and disturbed."""
+    name = f"kill-{uuid.uuid4().hex[:8]}"
+    stream = Stream(servers, name, partitions=1 if online else 3, shared=online)
+    stream.create()
+    stream.fill(scenario(impressions))
+    what = {"models": online, "batch": 1 if online else 2_000}
+    truth = Worker(stream, folder / f"{name}-truth", folder / f"{name}-truth" / "store", **what)
+    truth.start()
+    report, rows = finish(truth, stream)
+    whole = sum(r["impressions"] for r in report["results"] if r["window"] == "all" and r["slice"] is None)
+    print(f"undisturbed: {stream.sent:,} messages, {whole:,} scores, {len(rows):,} rows of history", flush=True)
+    if not whole or not rows:
+        raise Unexpected("the undisturbed run has counted nothing")
+    worker = Worker(stream, folder / name, folder / name / "store", **what)
+    begin = time.monotonic()
+    seen = disturb(worker, stream, kills, random.Random(seed))
+    found, found_rows = finish(worker, stream)
+    compare("the report", found, report)
+    compare("the history", found_rows, rows)
+    how = ", ".join(f"{n} while {situation}" for situation, n in seen.items())
+    print(
+        f"killed {kills} times in {time.monotonic() - begin:.0f} s ({how}): report and history are identical",
+        flush=True,
+    )
+    shutil.rmtree(folder / name)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--impressions", type=int, default=200_000, help="of the logged stream; a twentieth online")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    online = max(1, given.kills // 5)
+    try:
+        with workplace("kill") as folder, kafka(folder / "kafka") as servers:
+            play(servers, folder, given.kills - online, given.impressions, given.seed, online=False)
+            play(servers, folder, online, given.impressions // 20, given.seed, online=True)
+    except Unexpected as error:
+        sys.exit(f"NOT identical: {error}")
+
+
+if __name__ == "__main__":
+    main()
