@@ -138,8 +138,10 @@ class Pipeline:
                 self._users = self._user_columns(monitors)
                 self._users_due = now + max(5.0, 20 * (self._clock() - now))
             for monitor in monitors:
+                # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
+                changeable = monitor.joiner.watermark - self.settings.join.correction_horizon
                 waiting = UNWRITTEN_PANES if self.has_history else 0
-                first = monitor.scoreboard.overall.needed_from(keep, waiting)
+                first = monitor.scoreboard.overall.needed_from(min(keep, changeable // self._pane), waiting)
                 monitor.scoreboard.forget_before(first)
                 monitor.panes.forget_before(first)
         self._number += 1
