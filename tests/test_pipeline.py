@@ -266,3 +266,15 @@ def test_a_partition_that_was_silent_while_others_went_on_goes_on_in_whole_panes
     show(0, BASE + 60 * minute)
     assert stored == {key: len(ts) for key, ts in times.items() if key in stored}
     assert {key for key in times if key[1] < BASE // minute + 58} <= stored.keys()
+
+
+def test_a_pane_goes_to_the_history_once_and_not_with_every_request_that_closes() -> None:
+    pipeline, written = make_pipeline(), []
+    for second in range(0, 1800, 10):  # every ten seconds a request of two impressions
+        ts = BASE + second * 1000
+        shown = [Shown(f"{second}-{i}", ts + i, f"u{second}", 0.1 + i / 2, request=f"r{second}") for i in (0, 1)]
+        pipeline.take(make_batch([*shown, Tap(f"{second}-1", ts + 5)], pipeline.catalog))
+        written += [rows.pane for rows in pipeline.history_rows().get(0, [])]
+        pipeline.monitors[0].scoreboard.overall.written(True)
+    assert len(written) == len(set(written)) == 25
+    assert pipeline.snapshot().results[0].metrics["gauc_request"] == 1.0
