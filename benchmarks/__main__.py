@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpoint, kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, history, kafka, memory, pipeline, serving, startup
 
 ALL = {
     "pipeline": pipeline.main,
     "memory": memory.main,
     "serving": serving.main,
+    "history": history.main,
     "startup": startup.main,
     "checkpoint": checkpoint.main,
     "kafka": kafka.main,

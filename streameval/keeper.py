@@ -337,16 +337,20 @@ def _add_to_history(
     settled: Mapping[int, int] | None,
     newest: int,
 ) -> dict[int, StoreError]:
-    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written."""
+    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written.
+
+    Those are not folded either: an hour without their last changes could never get them.
+    """
     failed: dict[int, StoreError] = {}
     for partition, panes in rows.items():
         try:
             history.write(partition, epochs[partition], panes)
         except StoreError as error:
             failed[partition] = error
-    if settled and newest > NEVER:
+    whole = {partition: before for partition, before in (settled or {}).items() if partition not in failed}
+    if whole and newest > NEVER:
         try:
-            while history.fold(settled, newest):
+            while history.fold(whole, newest):
                 pass
         except StoreError as error:
             log.error("history: not folded: %s", error)

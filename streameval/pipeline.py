@@ -138,8 +138,10 @@ class Pipeline:
                 self._users = self._user_columns(monitors)
                 self._users_due = now + max(5.0, 20 * (self._clock() - now))
             for monitor in monitors:
+                # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
+                changeable = monitor.joiner.watermark - self.settings.join.correction_horizon
                 waiting = UNWRITTEN_PANES if self.has_history else 0
-                first = monitor.scoreboard.overall.needed_from(keep, waiting)
+                first = monitor.scoreboard.overall.needed_from(min(keep, changeable // self._pane), waiting)
                 monitor.scoreboard.forget_before(first)
                 monitor.panes.forget_before(first)
         self._number += 1
@@ -169,12 +171,16 @@ class Pipeline:
         )
 
     def history_rows(self) -> dict[int, list[PaneRows]]:
-        """The complete panes of every partition that changed since they were written; see `Panes.take_unwritten`."""
+        """The complete panes of every partition that changed since they were written; see `Panes.take_unwritten`.
+
+        Not before their requests are closed: every one of them changes its pane, which would be written each time.
+        """
         self._background.wait()
         out = {}
         for partition, monitor in self.monitors.items():
             complete = monitor.complete_until()
-            panes = monitor.scoreboard.overall.take_unwritten(0 if complete is None else complete // self._pane)
+            before = 0 if complete is None else (complete - self.settings.join.request_gap) // self._pane
+            panes = monitor.scoreboard.overall.take_unwritten(before)
             if panes:
                 out[partition] = pane_rows(monitor, self.catalog, self._slice_rows, panes)
         return out

@@ -3,9 +3,12 @@ slow, obvious twins of what is fast here."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,6 +144,19 @@ def counted_pane(pane: int, names: tuple[Series, ...], scores: Scores, form: His
         slices=sketched(form.slice, scores.series * countries + scores.country, scores.p, scores.label),
         users=users,
     )
+
+
+def history_content(path: Path) -> dict[str, set[tuple[object, ...]]]:
+    """Everything that a history holds, by names: equal for files that say the same, however they were written."""
+    queries = {
+        "parts": "SELECT * FROM parts",
+        "vectors": "SELECT model, version, source, dimension, value, level, start, partition, impressions, sums, scores "
+        "FROM vectors JOIN series ON series.id = series LEFT JOIN slices ON slices.id = slice",
+        "samples": "SELECT model, version, source, level, start, partition, k, entries "
+        "FROM samples JOIN series ON series.id = series",
+    }
+    with closing(sqlite3.connect(path)) as db:
+        return {name: set(db.execute(query)) for name, query in queries.items()}
 
 
 class ScriptedSource:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streameval.config import Settings
-from streameval.keeper import PartitionKeeper
+from streameval.keeper import PartitionKeeper, _add_to_history
 from streameval.pipeline import Pipeline
 from streameval.report import Snapshot
 from streameval.store import container
@@ -277,3 +277,20 @@ def test_readers_see_how_checkpoints_fare(tmp_path: Path) -> None:
     assert snapshot.checkpoints is not None
     assert (snapshot.checkpoints.oldest, snapshot.checkpoints.never_written) == (clock(), 1)
     assert snapshot.checkpoints.bytes > 1000
+
+
+def test_partitions_whose_panes_could_not_be_written_are_not_folded() -> None:
+    class HalfFull:
+        folded: dict[int, int]
+
+        def write(self, partition: int, epoch: int, panes: object) -> None:
+            if partition == 1:
+                raise StoreError("full")
+
+        def fold(self, settled: dict[int, int], now: int) -> int:
+            self.folded = settled
+            return 0
+
+    history: Any = HalfFull()
+    failed = _add_to_history(history, {0: [], 1: []}, {0: 1, 1: 1}, {0: BASE, 1: BASE, 2: BASE}, BASE)
+    assert (list(failed), history.folded) == ([1], {0: BASE, 2: BASE})

@@ -230,3 +230,51 @@ def test_gauc_of_a_pane_is_over_the_users_of_that_pane_in_all_partitions() -> No
         users = [np.flatnonzero((pane == number) & (user == u)) for u in range(40)]
         terms = [(w.size, roc_auc_score(y[w], p[w])) for w in users if len(set(y[w])) == 2]
         assert found == pytest.approx(sum(n * auc for n, auc in terms) / sum(n for n, _ in terms), abs=1e-9)
+
+
+def test_a_partition_that_was_silent_while_others_went_on_goes_on_in_whole_panes() -> None:
+    minute, times = 60_000, {}
+    clock = ManualClock()
+    join = {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "0s", "correction_horizon": "5m"}
+    settings = {"join": {**join, "idle_timeout": "30s"}, "windows": {"sliding": ["5m"]}}
+    pipeline = Pipeline(Settings.model_validate(settings), clock)
+    stored: dict[tuple[int, int], int] = {}  # impressions by partition and pane, as a history would have them
+
+    def show(partition: int, ts: int) -> None:
+        shown = Shown(f"{partition}-{ts}", ts, f"u{partition}", clicked=0)
+        pipeline.take(make_batch([shown], pipeline.catalog, partition))
+        times.setdefault((partition, ts // minute), []).append(ts)
+        clock.advance(20)
+        pipeline.tick({})
+        pipeline.snapshot()
+        for number, panes in pipeline.history_rows().items():
+            for rows in panes:
+                stored[number, rows.pane] = int(rows.overall.values[0])
+                assert rows.counts.seen >= stored[number, rows.pane]
+            pipeline.monitors[number].scoreboard.overall.written(True)
+
+    for number in range(10):
+        for partition in (0, 1):
+            show(partition, BASE + number * minute)
+    for number in range(10, 60):  # only one of them: the other is idle, and holds nobody back
+        show(0, BASE + number * minute)
+    for late in (6, 7, 8, 9):  # the other comes back where it was, with what is late but not too late
+        show(1, BASE + late * minute + 30_000)
+    for number in range(10, 60):
+        show(1, BASE + number * minute)
+    pipeline.finish()
+    show(0, BASE + 60 * minute)
+    assert stored == {key: len(ts) for key, ts in times.items() if key in stored}
+    assert {key for key in times if key[1] < BASE // minute + 58} <= stored.keys()
+
+
+def test_a_pane_goes_to_the_history_once_and_not_with_every_request_that_closes() -> None:
+    pipeline, written = make_pipeline(), []
+    for second in range(0, 1800, 10):  # every ten seconds a request of two impressions
+        ts = BASE + second * 1000
+        shown = [Shown(f"{second}-{i}", ts + i, f"u{second}", 0.1 + i / 2, request=f"r{second}") for i in (0, 1)]
+        pipeline.take(make_batch([*shown, Tap(f"{second}-1", ts + 5)], pipeline.catalog))
+        written += [rows.pane for rows in pipeline.history_rows().get(0, [])]
+        pipeline.monitors[0].scoreboard.overall.written(True)
+    assert len(written) == len(set(written)) == 25
+    assert pipeline.snapshot().results[0].metrics["gauc_request"] == 1.0

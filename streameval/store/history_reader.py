@@ -25,7 +25,7 @@ from streameval.metrics import ranking
 from streameval.metrics.registry import METRICS
 from streameval.metrics.view import Ranked, Undefined, View
 from streameval.report import Result, ScoreCounts
-from streameval.sketches.codec import decode
+from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_buckets, read_histogram
 from streameval.store import user_samples
 from streameval.store.history_cover import RANGE, Coverage, Slot, cover, slots
@@ -249,10 +249,9 @@ class HistoryReader:
         layout = self._form.overall if where is None else self._form.slice
         dense = np.zeros(layout.size, np.int64)
         within = (coverage.start, coverage.end)
-        query = f"SELECT sums, scores FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
-        for blobs in db.execute(query, (*pair, *within)):
-            for blob in blobs:
-                decode(blob).add_to(dense)
+        query = f"SELECT start, partition, sums, scores FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
+        for row in db.execute(query, (*pair, *within)):
+            _add(dense, *row)
         ranked, sampled, error = None, 1.0, None
         if where is None:
             sample = _sample(db, pair[0], *within)
@@ -315,7 +314,7 @@ class HistoryReader:
         scores = ", scores" if metric in _OF_SCORES else ""
         since = min((start for _, start in kept), default=coverage.end)
         query = (
-            f"SELECT level, start, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE} "
+            f"SELECT level, start, partition, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE} "
             "ORDER BY start"
         )
         rows = db.execute(query, (series, since, coverage.end))
@@ -324,9 +323,8 @@ class HistoryReader:
             if slot not in wanted:
                 continue
             dense = np.zeros(layout.size if scores else layout.histogram, np.int64)
-            for _, _, *blobs in group:
-                for blob in blobs:
-                    decode(blob).add_to(dense)
+            for _, *row in group:
+                _add(dense, *row)
             if not dense[IMPRESSIONS]:  # only a request that began here, of impressions elsewhere
                 continue
             ranked, error = _NOBODY, None
@@ -350,6 +348,15 @@ class HistoryReader:
             error = None
         m = view.moments
         return Point(start, length, value, reason, m.impressions, m.clicks, m.corrected, error)
+
+
+def _add(dense: NDArray[np.int64], start: int, partition: int, *blobs: bytes) -> None:
+    """Adds a row's vector. Raises CodecError that says which part it is."""
+    try:
+        for blob in blobs:
+            decode(blob).add_to(dense)
+    except CodecError as error:
+        raise CodecError(f"partition {partition}, from {start} ms: {error}") from error
 
 
 def _view(dense: NDArray[np.int64], layout: Layout, ranked: Ranked | None) -> View:

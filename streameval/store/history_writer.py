@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from streameval.sketches.codec import decode
+from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store import user_samples
 from streameval.store.errors import FencedError, StoreError
@@ -53,8 +53,11 @@ class HistoryWriter:
         self.path = path
         self._form = form
         self._keep = keep
+        self._journal = min(keep.max_size // 20, 4 << 20)  # bytes it grows to before it begins anew
         self._db: sqlite3.Connection | None = self._open()
-        self.counts: Counter[str] = Counter()  # parts: written, refused, folded, deleted_by_age, _by_size; failures
+        self.counts: Counter[str] = (
+            Counter()
+        )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; failures
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
         """Puts panes in the place of what was there of them, in one transaction; no panes: only says whose it is.
@@ -112,8 +115,7 @@ class HistoryWriter:
     @property
     def nbytes(self) -> int:
         """Bytes of the database and the journal beside it."""
-        files = [self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))]
-        return sum(file.stat().st_size for file in files if file.exists())
+        return self._journal_bytes() + (self.path.stat().st_size if self.path.exists() else 0)
 
     def close(self) -> None:
         """Lets go of the file; what was written is in it."""
@@ -126,10 +128,13 @@ class HistoryWriter:
 
     def _open(self) -> sqlite3.Connection:
         db = open_to_write(self.path, self._form)
-        journal = min(self._keep.max_size // 20, 4 << 20)  # bytes, once a transaction is done and nobody reads
-        db.execute(f"PRAGMA journal_size_limit = {journal}")
-        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, journal // _pragma(db, 'page_size'))}")
+        db.execute(f"PRAGMA journal_size_limit = {self._journal}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // _pragma(db, 'page_size'))}")
         return db
+
+    def _journal_bytes(self) -> int:
+        journal = self.path.with_name(self.path.name + "-wal")
+        return journal.stat().st_size if journal.exists() else 0
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -139,6 +144,8 @@ class HistoryWriter:
                 if self._db is None:
                     self._db = self._open()
                 yield self._db
+        except FencedError:  # no failure: the file is as it should be
+            raise
         except StoreError:
             self.counts["failures"] += 1
             if self._db is not None:
@@ -175,8 +182,13 @@ class HistoryWriter:
             ).fetchone()
             if finer or totals[0] is None:
                 return 0
-            vectors = self._summed(db, inside)
-            samples = _sampled(db, inside, SAMPLE_ENTRIES[level + 1])
+            try:
+                vectors = self._summed(db, inside)
+                samples = _sampled(db, inside, SAMPLE_ENTRIES[level + 1])
+            except CodecError as error:  # the others can still be folded
+                log.error("%s: not folded: partition %d, from %d ms: %s", self.path, partition, start, error)
+                self.counts["damaged"] += 1
+                return 0
             _delete(db, _INSIDE, inside)
             key = (level + 1, start, partition)
             db.execute("INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*key, *totals))
@@ -210,11 +222,15 @@ class HistoryWriter:
                     gone = _delete_oldest(db, int(_CUT * most))
                     full = _used(db) > most and gone > 0
                 self.counts["deleted_by_size"] += gone
-                log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
-            if not fits:
-                with self._connected() as db:
+                if gone:
+                    log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
+            with self._connected() as db:
+                if not fits:
                     db.execute("PRAGMA incremental_vacuum").fetchall()
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                # as long as one question follows another the journal cannot begin anew by itself: wait for a gap
+                if self._journal_bytes() > 2 * self._journal:
+                    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except StoreError as error:  # the rows are written; the next call tries again
             log.warning("history: not shortened: %s", error)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from streameval.store.history_format import DAY, HOUR, HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_rows import PaneRows
 from streameval.store.history_writer import HistoryWriter, Retention
-from streameval.testing import Scores, counted_pane, sketched
+from streameval.testing import Scores, counted_pane, history_content, sketched
 
 FORM = HistoryFormat(20 * 60_000, (0.1, 0.5), "impressions")
 KEEP = Retention(minutes=6 * HOUR, hours=2 * DAY, days=1000 * DAY, max_size=1 << 30)
@@ -59,22 +58,6 @@ def database() -> Iterator[tuple[HistoryWriter, Path]]:
         shutil.rmtree(folder)
 
 
-def content(path: Path) -> dict[str, set[tuple[object, ...]]]:
-    """Everything in the file, by names."""
-    db = sqlite3.connect(path)
-    try:
-        queries = {
-            "parts": "SELECT * FROM parts",
-            "vectors": "SELECT model, version, source, dimension, value, level, start, partition, impressions, sums, "
-            "scores FROM vectors JOIN series ON series.id = series LEFT JOIN slices ON slices.id = slice",
-            "samples": "SELECT model, version, source, level, start, partition, k, entries FROM samples "
-            "JOIN series ON series.id = series",
-        }
-        return {name: set(db.execute(query)) for name, query in queries.items()}
-    finally:
-        db.close()
-
-
 def plain(result: Result) -> dict[str, object]:
     """A result to compare, arrays as lists."""
     out = asdict(result)
@@ -102,27 +85,27 @@ place = st.tuples(st.integers(0, 2), st.integers(0, PANES - 1))  # partition, pa
 writes = st.lists(st.tuples(place, st.integers(0, 1000)), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(writes, st.randoms(use_true_random=False))
 def test_the_file_holds_what_was_written_last_in_whatever_order_and_however_often(written, random) -> None:
     last = dict(written)
     with database() as (writer, path):
         for (partition, pane), seed in written:
             writer.write(partition, 1, [rows(pane, seed)])
-        reference = content(path)
+        reference = history_content(path)
         for _ in range(2):
             for (partition, pane), seed in last.items():
                 writer.write(partition, 1, [rows(pane, seed)])
-        assert content(path) == reference
+        assert history_content(path) == reference
     shuffled = list(last.items())
     random.shuffle(shuffled)
     with database() as (writer, path):
         for partition in (2, 0, 1):
             writer.write(partition, 7, [rows(pane, seed) for (p, pane), seed in shuffled if p == partition])
-        assert content(path) == reference
+        assert history_content(path) == reference
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     writes,
     st.lists(st.tuples(st.integers(0, 8 * DAY), st.dictionaries(st.integers(0, 2), st.integers(0, 6 * DAY)))),
@@ -180,7 +163,7 @@ def test_any_range_of_a_folded_history_is_the_sum_of_its_panes(written, folds, e
         assert set(by_name) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(writes, st.integers(0, 8 * DAY))
 def test_folding_again_changes_nothing_and_what_is_not_settled_stays(written, now) -> None:
     last = dict(written)
@@ -188,11 +171,11 @@ def test_folding_again_changes_nothing_and_what_is_not_settled_stays(written, no
     with database() as (writer, path):
         for (partition, pane), seed in last.items():
             writer.write(partition, 1, [rows(pane, seed)])
-        before = content(path)
+        before = history_content(path)
         writer.fold(settled, FIRST + now)
-        once = content(path)
+        once = history_content(path)
         writer.fold(settled, FIRST + now)
-        assert content(path) == once
+        assert history_content(path) == once
         for table, column in (("parts", 0), ("vectors", 5), ("samples", 3)):
             for row in before[table]:
                 _, start, partition = row[column : column + 3]

@@ -18,7 +18,7 @@ from streameval.store.history_reader import Busy, HistoryReader, TooMuch
 from streameval.store.history_rows import pane_rows
 from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.store.user_samples import depth
-from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, make_batch
+from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, history_content, make_batch
 
 MINUTE = 60_000
 START = 19_000 * DAY
@@ -46,15 +46,15 @@ def partition_of(user: str) -> int:
     return sum(map(ord, user)) % 2
 
 
-def run(events: list[Shown | Tap], weighting: str = "impressions") -> Pipeline:
+def run(events: list[Shown | Tap], weighting: str = "impressions", size: int = 700) -> Pipeline:
     tree = {
         "join": {"attribution_window": "2m", "allowed_lateness": "1m", "request_gap": "1m"},
         "users": {"weighting": weighting},
     }
     pipeline = Pipeline(Settings.model_validate(tree), ManualClock())
     user = {e.id: e.user for e in events if isinstance(e, Shown)}
-    for begin in range(0, len(events), 700):
-        part = events[begin : begin + 700]
+    for begin in range(0, len(events), size):
+        part = events[begin : begin + size]
         for p in (0, 1):
             mine = [e for e in part if partition_of(user[e.id]) == p]
             pipeline.take(make_batch(mine, pipeline.catalog, p))
@@ -128,6 +128,17 @@ def test_a_past_range_says_what_scikit_learn_says_of_the_raw_events(path, folded
             k: v for k, v in other.metrics.items() if k not in exact
         }
     writer.close()
+
+
+def test_the_same_events_in_other_batches_give_the_same_history_to_the_last_byte(tmp_path) -> None:
+    events = traffic(3000, 1, seed=5)
+    contents = []
+    for size in (3, 250, 100_000):
+        writer, _ = store(run(events, size=size), tmp_path / f"{size}.sqlite")
+        writer.close()
+        contents.append(history_content(writer.path))
+    assert contents[0] == contents[1] == contents[2]
+    assert len(contents[0]["samples"]) == 2 * 2 * 60  # versions, partitions, minutes
 
 
 @pytest.mark.parametrize("weighting", ["clicks", "uniform", "value"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import sqlite3
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def test_a_lower_epoch_may_not_write_and_changes_nothing(writer, path, form, kee
     with pytest.raises(FencedError, match="partition 3: epoch 1 may not write any more, epoch 2 has"):
         writer.write(3, 1, [pane(0, seed=9), pane(1)])
     assert query(path, "SELECT * FROM vectors ORDER BY 1, 2, 3, 4") == before
+    assert writer.counts["failures"] == 0  # nothing is wrong with the file
     writer.write(4, 1, [pane(0)])  # another partition is another matter
     other.write(3, 2, [pane(1)])
     other.close()
@@ -163,6 +165,32 @@ def test_the_file_stays_within_its_size_and_forgets_the_oldest(path, form, keep,
     assert writer.counts["deleted_by_size"] == first
     assert 0 < first < 280
     assert most / 3 < path.stat().st_size < most
+
+
+def test_the_journal_does_not_grow_while_one_question_follows_another(path, form, keep, pane) -> None:
+    most = 2_000_000
+    writer = HistoryWriter(path, form, replace(keep, max_size=most))
+    reader = HistoryReader(path, form, 20)
+    stop, asked = threading.Event(), []
+
+    def ask() -> None:
+        while not stop.is_set():
+            asked.append(reader.range(reader.series_names(), None, None, limit=2).coverage.panes)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(120):
+            writer.write(0, 1, [pane(turn % 40, n=300)])
+            assert writer.nbytes <= most
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert writer.counts["failures"] == 0
+    assert max(asked) == 40
+    writer.close()
 
 
 def test_a_size_too_small_for_anything_keeps_nothing_and_does_not_hang(path, form, keep, pane) -> None:
