@@ -142,7 +142,13 @@ class Laboratory:
         self.impressions, self.clicks, self.dead = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("i", "c", "d"))
         self._embedded = embedded
         self._producer = Producer(
-            {"log_level": 0, "bootstrap.servers": address, "message.max.bytes": 100_000_000, "linger.ms": 5}
+            {
+                "log_level": 0,
+                "bootstrap.servers": address,
+                "message.max.bytes": 100_000_000,
+                "linger.ms": 5,
+                "enable.idempotence": True,  # a retry, as after the making of a topic, must not change the order
+            }
         )
         self._open: list[Any] = []
 
