@@ -57,10 +57,10 @@ class Loop:
             if batches:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
-                if self.keeper is None or self.keeper.holds(batch.partition):
+                if self.keeper is None or self.keeper.accepts(batch.partition):
                     self.pipeline.take(batch)
                     counted.update(batch.offsets)
-            self.pipeline.tick(self.source.lag())
+            self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick()
             now = time.monotonic()
@@ -84,10 +84,12 @@ class Loop:
         begin = time.perf_counter()
         assigned = bool(self.source.partitions())
         lag = self.source.lag()
-        ready = {"assigned": assigned, "caught_up": assigned and _caught_up(lag)}
+        ready = {
+            "broker": self.source.connected(), "assigned": assigned, "caught_up": assigned and _caught_up(lag),
+        }  # fmt: skip
         checkpoints = None if self.keeper is None else self.keeper.state()
         history = None if self.keeper is None else self.keeper.history_state()
-        snapshot = self.pipeline.snapshot(lag, ready, checkpoints=checkpoints, history=history)
+        snapshot = self.pipeline.snapshot(lag, self.source.lost(), ready, checkpoints=checkpoints, history=history)
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 

@@ -46,6 +46,7 @@ class _Held:
 
     files: Checkpoints
     due: float  # monotonic seconds
+    released: bool = False  # written for whoever has it next; no event has come since
     written_at: float | None = None  # wall clock of the state that was last written
     restarts: int = 0  # how often the partition was restored, over all of its life
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
@@ -123,6 +124,8 @@ class PartitionKeeper:
                 continue
             self._checkpoint(partition)
             self._finish(deadline)
+            if partition in self._held:
+                self._held[partition].released = True
 
     def drop(self, partitions: frozenset[int]) -> None:
         """See `Keeper.drop`."""
@@ -135,9 +138,12 @@ class PartitionKeeper:
 
     # -- what the loop calls -------------------------------------------------------------------------------------
 
-    def holds(self, partition: int) -> bool:
-        """Whether events of a partition are ours to count."""
-        return partition in self._held
+    def accepts(self, partition: int) -> bool:
+        """Whether events of a partition, which have come now, are ours to count."""
+        held = self._held.get(partition)
+        if held is not None:
+            held.released = False  # it has come back
+        return held is not None
 
     def tick(self) -> None:
         """Begins what is due, if nothing is under way; never waits for the disk.
@@ -160,7 +166,8 @@ class PartitionKeeper:
         if self._history_due <= now or behind > MANY_PANES:
             self._write_history(fold=self._fold_due <= now)
             return
-        due = min(self._held, key=lambda partition: self._held[partition].due, default=None)
+        ours = [partition for partition, held in self._held.items() if not held.released]
+        due = min(ours, key=lambda partition: self._held[partition].due, default=None)
         if due is not None and self._held[due].due <= now:
             self._checkpoint(due)
 
@@ -229,7 +236,7 @@ class PartitionKeeper:
         self._history_due = now + HISTORY_SECONDS
         if fold:
             self._fold_due = now + FOLD_SECONDS
-        rows = {p: panes for p, panes in self._pipeline.history_rows().items() if p in self._held}
+        rows = self._pipeline.history_rows([p for p, held in self._held.items() if not held.released])
         monitors = {partition: self._pipeline.monitors[partition] for partition in rows}
         epochs = {partition: self._held[partition].files.epoch for partition in rows}
         settled = {p: held.settled for p, held in self._held.items() if held.settled is not None}

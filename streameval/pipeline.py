@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -88,23 +88,30 @@ class Pipeline:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
 
-    def tick(self, lag: Mapping[tuple[str, int], int]) -> None:
+    def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
         """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back.
 
-        One of which messages wait (`lag`, by topic and partition) is not silent; and a step of the clock, or a time in
-        which this process was frozen, is no silence that anybody has listened to.
+        One of which messages wait is not silent: `caught_up` says at whose end (topic, partition) the source stands. And
+        a step of the clock, or a time in which this process was frozen, is no silence that anybody has listened to.
         """
         now = self._clock()
         heard = min(max(now - self._ticked, 0.0), LONGEST_TICK)
         self._ticked = now
         limit = self.settings.join.idle_timeout / 1000.0
-        topics = self.settings.kafka.impressions_topic, self.settings.kafka.clicks_topic
+        silent = []
         for (partition, number), quiet in self._quiet.items():
-            waiting = lag.get((topics[number], partition), 0) > 0
-            self._quiet[partition, number] = 0.0 if waiting else quiet + heard
-            monitor = self.monitors[partition]
-            if self._quiet[partition, number] >= limit and not monitor.joiner.is_idle(number):
-                monitor.set_idle(number, True)
+            self._quiet[partition, number] = quiet + heard
+            if quiet + heard >= limit and not self.monitors[partition].joiner.is_idle(number):
+                silent.append((partition, number))
+        if not silent:
+            return
+        topics = self.settings.kafka.impressions_topic, self.settings.kafka.clicks_topic
+        at_end = caught_up()
+        for partition, number in silent:
+            if (topics[number], partition) in at_end:
+                self.monitors[partition].set_idle(number, True)
+            else:
+                self._quiet[partition, number] = 0.0
 
     def finish(self) -> None:
         """The stream has ended."""
@@ -115,6 +122,7 @@ class Pipeline:
     def snapshot(
         self,
         lag: Mapping[tuple[str, int], int] | None = None,
+        lost: Mapping[tuple[str, int], int] | None = None,
         ready: Mapping[str, bool] | None = None,
         with_history: bool = True,
         checkpoints: CheckpointState | None = None,
@@ -164,20 +172,22 @@ class Pipeline:
             undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
             online_updates=self._updates(monitors),
             ready=dict(ready or {}),
+            lost=dict(lost or {}),
             attribution_window=self.settings.join.attribution_window,
             checkpoints=checkpoints,
             history=history,
             budget_used=self._budgets(monitors),
         )
 
-    def history_rows(self) -> dict[int, list[PaneRows]]:
-        """The complete panes of every partition that changed since they were written; see `Panes.take_unwritten`.
+    def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:
+        """The complete panes of these partitions that changed since they were written; see `Panes.take_unwritten`.
 
         Not before their requests are closed: every one of them changes its pane, which would be written each time.
         """
         self._background.wait()
         out = {}
-        for partition, monitor in self.monitors.items():
+        for partition in self.monitors.keys() & set(partitions):
+            monitor = self.monitors[partition]
             complete = monitor.complete_until()
             before = 0 if complete is None else (complete - self.settings.join.request_gap) // self._pane
             panes = monitor.scoreboard.overall.take_unwritten(before)

@@ -232,6 +232,7 @@ class Snapshot:
     bucket_edges: tuple[float, ...] = ()  # 0, the configured edges, 1
     undefined: Mapping[str, int] = field(default_factory=dict)  # "metric:reason" -> results it applies to now
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
+    lost: Mapping[tuple[str, int], int] = field(default_factory=dict)  # messages Kafka deleted unread, since the start
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store

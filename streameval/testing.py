@@ -189,6 +189,18 @@ class ScriptedSource:
         """Nothing is known."""
         return {}
 
+    def caught_up(self) -> frozenset[tuple[str, int]]:
+        """Nothing is known."""
+        return frozenset()
+
+    def lost(self) -> Mapping[tuple[str, int], int]:
+        """Nothing."""
+        return {}
+
+    def connected(self) -> bool:
+        """Always."""
+        return True
+
     def progress(self) -> tuple[int, int] | None:
         """Unknown."""
         return None

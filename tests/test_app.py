@@ -56,7 +56,7 @@ def test_a_stop_that_is_already_set_reads_nothing() -> None:
 def test_readiness_needs_an_assignment() -> None:
     loop = loop_over([batch(0), batch(1)])
     loop.publish()
-    assert loop.publisher.latest().ready == {"assigned": True, "caught_up": True}
+    assert loop.publisher.latest().ready == {"broker": True, "assigned": True, "caught_up": True}
     loop.run(threading.Event())
     loop.publish()
-    assert loop.publisher.latest().ready == {"assigned": False, "caught_up": False}
+    assert loop.publisher.latest().ready == {"broker": True, "assigned": False, "caught_up": False}

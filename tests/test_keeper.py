@@ -109,7 +109,7 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
     keeper.release(frozenset({0, 1}))
     keeper.drop(frozenset({1}))
     assert [p.partition for p in one.snapshot().partitions] == [0]
-    assert not keeper.holds(1)
+    assert not keeper.accepts(1)
 
     other, second, _ = make(tmp_path)
     assert second.take(frozenset({1})) == {("impressions", 1): 200}
@@ -134,7 +134,7 @@ def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
     assert other.take(frozenset({0})) == {("impressions", 0): 100}
     feed(frozen, 100, 50)  # it does not know yet
     keeper.release(frozenset({0}))
-    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+    assert (keeper.accepts(0), keeper.state().fenced) == (False, 1)
     assert "claimed by another worker" in caplog.text
     assert not frozen.monitors
     keeper.tick()

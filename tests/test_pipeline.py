@@ -244,10 +244,11 @@ def test_a_partition_that_was_silent_while_others_went_on_goes_on_in_whole_panes
         shown = Shown(f"{partition}-{ts}", ts, f"u{partition}", clicked=0)
         pipeline.take(make_batch([shown], pipeline.catalog, partition))
         times.setdefault((partition, ts // minute), []).append(ts)
-        clock.advance(20)
-        pipeline.tick({})
+        for _ in range(10):
+            clock.advance(2)
+            pipeline.tick(lambda: {("impressions", 0), ("impressions", 1)})
         pipeline.snapshot()
-        for number, panes in pipeline.history_rows().items():
+        for number, panes in pipeline.history_rows((0, 1)).items():
             for rows in panes:
                 stored[number, rows.pane] = int(rows.overall.values[0])
                 assert rows.counts.seen >= stored[number, rows.pane]
@@ -274,7 +275,36 @@ def test_a_pane_goes_to_the_history_once_and_not_with_every_request_that_closes(
         ts = BASE + second * 1000
         shown = [Shown(f"{second}-{i}", ts + i, f"u{second}", 0.1 + i / 2, request=f"r{second}") for i in (0, 1)]
         pipeline.take(make_batch([*shown, Tap(f"{second}-1", ts + 5)], pipeline.catalog))
-        written += [rows.pane for rows in pipeline.history_rows().get(0, [])]
+        written += [rows.pane for rows in pipeline.history_rows((0,)).get(0, [])]
         pipeline.monitors[0].scoreboard.overall.written(True)
     assert len(written) == len(set(written)) == 25
     assert pipeline.snapshot().results[0].metrics["gauc_request"] == 1.0
+
+
+def test_only_a_silence_that_was_listened_to_makes_an_input_idle() -> None:
+    clock = ManualClock()
+    pipeline = Pipeline(Settings.model_validate({"join": {"idle_timeout": "30s"}}), clock)
+    pipeline.take(make_batch([Shown("a", BASE)], pipeline.catalog))
+    joiner = pipeline.monitors[0].joiner
+    everything, asked = {("impressions", 0)}, []
+
+    def caught_up() -> set[tuple[str, int]]:
+        asked.append(clock())
+        return everything
+
+    for step in (3600.0, -7200.0, 3600.0):  # frozen (SIGSTOP), the clock set back, and forward again
+        clock.advance(step)
+        pipeline.tick(caught_up)
+    assert not joiner.is_idle(0)
+    assert not asked
+    everything = set()  # messages wait, or nobody answers: no silence
+    for _ in range(40):
+        clock.advance(1)
+        pipeline.tick(caught_up)
+    assert asked
+    assert not joiner.is_idle(0)
+    everything = {("impressions", 0)}
+    for _ in range(31):
+        clock.advance(1)
+        pipeline.tick(caught_up)
+    assert joiner.is_idle(0)

@@ -115,6 +115,7 @@ FAMILIES: tuple[Family, ...] = (
         label_complete_timestamp_seconds="Event time before which labels are final; absent before the first event.",
     ),
     *_gauges(("topic", "partition"), consumer_lag_records="Records not read yet; absent when unknown."),
+    *_counters(("topic", "partition"), events_lost_total="Messages that Kafka deleted before they were read."),
     *_gauges(("table",), table_bytes="Memory of a state table."),
     *_gauges(
         ("table",), budget_used_ratio="How full a bounded table is; at 1 its stated behaviour at the limit begins."

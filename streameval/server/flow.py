@@ -45,6 +45,8 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for key, count in snapshot.undefined.items():
         metric, _, reason = key.rpartition(":")
         yield "undefined_results", (metric, reason), count
+    for (topic, partition), count in snapshot.lost.items():
+        yield "events_lost_total", (topic, str(partition)), count
     for table, size in snapshot.table_bytes.items():
         yield "table_bytes", (table,), size
     for table, share in snapshot.budget_used.items():

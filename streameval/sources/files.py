@@ -79,6 +79,18 @@ class FileSource:
         """Unknown for files."""
         return {}
 
+    def caught_up(self) -> frozenset[tuple[str, int]]:
+        """Files are not waited for."""
+        return frozenset()
+
+    def lost(self) -> Mapping[tuple[str, int], int]:
+        """Files lose nothing."""
+        return {}
+
+    def connected(self) -> bool:
+        """Always."""
+        return True
+
     def progress(self) -> tuple[int, int] | None:
         """(bytes read, bytes of all files), as stored."""
         total = sum(self._sizes)  # a Parquet footer is read twice, so the count alone can pass the end

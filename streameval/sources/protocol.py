@@ -95,6 +95,15 @@ class Source(Protocol):
     def lag(self) -> Mapping[tuple[str, int], int]:
         """Messages not read yet, by (topic, partition), where known."""
 
+    def caught_up(self) -> frozenset[tuple[str, int]]:
+        """The (topic, partition) of which no message waits, as of now; may ask and wait about a second."""
+
+    def lost(self) -> Mapping[tuple[str, int], int]:
+        """Messages that were deleted before they were read, by (topic, partition), since the start."""
+
+    def connected(self) -> bool:
+        """False while nobody answers where the events come from."""
+
     def progress(self) -> tuple[int, int] | None:
         """(done, total) in units of the source's own, for a progress bar; None when there is no end."""
 

@@ -74,12 +74,19 @@ def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, on
     stream = Stream(servers, name, partitions=1 if online else 3, shared=online)
     stream.create()
     stream.fill(scenario(impressions))
-    what = {"models": online, "batch": 1 if online else 2_000}
+    # a static member gets its partitions back at once; a new one waits until the group has given up the dead one
+    member = f'"group.instance.id" = "{name}"\n"session.timeout.ms" = 6000'
+    what = {"models": online, "batch": 1 if online else 2_000, "options": member}
     truth = Worker(stream, folder / f"{name}-truth", folder / f"{name}-truth" / "store", **what)
+    begin = time.monotonic()
     truth.start()
     report, rows = finish(truth, stream)
     whole = sum(r["impressions"] for r in report["results"] if r["window"] == "all" and r["slice"] is None)
-    print(f"undisturbed: {stream.sent:,} messages, {whole:,} scores, {len(rows):,} rows of history", flush=True)
+    print(
+        f"undisturbed: {stream.sent:,} messages, {whole:,} scores, {len(rows):,} rows of history "
+        f"in {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
     if not whole or not rows:
         raise Unexpected("the undisturbed run has counted nothing")
     worker = Worker(stream, folder / name, folder / name / "store", **what)

@@ -208,6 +208,7 @@ class Build:
             "online_updates": {"ftrl": 4800},
             "ready": {"assigned": True, "caught_up": True},
             "attribution_window": 1_800_000,
+            "lost": {("impressions", 0): 17},
             "budget_used": {"impressions": 0.25, "users": 0.5, "slice:country": 0.04},
             "history": HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0),
             "checkpoints": CheckpointState(
