@@ -57,7 +57,7 @@ class Loop:
             if batches:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
-                if self.keeper is None or self.keeper.accepts(batch.partition):
+                if self.keeper is None or self.keeper.holds(batch.partition):
                     self.pipeline.take(batch)
                     counted.update(batch.offsets)
             self.pipeline.tick(self.source.caught_up)

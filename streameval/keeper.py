@@ -46,7 +46,7 @@ class _Held:
 
     files: Checkpoints
     due: float  # monotonic seconds
-    released: bool = False  # written for whoever has it next; no event has come since
+    released: bool = False  # written for whoever has it next; it is not known yet who that is
     written_at: float | None = None  # wall clock of the state that was last written
     restarts: int = 0  # how often the partition was restored, over all of its life
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
@@ -127,6 +127,11 @@ class PartitionKeeper:
             if partition in self._held:
                 self._held[partition].released = True
 
+    def regain(self, partitions: frozenset[int]) -> None:
+        """See `Keeper.regain`."""
+        for partition in partitions & self._held.keys():
+            self._held[partition].released = False
+
     def drop(self, partitions: frozenset[int]) -> None:
         """See `Keeper.drop`."""
         for partition in partitions & self._fenced.keys():
@@ -138,12 +143,9 @@ class PartitionKeeper:
 
     # -- what the loop calls -------------------------------------------------------------------------------------
 
-    def accepts(self, partition: int) -> bool:
-        """Whether events of a partition, which have come now, are ours to count."""
-        held = self._held.get(partition)
-        if held is not None:
-            held.released = False  # it has come back
-        return held is not None
+    def holds(self, partition: int) -> bool:
+        """Whether events of a partition are ours to count."""
+        return partition in self._held
 
     def tick(self) -> None:
         """Begins what is due, if nothing is under way; never waits for the disk.

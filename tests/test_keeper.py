@@ -109,7 +109,7 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
     keeper.release(frozenset({0, 1}))
     keeper.drop(frozenset({1}))
     assert [p.partition for p in one.snapshot().partitions] == [0]
-    assert not keeper.accepts(1)
+    assert not keeper.holds(1)
 
     other, second, _ = make(tmp_path)
     assert second.take(frozenset({1})) == {("impressions", 1): 200}
@@ -117,6 +117,20 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
         feed(pipeline, 200, 200, p)
     impressions = [_whole(report(pipeline))["impressions"] for pipeline in (one, other)]
     assert impressions == [400, 400]
+
+
+def test_what_was_released_and_came_back_is_written_again_also_when_no_event_comes(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.release(frozenset({0}))
+    before = keeper.state().written
+    for _ in range(20):  # it is not known whose it is
+        keeper.tick()
+        time.sleep(0.002)
+    assert keeper.state().written == before
+    keeper.regain(frozenset({0}))
+    written(keeper)
 
 
 def _whole(report: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +148,7 @@ def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
     assert other.take(frozenset({0})) == {("impressions", 0): 100}
     feed(frozen, 100, 50)  # it does not know yet
     keeper.release(frozenset({0}))
-    assert (keeper.accepts(0), keeper.state().fenced) == (False, 1)
+    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
     assert "claimed by another worker" in caplog.text
     assert not frozen.monitors
     keeper.tick()

@@ -68,8 +68,12 @@ class Keeper(Protocol):
     def release(self, partitions: frozenset[int]) -> None:
         """These are about to go to another worker, or to come back: write them now. Still ours; waits a bounded time.
 
-        Those that come back are not taken again. Nothing of them is delivered until it is known who has them.
+        Those that come back are not taken again (see `regain`). Nothing of them is delivered until it is known who has
+        them.
         """
+
+    def regain(self, partitions: frozenset[int]) -> None:
+        """These were ours and still are, whether released or not: they go on untouched."""
 
     def drop(self, partitions: frozenset[int]) -> None:
         """These are not ours any more (released before, or lost without warning): forget them, write nothing."""

@@ -184,6 +184,7 @@ class Worker:
     stream: Stream
     folder: Path  # of its config and its log
     store: Path
+    group: str = ""  # the stream's name unless given
     interval: str = "300ms"
     batch: int = 10_000
     models: bool = False
@@ -201,7 +202,7 @@ class Worker:
         config.write_text(
             CONFIG.format(
                 lateness=LATENESS_S, batch=self.batch, models=MODELS if self.models else "",
-                servers=self.stream.servers, client=self.client, name=self.stream.name, impressions=impressions,
+                servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
                 clicks=clicks, options=self.options, store=self.store, interval=self.interval,
             )
         )  # fmt: skip
@@ -248,7 +249,7 @@ class Worker:
             raise Unexpected(f"a worker ended with status {status}:\n{self.tail()}")
 
     def tail(self) -> str:
-        return self.log.read_text(errors="replace")[-4000:]
+        return self.log.read_text(errors="replace")[-6000:]
 
     def get(self, path: str) -> Any:
         """A JSON answer; None while there is no page."""

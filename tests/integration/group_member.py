@@ -54,6 +54,9 @@ class CountingKeeper:
         self.next |= found
         return found
 
+    def regain(self, partitions: frozenset[int]) -> None:
+        assert partitions <= self.counted.keys(), "regained what it does not have"
+
     def release(self, partitions: frozenset[int]) -> None:
         assert partitions
         assert partitions <= self.counted.keys(), "released without being held"

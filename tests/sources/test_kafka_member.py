@@ -41,6 +41,9 @@ class Keeper:
         if self.failure:
             raise self.failure
 
+    def regain(self, partitions):
+        self.calls.append(("regain", sorted(partitions)))
+
     def drop(self, partitions):
         self.calls.append(("drop", sorted(partitions)))
 
@@ -84,7 +87,8 @@ def test_what_stays_keeps_its_position_and_what_goes_is_dropped(member, keeper):
     begin(member, FIRST, 2)
     assert member.positions.next == {I0: 12, C0: 20}
     begin(member, BOTH, 3)
-    assert keeper.calls == [("take", [0, 1]), ("release", [0, 1]), ("drop", [1]), ("take", [1])]
+    back = ("regain", [0])
+    assert keeper.calls == [("take", [0, 1]), ("release", [0, 1]), ("drop", [1]), back, back, ("take", [1])]
 
 
 def test_nothing_is_delivered_between_a_revocation_and_the_next_beginning(member):
@@ -158,7 +162,7 @@ def test_a_beginning_that_failed_takes_once_and_counts_losses_once(member, keepe
     with pytest.raises(TimeoutError):
         member.starts(FIRST, away, dict)
     assert member.starts(FIRST, ENDS.__getitem__, dict) == {I0: 7, C0: 20}
-    assert keeper.calls == [("take", [0])]
+    assert keeper.calls == [("take", [0]), ("regain", [0])]
     assert member.positions.lost == {C0: 15}
 
 

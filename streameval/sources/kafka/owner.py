@@ -37,6 +37,8 @@ class PartitionOwner:
             )
         log.info("group %s: assigned partitions %s", self._group, sorted(impressions))
         self._drop(self._held - impressions)
+        if self._keeper is not None and self._held:
+            self._keeper.regain(self._held)
         new = impressions - self._held
         if self._keeper is not None and new:
             self._starts |= self._keeper.take(new)
