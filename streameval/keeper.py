@@ -100,7 +100,9 @@ class PartitionKeeper:
             found = files.load()
             held = _Held(files, begin + self._interval)
             if found is None:
-                log.info("partition %d: no checkpoint in %s: it begins empty", partition, files.folder)
+                log.warning(
+                    "partition %d: no checkpoint in %s: it begins empty, at kafka.start", partition, files.folder
+                )
             else:
                 tree, apart, path = found
                 self._check_binding(tree["settings"], path)
