@@ -40,6 +40,14 @@ class OutFile(click.Path):
         return path
 
 
+class Target(OutFile):
+    """A file, or `kafka` (whatever is called so here)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        return Path("kafka") if str(value) == "kafka" else super().convert(value, param, ctx)
+
+
 CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="Settings, a TOML file.")
 
 
@@ -101,7 +109,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 
 
 @cli.command()
-@click.argument("target", type=OutFile())
+@click.argument("target", type=Target())
 @click.option("--scenario", type=click.Choice(["demo", "bench", "nasty"]), default="demo", show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length, in event time."

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from streameval.cli import Target
 
 
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -49,3 +52,13 @@ def test_what_simulate_writes_replay_reads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.json").is_file()
     assert "calibration" in done.stdout
+
+
+def test_simulate_writes_to_kafka_also_where_something_is_called_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kafka").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert Target().convert("kafka", None, None) == Path("kafka")
+    with pytest.raises(click.BadParameter, match="is a directory"):
+        Target().convert(str(tmp_path / "kafka"), None, None)

@@ -16,6 +16,12 @@ from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
+# Options of the reader, which the same client_options may hold: a producer warns of each.
+_CONSUMER_ONLY = (
+    "group.", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.", "queued.",
+    "isolation.level", "check.crcs",
+)  # fmt: skip
+
 
 class ConfluentSender:
     """See `streameval.sources.kafka.sender.Sender`."""
@@ -30,7 +36,7 @@ class ConfluentSender:
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             "enable.idempotence": True,  # no duplicate and no change of order when a broker goes away
             "reconnect.backoff.max.ms": 2_000,
-            **client_options,
+            **{name: value for name, value in client_options.items() if not name.startswith(_CONSUMER_ONLY)},
             "delivery.report.only.error": True,
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
