@@ -175,8 +175,6 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
     keeper, history = open_store(settings, pipeline)
-    if keeper is None:
-        log.warning("store.path is not set: no checkpoints and no history, a restart forgets everything")
     source = KafkaSource(
         settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
     )
@@ -188,6 +186,8 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
         )
         try:
             on_ready(server.url)
+            if keeper is None:
+                log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
             _warm_up(settings)
             loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000, keeper)
             loop.run(stop)

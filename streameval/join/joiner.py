@@ -101,6 +101,8 @@ class Joiner:
                 self.watermark = int(
                     kernel.watermark_of(self._newest, self._active, self.policy.allowed_lateness, self.watermark)
                 )
+            elif idle:  # nobody holds anybody back, whoever fell silent first
+                self.watermark = max(self.watermark, int(self._newest.max()) - self.policy.allowed_lateness)
 
     def is_idle(self, input_number: int) -> bool:
         """Whether an input was set idle."""

@@ -364,3 +364,40 @@ def test_a_partition_that_fell_silent_does_not_hold_the_windows_of_the_others(
         writer.close()
         assert recent["impressions"] >= 5
         assert whole(run, "silent", "30s") is None  # its events are older than the window
+
+
+# -- restarts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restart_goes_on_where_it_was_and_shows_the_past_at_once(
+    settings: Callable[..., Path], embedded_kafka: EmbeddedBroker, tmp_path: Path, how: signal.Signals
+) -> None:
+    config = settings(
+        join__idle_timeout="500ms", store__path=str(tmp_path / "store"), store__checkpoint_interval="200ms"
+    )
+    write_traffic(embedded_kafka, config)
+    with running(config) as run:
+        before = until(lambda: whole(run), run)
+        until(lambda: (s := run.get("/api/v1/status").json()) and s["history"]["written"] and s["checkpoints"], run)
+        until(lambda: settled(run) == settled(run) and run.get("/readyz").status_code == 200, run)
+        before, events = whole(run), run.get("/api/v1/status").json()["events"]
+        written = run.get("/api/v1/status").json()["checkpoints"]["written"]
+        until(lambda: run.get("/api/v1/status").json()["checkpoints"]["written"] >= written + 8, run)  # all partitions
+        run.process.send_signal(how)
+        assert run.ended() == (0 if how == signal.SIGTERM else -signal.SIGKILL)
+    with running(config) as run:
+        past = until(lambda: run.get("/api/v1/results?from=2020-01-01T00:00:00Z&slice=none").json()["results"], run)
+        assert [r["version"] for r in past] == ["v1"]
+        assert past[0]["impressions"] > 0
+        until(lambda: (c := run.get("/api/v1/status").json()["checkpoints"]) and c["restores"] == 4, run)
+        after = until(lambda: whole(run), run)
+        assert {k: v for k, v in after.items() if k != "as_of"} == {k: v for k, v in before.items() if k != "as_of"}
+        assert run.get("/api/v1/status").json()["events"] == events  # nothing was read again and counted twice
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 0
+
+
+def settled(run: Run) -> tuple[Any, ...]:
+    status = run.get("/api/v1/status").json()
+    return tuple((p["partition"], p["watermark"]) for p in status["partitions"]), status["events"]["matured"]

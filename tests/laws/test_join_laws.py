@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +147,15 @@ def test_the_slower_of_two_inputs_holds_the_watermark_until_it_is_idle() -> None
     assert joiner.watermark == BASE + 150
     rows = joiner.mature(joiner.watermark)
     assert (joiner.table.state[rows] & CLICKED).tolist() == [CLICKED]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_when_all_inputs_are_idle_none_holds_the_watermark_whoever_fell_silent_first(order: tuple[int, int]) -> None:
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, 0, HORIZON), shared=False), Catalog()
+    joiner.add(make_batch([Shown("a", BASE), Shown("b", BASE + 150), Tap("a", BASE + 10)], catalog, shared=False))
+    for number in order:
+        joiner.set_idle(number, True)
+    assert joiner.watermark == BASE + 150
 
 
 def test_the_table_never_holds_more_than_max_pending() -> None:
