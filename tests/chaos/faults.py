@@ -265,7 +265,11 @@ def disk_hangs(lab: Laboratory) -> str:
             reads_on(worker, 500)  # ingest waits for no disk
 
         hang()
-        one = ended(worker, signal.SIGTERM, drain + 10)
+        before = written(worker)
+        (knobs / "hang").unlink()
+        until("checkpoints go on when it ends", lambda: written(worker) >= before + PARTITIONS, [worker])
+        hang()
+        one = ended(worker, signal.SIGTERM, drain + 4)
         if "store.drain_timeout is over" not in worker.tail():
             raise Unexpected(f"the log does not say that state was not written:\n{worker.tail()}")
         (knobs / "hang").unlink()
@@ -281,8 +285,8 @@ def disk_hangs(lab: Laboratory) -> str:
         (knobs / "hang").unlink()
         worker.start()
     return (
-        f"ingest goes on; SIGTERM ends it after {one[1]:.1f} s (drain_timeout {drain:.0f} s, status {one[0]}), a second "
-        f"one after {two[1]:.1f} s; nothing is lost"
+        f"ingest goes on, checkpoints when it is over; SIGTERM ends it after {one[1]:.1f} s (drain_timeout {drain:.0f} s, "
+        f"status {one[0]}), a second one after {two[1]:.1f} s; nothing is lost"
     )
 
 
