@@ -117,7 +117,9 @@ class PartitionKeeper:
 
     def release(self, partitions: frozenset[int]) -> None:
         """See `Keeper.release`: written within `store.drain_timeout`, as many as fit into it."""
-        deadline = time.monotonic() + self._drain
+        self._release(partitions, time.monotonic() + self._drain)
+
+    def _release(self, partitions: frozenset[int], deadline: float) -> None:
         for partition in sorted(partitions & self._held.keys()):
             self._finish(deadline)
             if time.monotonic() > deadline or self._job is not None:
@@ -181,7 +183,7 @@ class PartitionKeeper:
         self._finish(deadline)
         if self._job is None:
             self._write_history(fold=False)
-        self.release(frozenset(self._held))
+        self._release(frozenset(self._held), deadline)
         if self._job is None and time.monotonic() < deadline:  # what this last checkpoint has settled
             self._write_history(fold=True)
             self._finish(deadline)

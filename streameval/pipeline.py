@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import astuple
@@ -65,7 +66,7 @@ class Pipeline:
         self._last_count: dict[Series, int] = {}
         self._number = 0
         self._users: Mapping[Series, UserColumns] = {}
-        self._users_due = 0.0
+        self._users_due = 0.0  # monotonic seconds
         self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the monitors: poll, publish
         for model in settings.models:  # fail at the start, not at the first batch
             make_model(model)
@@ -142,9 +143,11 @@ class Pipeline:
             longest = max(self._windows, default=0)
             keep = end - max(longest, self.settings.join.correction_horizon // self._pane)
             panes = self._history.update(monitors, end, keep)
-            if now >= self._users_due:
+            begin = time.monotonic()
+            if begin >= self._users_due:
                 self._users = self._user_columns(monitors)
-                self._users_due = now + max(5.0, 20 * (self._clock() - now))
+                took = time.monotonic() - begin
+                self._users_due = begin + max(5.0, 20 * took)
             for monitor in monitors:
                 # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
                 changeable = monitor.joiner.watermark - self.settings.join.correction_horizon

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streameval import keeper as keeper_module
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper, _add_to_history
 from streameval.pipeline import Pipeline
@@ -194,13 +196,19 @@ def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_
     feed(pipeline, 0, 100, 0)
     feed(pipeline, 0, 100, 1)
     go_on = threading.Event()
-    real = container.write
+    real, real_wait = container.write, keeper_module.wait
+    patience: list[float] = []
 
     def slow(path: Path, tree: dict[str, Any]) -> int:
         go_on.wait(30)
         return real(path, tree)
 
+    def counted(jobs: list[Future[Any]], seconds: float) -> None:
+        patience.append(seconds)
+        real_wait(jobs, seconds)
+
     monkeypatch.setattr(container, "write", slow)
+    monkeypatch.setattr(keeper_module, "wait", counted)
     begun(keeper)
     for n in range(20):  # one is being written: nothing waits for it, and no other begins
         feed(pipeline, 100 + n, 1)
@@ -209,6 +217,7 @@ def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_
     keeper.close()
     assert "store.drain_timeout is over" in caplog.text
     assert keeper.state().failures == 2
+    assert sum(patience) <= 0.2  # one drain_timeout for all of it
     go_on.set()
 
 

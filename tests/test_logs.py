@@ -10,12 +10,12 @@ from streameval.logs import JsonLines, Seldom
 from streameval.testing import ManualClock
 
 
-def logger(clock: ManualClock) -> tuple[logging.Logger, io.StringIO]:
+def logger(clock: ManualClock, name: str = "of-this-test") -> tuple[logging.Logger, io.StringIO]:
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.setFormatter(JsonLines())
     handler.addFilter(Seldom(10.0, clock))
-    made = logging.Logger("of-this-test")
+    made = logging.Logger(name)
     made.addHandler(handler)
     return made, out
 
@@ -26,7 +26,7 @@ def messages(out: io.StringIO) -> list[str]:
 
 def test_a_line_that_repeats_is_said_once_in_a_while_and_then_with_how_often() -> None:
     clock = ManualClock()
-    log, out = logger(clock)
+    log, out = logger(clock, "streameval.sources.kafka.confluent_reader")
     for ms in range(500):
         log.warning("kafka-1:9092: connection refused (after %dms)", ms)
         clock.advance(0.01)
@@ -41,6 +41,16 @@ def test_a_line_that_repeats_is_said_once_in_a_while_and_then_with_how_often() -
         "kafka-1:9092: connection refused (after 7ms) (499 more like it since the last)",
         "kafka-1:9092: connection refused (after 8ms)",
     ]
+
+
+def test_lines_about_different_partitions_and_files_are_all_said() -> None:
+    log, out = logger(ManualClock(), "streameval.store.checkpoints")
+    kafka, kafka_out = logger(ManualClock(), "streameval.sources.kafka.member")
+    for partition in (0, 1, 1):
+        log.error("checkpoint refused: partition-%05d/1-2.checkpoint: cut short", partition)
+        kafka.error("clicks [%d]: messages 5 to 7 were deleted before they were read", partition)
+    assert len(messages(out)) == len(messages(kafka_out)) == 2
+    assert "partition-00001" in messages(out)[1]
 
 
 def test_what_is_remembered_of_lines_is_bounded() -> None:

@@ -308,3 +308,19 @@ def test_only_a_silence_that_was_listened_to_makes_an_input_idle() -> None:
         clock.advance(1)
         pipeline.tick(caught_up)
     assert joiner.is_idle(0)
+
+
+def test_users_are_renewed_also_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    elapsed = ManualClock(0.0)
+    monkeypatch.setattr("streameval.pipeline.time.monotonic", elapsed)
+    clock = ManualClock()
+    pipeline = Pipeline(
+        Settings.model_validate({"join": {"attribution_window": "1s", "allowed_lateness": "0s"}}), clock
+    )
+    sizes = []
+    for number in range(3):
+        pipeline.take(make_batch([Shown(f"{number}", BASE + 10_000 * number, f"u{number}")], pipeline.catalog))
+        clock.advance(-3600.0)
+        elapsed.advance(6.0)
+        sizes.append(sum(len(users) for users in pipeline.snapshot().users.values()))
+    assert sizes == [0, 1, 2]

@@ -63,6 +63,7 @@ start = "earliest"
 [store]
 path = "{store}"
 checkpoint_interval = "{interval}"
+drain_timeout = "{drain}"
 [server]
 port = 0
 snapshot_interval = "200ms"
@@ -102,10 +103,10 @@ def launch(command: str, folder: Path) -> str:
     return done.stdout.decode().strip()
 
 
-def scenario(impressions: int) -> Scenario:
+def scenario(impressions: int, start_ms: int = START_MS) -> Scenario:
     """Traffic with everything in it that can be told from its content alone: duplicates, late and lost clicks, junk."""
     return Scenario(
-        start_ms=START_MS,
+        start_ms=start_ms,
         rate=200.0,
         duration_s=impressions / 200.0,
         users=3_000,
@@ -141,14 +142,19 @@ class Stream:
         for made in admin.create_topics(topics, operation_timeout=30).values():
             made.result(30)
 
-    def fill(self, of: Scenario, speed: float = 0.0, stop: Callable[[], bool] = lambda: False) -> None:
-        """Sends all of it (`speed`: seconds of event time a second, 0: at once), then the mark of its end.
+    def fill(
+        self, of: Scenario, speed: Callable[[], float] = lambda: 0.0, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Sends all of it (`speed`: seconds of event time a second, now; 0: at once), then the mark of its end.
 
         The mark: in every partition and topic an event so late that everything before it is final, and too old to be
         corrected.
         """
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20, "log_level": 0})
-        begin = time.monotonic()
+        # idempotent: what is sent again while a broker comes back must be stored once, and in order
+        producer = Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 20, "enable.idempotence": True, "log_level": 0}
+        )
+        due, last = time.monotonic(), float(of.start_ms)
         for number, event in enumerate(events(Traffic(of))):
             topic = self.topics[event.kind == "click"]
             partition = sum(event.key) % self.partitions
@@ -159,13 +165,15 @@ class Stream:
                 except BufferError:
                     producer.poll(0.1)
             self.sent += 1
-            if speed and number % 100 == 0:
-                due = begin + (event.arrives - of.start_ms) / 1000 / speed
-                while (left := due - time.monotonic()) > 0 and not stop():
+            if number % 100 == 0:
+                now = speed()
+                due = due + (event.arrives - last) / 1000 / now if now else time.monotonic()
+                last = event.arrives
+                while (left := due - time.monotonic()) > 0 and speed() and not stop():
                     producer.poll(min(left, 0.05))
                 if stop():
                     return
-        producer.flush(60)
+        producer.flush(PATIENCE_S)
         end = of.start_ms + int(of.duration_s * 1000) + 3_600_000
         for partition in range(self.partitions):
             shown = {"impression_id": f"end-{partition}", "ts": end, "user_id": "end", "pclick": 0.5}
@@ -173,7 +181,7 @@ class Stream:
             for kind, topic, fields in zip(("impression", "click"), self.topics, (shown, tapped), strict=True):
                 producer.produce(topic, json.dumps({"type": kind, **fields}).encode(), b"end", partition)
                 self.sent += 1
-        if producer.flush(60):
+        if producer.flush(PATIENCE_S):
             raise Unexpected("Kafka does not take the traffic")
 
 
@@ -190,6 +198,8 @@ class Worker:
     models: bool = False
     client: str = "confluent"
     options: str = ""
+    drain: str = "20s"
+    program: tuple[str, ...] = ("streameval",)  # module, and arguments before the command
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     _url: str = field(default="", repr=False)
@@ -204,15 +214,17 @@ class Worker:
                 lateness=LATENESS_S, batch=self.batch, models=MODELS if self.models else "",
                 servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
                 clicks=clicks, options=self.options, store=self.store, interval=self.interval,
+                drain=self.drain,
             )
         )  # fmt: skip
         self.starts += 1
         self._url = ""
         with self.log.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "streameval", "run", "-c", str(config), "--report", str(self.report)],
+                [sys.executable, "-m", *self.program, "run", "-c", str(config), "--report", str(self.report)],
                 stderr=errors, cwd=self.folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )  # fmt: skip
+        _started.append(self.process)
 
     @property
     def log(self) -> Path:
@@ -251,8 +263,8 @@ class Worker:
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
 
-    def get(self, path: str) -> Any:
-        """A JSON answer; None while there is no page."""
+    def ask(self, path: str) -> tuple[int, str] | None:
+        """Status and text of an answer; None while there is no page."""
         if not self._url:
             found = re.search(r"http://127\.0\.0\.1:\d+", self.log.read_text(errors="replace"))
             if not found:
@@ -260,9 +272,16 @@ class Worker:
             self._url = found[0]
         try:
             with urllib.request.urlopen(self._url + path, timeout=PATIENCE_S) as answer:
-                return json.loads(answer.read())
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return None
+
+    def get(self, path: str) -> Any:
+        """A JSON answer; None while there is none."""
+        answer = self.ask(path)
+        return json.loads(answer[1]) if answer is not None and answer[0] == 200 else None
 
     def read(self) -> int:
         """Messages behind it, by its offsets; 0 while it does not answer."""
@@ -331,8 +350,17 @@ def _differences(a: Any, b: Any, where: str) -> Iterator[str]:
         yield f"{where}: {str(a)[:200]} where the truth is {str(b)[:200]}"
 
 
+_started: list[subprocess.Popen[bytes]] = []
+
+
 @contextmanager
 def workplace(name: str) -> Iterator[Path]:
-    """A folder for one script."""
+    """A folder for one script, which leaves neither the folder nor a worker behind, also when SIGTERM ends it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix=f"streameval-{name}-") as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            for process in _started:
+                process.kill()
+                process.wait()

@@ -136,7 +136,7 @@ def play(servers: str, folder: Path, seconds: float, seed: int, client: str) -> 
     stream = Stream(servers, name, PARTITIONS)
     stream.create()
     of = scenario(int(seconds * SPEED * RATE))
-    producer = threading.Thread(target=stream.fill, args=(of, SPEED), daemon=True)
+    producer = threading.Thread(target=stream.fill, args=(of, lambda: SPEED), daemon=True)
     producer.start()
     shared: dict[str, Any] = {"interval": "500ms", "client": client, "options": OPTIONS[client]}
     workers = [Worker(stream, folder / f"worker-{i}", folder / "store", **shared) for i in range(WORKERS)]
