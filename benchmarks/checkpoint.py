@@ -12,6 +12,7 @@ import numpy as np
 from streameval.app import open_store
 from streameval.config import Settings
 from streameval.events import Batch, Catalog, Features, Impressions, empty_clicks
+from streameval.models.ftrl import Ftrl
 from streameval.pipeline import Pipeline
 
 USERS = 1_000_000
@@ -76,6 +77,9 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
             pipeline.take(batch)
             if number >= PENDING // SIZE // 2:
                 usual = max(usual, time.perf_counter() - step)
+        for learner in pipeline.monitors[0].learners:  # every coordinate in use: the most that a pause can cost
+            assert isinstance(learner.model, Ftrl)
+            learner.model._zn[:] = 1e-3
         pipeline.snapshot()
         monitor = pipeline.monitors[0]
         pending, users = monitor.joiner.pending, len(monitor.scoreboard.users.columns(0)[0])

@@ -90,7 +90,7 @@ class Join(_Section):
     max_pending: Int = Field(
         50_000_000,
         ge=1_000,
-        description="impressions kept in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted",
+        description="impressions that each partition keeps in memory at the most (pending or correctable); beyond, the oldest correctable ones are let go early, and counted",
     )
 
     @model_validator(mode="after")

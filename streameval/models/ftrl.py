@@ -17,7 +17,9 @@ Cost: 16 bytes a coordinate, touched pages only; about 0.2 us to predict and lea
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numba
 import numpy as np
@@ -25,6 +27,8 @@ from numpy.typing import NDArray
 
 from streameval.events import Features
 from streameval.models.protocol import ModelError, Needs
+
+_PIECE = 1 << 16  # coordinates that are copied together, 1 MB
 
 
 @numba.njit(inline="always")
@@ -102,6 +106,17 @@ def _learn(
             zn[i, 1] = squared
 
 
+def _pick(pieces: Sequence[tuple[int, NDArray[np.float64]]]) -> dict[str, NDArray[np.generic]]:
+    """The coordinates in use, out of copies of pieces of the table (start, rows)."""
+    used = [np.flatnonzero(piece[:, 1]) for _, piece in pieces]
+    coordinate = [at + u for (at, _), u in zip(pieces, used, strict=True)]
+    zn = [piece[u] for (_, piece), u in zip(pieces, used, strict=True)]
+    return {
+        "coordinate": np.concatenate([np.empty(0, np.int64), *coordinate]),
+        "zn": np.concatenate([np.empty((0, 2)), *zn]),
+    }
+
+
 class Ftrl:
     """`kind = "ftrl"`. alpha > 0: learning rate; beta, l1, l2 >= 0; 2**bits coordinates, 4 <= bits <= 28."""
 
@@ -134,18 +149,21 @@ class Ftrl:
             np.empty(longest, np.uint64), np.empty(longest), np.empty(longest), np.empty(longest),
         )  # fmt: skip
 
-    def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:
-        """The coordinates in use, and their z and n."""
-        used = np.flatnonzero(self._zn[:, 1])
-        return {"coordinate": used, "zn": self._zn[used]}
+    def state(self) -> Mapping[str, Any]:
+        """The coordinates in use, and their z and n: copied in pieces now, picked out of them when called for."""
+        starts = range(0, len(self._zn), _PIECE)
+        return {"used": partial(_pick, [(at, self._zn[at : at + _PIECE].copy()) for at in starts if self._in_use(at)])}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic] | bytes]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Raises ModelError if the state does not fit this number of coordinates."""
-        used = np.asarray(state["coordinate"], np.int64)
+        used = np.asarray(state["used"]["coordinate"], np.int64)
         if used.size and int(used.max()) >= len(self._zn):
             raise ModelError(f"ftrl: the state has a coordinate {int(used.max())}; bits allows {len(self._zn)}")
         self._zn[:] = 0.0
-        self._zn[used] = np.asarray(state["zn"], np.float64)
+        self._zn[used] = np.asarray(state["used"]["zn"], np.float64)
+
+    def _in_use(self, start: int) -> bool:
+        return bool(self._zn[start : start + _PIECE].any())
 
     @property
     def nbytes(self) -> int:

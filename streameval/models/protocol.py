@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +30,15 @@ class OnlineModel(Protocol):
     def learn(self, features: Features, labels: NDArray[np.int8]) -> None:
         """Learns n labels (0 or 1), one after the other in this order."""
 
-    def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:
-        """Everything that `restore` needs to go on as if nothing had happened."""
+    def state(self) -> Mapping[str, Any]:
+        """Everything that `restore` needs to go on as if nothing had happened, as it is now.
 
-    def restore(self, state: Mapping[str, NDArray[np.generic] | bytes]) -> None:
-        """Takes a state that the same kind of model, with the same parameters, gave."""
+        Arrays, bytes under the name "pickle", and calls that give a dict of arrays: what takes long is left to them,
+        and to the thread that makes them.
+        """
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes a state that the same kind of model, with the same parameters, gave; its calls have been made."""
 
     @property
     def nbytes(self) -> int:

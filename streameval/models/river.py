@@ -78,11 +78,11 @@ class River:
             "so it is logged at --log-level debug only. Check that the model takes the features as they come"
         )
 
-    def state(self) -> Mapping[str, NDArray[np.generic] | bytes]:
+    def state(self) -> Mapping[str, Any]:
         """The pickled model (River has no other form)."""
         return {"pickle": pickle.dumps(self._model)}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic] | bytes]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Only for states from a folder that nobody else can write: unpickling runs code."""
         self._model = pickle.loads(bytes(state["pickle"]))  # noqa: S301  (River models have no other form)
 

@@ -74,13 +74,29 @@ def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
     one, other = Ftrl(bits=16), Ftrl(bits=16)
     one.learn(features, labels)
     other.learn(features, labels[::-1].copy())
-    other.restore(one.state())
+    other.restore(made(one))
     assert np.array_equal(one.predict(features), other.predict(features))
     one.learn(features, labels)
     other.learn(features, labels)
     assert np.array_equal(one.predict(features), other.predict(features))
     with pytest.raises(ModelError, match="coordinate"):
-        Ftrl(bits=4).restore(one.state())
+        Ftrl(bits=4).restore(made(one))
+
+
+def test_a_state_is_that_of_its_moment_whenever_it_is_picked() -> None:
+    features, _, labels = rows(200, 2, 18)
+    one, then = Ftrl(bits=18), Ftrl(bits=18)
+    one.learn(features, labels)
+    before = one.predict(features)
+    state = one.state()
+    one.learn(features, labels)
+    then.restore({"used": state["used"]()})
+    assert np.array_equal(then.predict(features), before)
+    assert not np.array_equal(one.predict(features), before)
+
+
+def made(model: Ftrl) -> dict[str, object]:
+    return {name: call() for name, call in model.state().items()}
 
 
 @pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"l1": -1.0}, {"bits": 40}])
