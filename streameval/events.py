@@ -141,15 +141,17 @@ class Codes:
         return out
 
 
+RETIRED = Series("", "", "")  # in the place of a series that is no more
 MAX_NAME = 256  # characters of a model, a version or a slice value that has a name of its own
 
 
 class Catalog:
-    """Names behind the codes, shared by every partition of the process; only ever grows, up to its limits.
+    """Names behind the codes, shared by every partition of the process, up to its limits.
 
     `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `max_values` values (first
     seen); later ones, and longer ones than `MAX_NAME`, become `__other__`, and an impression without the dimension is `__missing__`. At most
-    `max_series` series are told apart; versions beyond (and longer names) become `__other__` of their model.
+    `max_series` series are told apart; versions beyond (and longer names) become `__other__` of their model. A series
+    that nothing is about any more can be retired; its code is then given to another.
     """
 
     def __init__(self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64) -> None:
@@ -158,6 +160,7 @@ class Catalog:
         self.max_series = max_series
         self._series: dict[tuple[str, str, str], int] = {}
         self.series: list[Series] = []
+        self._free: list[int] = []  # codes of retired series
         self.radix = max_values + 2
         if self.radix ** max(1, len(self.dimensions)) > 2**62:
             raise ValueError(
@@ -175,7 +178,7 @@ class Catalog:
             version = OTHER if len(version) > MAX_NAME else version
         code = self._series.get((model, version, source))
         if code is None:
-            if len(self.series) >= self.max_series:
+            if not self._free and len(self.series) >= self.max_series:
                 known = self._series.get((model, OTHER, source))
                 if known is not None:
                     return known
@@ -184,10 +187,26 @@ class Catalog:
                     if (model, OTHER, source) in self._series:
                         return self._series[(model, OTHER, source)]
                 version = OTHER
-            code = len(self.series)
+            if self._free:
+                code = self._free.pop()
+                self.series[code] = Series(model, version, source)
+            else:
+                code = len(self.series)
+                self.series.append(Series(model, version, source))
             self._series[(model, version, source)] = code
-            self.series.append(Series(model, version, source))
         return code
+
+    @property
+    def codes(self) -> list[int]:
+        """The codes that series have now."""
+        return list(self._series.values())
+
+    def retire(self, code: int) -> None:
+        """Forgets a series; nothing may be left that has its code."""
+        series = self.series[code]
+        del self._series[(series.model, series.version, series.source)]
+        self.series[code] = RETIRED
+        self._free.append(code)
 
     def value_code(self, dimension: int, value: str) -> int:
         """The code of a slice value in a dimension (its index in `dimensions`)."""
@@ -208,7 +227,8 @@ class Catalog:
 
     def adopt(self, names: Mapping[str, Any]) -> Codes:
         """Learns another process' names (same dimensions and `max_values`), and says what its codes mean here."""
-        series = [self.series_code(*name) for name in names["series"]]
+        retired = [RETIRED.model, RETIRED.version, RETIRED.source]
+        series = [0 if name == retired else self.series_code(*name) for name in names["series"]]
         values = []
         for dimension, known in enumerate(names["values"]):
             codes = [0, 1, *(self.value_code(dimension, value) for value in known[2:])]

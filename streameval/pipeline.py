@@ -33,6 +33,8 @@ FATES = (
 )  # fmt: skip
 
 UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
+RETIRE_FROM = 3  # quarters of the versions that are told apart; from there on unused ones are retired
+RETIRE_SECONDS = 30.0
 LONGEST_TICK = 2.0  # seconds of silence that one tick can have heard
 
 
@@ -66,6 +68,7 @@ class Pipeline:
         self._last_count: dict[Series, int] = {}
         self._number = 0
         self._users: Mapping[Series, UserColumns] = {}
+        self._retire_due = 0.0  # monotonic seconds
         self._users_due = 0.0  # monotonic seconds
         self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the monitors: poll, publish
         for model in settings.models:  # fail at the start, not at the first batch
@@ -157,6 +160,8 @@ class Pipeline:
                 monitor.panes.forget_before(first)
         self._number += 1
         self._see(results, now)
+        if with_history:
+            self._retire_versions(monitors)
         return Snapshot(
             number=self._number,
             taken_at=now,
@@ -231,6 +236,7 @@ class Pipeline:
         for *name, seen in state["last_seen"]:
             series = Series(*name)
             self._last_seen[series] = max(seen, self._last_seen.get(series, 0.0))
+        self._last_count.clear()  # what a partition brings along is nothing that was seen now
         return dict(offsets)
 
     def state_written(self, partition: int) -> None:
@@ -244,6 +250,7 @@ class Pipeline:
         self._offsets.pop(partition, None)
         self._invalid.pop(partition, None)
         self.monitors.pop(partition, None)
+        self._last_count.clear()
         self._quiet = {key: seconds for key, seconds in self._quiet.items() if key[0] != partition}
         self._share_users(len(self.monitors))
 
@@ -286,13 +293,34 @@ class Pipeline:
             background=self._background,
         )
 
+    def _retire_versions(self, monitors: list[Monitor]) -> None:
+        """Versions that no pane and no impression in memory is about make room for new ones; the history keeps them.
+
+        Only when there are many: until then the run's results go back to its beginning.
+        """
+        surplus = len(self.catalog.codes) - RETIRE_FROM * self.catalog.max_series // 4
+        if surplus <= 0 or time.monotonic() < self._retire_due:
+            return
+        self._retire_due = time.monotonic() + RETIRE_SECONDS
+        used = {learner.series for m in monitors for learner in m.learners}
+        used = used.union(*(m.scoreboard.overall.rows() | m.joiner.series_in_use() for m in monitors))
+        unused = [code for code in self.catalog.codes if code not in used]
+        unused.sort(key=lambda code: self._last_seen.get(self.catalog.series[code], 0.0))
+        for code in unused[:surplus]:
+            for monitor in monitors:
+                monitor.scoreboard.retire(code)
+            self._last_seen.pop(self.catalog.series[code], None)
+            self._last_count.pop(self.catalog.series[code], None)
+            self.catalog.retire(code)
+
     def _see(self, results: list[Result], now: float) -> None:
         """A series was seen when its impressions over the run have grown."""
         for result in results:
             if result.window == ALL and result.slice is None:
                 n = result.totals.impressions
-                if self._last_count.get(result.series) != n:
-                    self._last_count[result.series] = n
+                before = self._last_count.get(result.series)
+                self._last_count[result.series] = n
+                if before not in (None, n) or result.series not in self._last_seen:
                     self._last_seen[result.series] = now
 
     def _events(self, monitors: list[Monitor]) -> dict[str, object]:
@@ -332,7 +360,7 @@ class Pipeline:
             "impressions": max((m.joiner.known / most for m in monitors), default=0.0),
             "held_clicks": max((m.joiner.held / most for m in monitors), default=0.0),
             "users": max((m.scoreboard.users.nbytes / m.scoreboard.users.budget for m in monitors), default=0.0),
-            "versions": len(self.catalog.series) / self.catalog.max_series,
+            "versions": len(self.catalog.codes) / self.catalog.max_series,
         }
         for dimension, values in zip(self.catalog.dimensions, self.catalog.values, strict=True):
             used[f"slice:{dimension}"] = (len(values) - 2) / self.catalog.max_values

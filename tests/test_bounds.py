@@ -19,11 +19,13 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
 from streameval.sources.protocol import SourceError
+from streameval.store import container
+from streameval.testing import ManualClock
 
 T0 = 1_700_000_000_000
 
 
-def settings() -> Settings:
+def settings(**changes: object) -> Settings:
     tree = {
         "join": {
             "attribution_window": "10s",
@@ -33,6 +35,7 @@ def settings() -> Settings:
         },
         "windows": {"pane": "1s", "sliding": ["5s"]},
         "models": [{"name": "ftrl", "kind": "ftrl", "bits": 10}],
+        **changes,
     }
     return Settings.model_validate(tree)
 
@@ -146,3 +149,37 @@ def test_lines_with_ever_new_fields_are_refused_by_name(tmp_path: Path, monkeypa
     assert read([{**event, f"x{i}": 1} for i in range(100)]) == 100, "ten different ones in a batch are no trouble"
     with pytest.raises(SourceError, match=r"events\.jsonl: the lines have 26 different fields: at most 20"):
         read([{**event, **{f"x{i}-{k}": 1 for k in range(11)}} for i in range(2)])
+
+
+def test_versions_come_and_go_for_years_and_each_is_seen_under_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("streameval.pipeline.RETIRE_SECONDS", 0.0)
+    config = settings(slices={"dimensions": ["country"]})
+    clock = ManualClock()
+    made = Pipeline(config, clock)
+    sizes = []
+    for number in range(200):  # a version an hour; what is correctable and every window are shorter than that
+        clock.advance(3600)
+        code = made.catalog.series_code("m", f"v{number}")
+        ts = T0 + number * 3_600_000 + np.arange(50) * 1000
+        made.take(batch(number, ts, code, shadow=False))
+        if number == 100:  # a restart with names that were given to codes twice
+            state = made.partition_state(0)
+            assert state is not None
+            path = tmp_path / "checkpoint"
+            container.write(path, state)
+            made = Pipeline(config, lambda: 0.0)
+            made.catalog.series_code("m", "another")
+            made.restore_partition(0, container.read(path))
+        shown = {r.series.version: r.totals.impressions for r in made.snapshot().results if r.window == "all"}
+        assert OTHER not in shown
+        if number > 1:
+            assert shown[f"v{number - 1}"] == 50
+            assert number < 40 or shown.get(f"v{number - 40}") == 50, "the last 47 stay, though nothing of them comes"
+        sizes.append(made.monitors[0].scoreboard.nbytes)
+    assert len(made.catalog.series) <= 64
+    assert max(sizes[120:]) <= 1.1 * max(sizes[:80])
+    last = made.snapshot()
+    made.finish()
+    assert {r.totals.impressions for r in last.results if r.slice is None and r.window == "all"} == {50}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.columns import Scored
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events import Catalog, Codes
+from streameval.events import RETIRED, Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
@@ -96,12 +96,19 @@ class SliceRows:
             mapping[row] = self.rows(dimension, here, combined)[0]
         return mapping
 
+    def of(self, series: int) -> list[int]:
+        """The rows of one series; they stay those of its code."""
+        if series >= self._table.shape[1]:
+            return []
+        mine = self._table[:, series]
+        return [int(row) for row in mine[mine >= 0]]
+
     def known(self) -> list[tuple[int, int, int, int]]:
         """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
         dimension, series, value = np.nonzero(self._table >= 0)
         row = self._table[dimension, series, value]
         found = zip(row.tolist(), series.tolist(), dimension.tolist(), value.tolist(), strict=True)
-        return sorted(found, key=lambda f: f[1:])
+        return sorted((f for f in found if self._catalog.series[f[1]] != RETIRED), key=lambda f: f[1:])
 
 
 class Scoreboard:
@@ -172,6 +179,13 @@ class Scoreboard:
         for row, cell, value in zip(series.tolist(), cells.tolist(), values.tolist(), strict=True):
             self.scratch.add_cell(row, cell, value)
         self.overall.add(pane, self.scratch.drain())
+
+    def retire(self, series: int) -> None:
+        """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""
+        self.overall.clear(series)
+        for row in self._slice_rows.of(series):
+            self.slices.clear(row)
+        self.users.clear(series)
 
     def forget_before(self, pane: int) -> None:
         """Lets go of old panes."""

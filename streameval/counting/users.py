@@ -168,6 +168,11 @@ class Users:
         some = np.flatnonzero(columns["impressions"])
         return self._directory.ids[some], {name: column[some] for name, column in columns.items()}
 
+    def clear(self, series: int) -> None:
+        """Forgets a series."""
+        self._series.pop(series, None)
+        self._exact.pop(series, None)
+
     def series(self) -> list[int]:
         """The series that have users."""
         return list(self._series)

@@ -57,6 +57,15 @@ class Panes:
         for window in self._windows:
             window.follow(pane, delta)
 
+    def rows(self) -> set[int]:
+        """The rows that the panes in memory hold something of."""
+        parts = [part.cells // self.row_cells for parts in self._panes.values() for part in parts]
+        return {row for part in parts for row in np.unique(part).tolist()}
+
+    def clear(self, row: int) -> None:
+        """Takes a row that no pane holds out of the run."""
+        self.total[row * self.row_cells : (row + 1) * self.row_cells] = 0
+
     def get(self, pane: int) -> SparseVector:
         """The vector of a pane (zero if nothing fell into it)."""
         parts = self._panes.get(pane)

@@ -238,6 +238,14 @@ class Joiner:
         """Clicks that wait for their impression."""
         return self._held.waiting_between(NEVER, FOREVER)
 
+    def series_in_use(self) -> set[int]:
+        """The series that rows here have, logged or shadow."""
+        used = set(np.unique(self.table.series[self._start : self._end]).tolist())
+        for run in self._runs:
+            if run.shadow is not None:
+                used |= set(np.unique(run.shadow.series).tolist())
+        return used
+
     @property
     def front(self) -> int:
         """The first row that is still known."""
