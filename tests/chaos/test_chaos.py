@@ -14,7 +14,8 @@ SHORT = {
     "kill": ("--kills", "25", "--impressions", "60000"),
     "rebalance": ("--seconds", "60"),
     "faults": (),
-    "soak": ("--minutes", "5"),
+    # five minutes are too short for 2%: gaps in the heap still come and go by some percent while nothing is leaked
+    "soak": ("--minutes", "5", "--slack", "0.1"),
 }
 LIMIT_S = 1_200  # four times what the longest takes on two idle cores
 
