@@ -67,8 +67,8 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
     return joiner, {(names[i], ts): y for (i, ts), y in labels.items()}, order
 
 
-@settings(max_examples=300, deadline=None)
 @patch("streameval.join.joiner._MANY_RUNS", 3)
+@settings(max_examples=300, deadline=None)
 @given(
     streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5)
 )

@@ -35,8 +35,8 @@ def ranks_of(entries: list[tuple[int, int, int]]) -> GroupRanks:
     return ranks
 
 
-@settings(max_examples=500, deadline=None)
 @patch.object(series_users, "_MERGE_AT", 3)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(st.one_of(add, look, add, undo, forget, look, restart), max_size=40))
 @example(  # what came into a pane after the last look was never in the window, and must not be taken out of it
     [("add", 0, [ONE]), ("add", 3, [ONE]), ("look", 6, []), ("add", 3, [ONE]), ("add", 7, [ONE]), ("look", 9, [])]
