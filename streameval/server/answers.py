@@ -88,7 +88,16 @@ def answer(
         headers["Vary"] = "Authorization"
     if _matches(request.headers.get("if-none-match"), etag):
         return Response(status_code=304, headers=headers)
-    body = encode(stamped(snapshot, build()))
+    return _response(snapshot, build(), headers)
+
+
+def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
+    """200 with the body stamped; no ETag, because the history may change between two snapshots."""
+    return _response(snapshot, body, {"Cache-Control": "no-cache"})
+
+
+def _response(snapshot: Snapshot, fields: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+    body = encode(stamped(snapshot, fields))
     if len(body) > MAX_ANSWER:
         raise Problem(
             422,
@@ -96,13 +105,6 @@ def answer(
             "window, or lower the limit",
         )
     return Response(body, headers=headers, media_type="application/json")
-
-
-def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
-    """200 with the body stamped; no ETag, because the history may change between two snapshots."""
-    return Response(
-        encode(stamped(snapshot, body)), headers={"Cache-Control": "no-cache"}, media_type="application/json"
-    )
 
 
 def _matches(header: str | None, etag: str) -> bool:

@@ -13,7 +13,7 @@ from streameval.config import Server
 from streameval.events import Series
 from streameval.publish import Publisher
 from streameval.report import empty_snapshot
-from streameval.server import create_app
+from streameval.server import answers, create_app
 from streameval.server.schemas import Buckets, Problem, Results, Roc, SeriesAnswer
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_reader import HistoryReader
@@ -234,3 +234,14 @@ def test_too_many_questions_at_a_time_are_asked_to_come_again(past, reader, monk
         pass
     answer = past.get("/api/v1/results?from=0")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_an_answer_about_the_past_is_bounded_like_any_other(past, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "/api/v1/results?from=2020-01-01T00:00:00Z"
+    size = len(past.get(url).content)
+    monkeypatch.setattr(answers, "MAX_ANSWER", size - 1)
+    refused = past.get(url)
+    assert refused.status_code == 422
+    assert "at most" in refused.json()["detail"]
+    monkeypatch.setattr(answers, "MAX_ANSWER", size)
+    assert past.get(url).status_code == 200
