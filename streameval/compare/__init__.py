@@ -1,0 +1,1 @@
+"""Did the deploy hurt? Deploys, comparisons of versions, and verdicts that stay valid however often one looks."""

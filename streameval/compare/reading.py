@@ -1,0 +1,149 @@
+"""What a comparison tells its readers: immutable, made at a look, shown by the API, Prometheus and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events import Series
+
+Verdict = Literal["worse", "not_worse", "undecided"]
+Setup = Literal["paired", "split", "before_after"]
+VERDICTS: tuple[Verdict, ...] = ("worse", "not_worse", "undecided")
+SETUPS: tuple[Setup, ...] = ("paired", "split", "before_after")  # best first
+METRICS = ("log_loss", "auc", "gauc", "calibration")
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """A version that went live, in whatever way. Times are event time in ms."""
+
+    id: str  # stable, fit for an address: "<number>"; counts from 1 in order of `at` when it became known
+    model: str
+    version: str
+    replaces: str | None  # the version that served most before; None: nothing did
+    at: int  # the start of the first pane of its traffic, or the announced time
+    kind: Literal["deploy", "rollback", "shadow"]
+    noticed: int | None  # when its traffic passed the floor; None: not yet
+    announced: bool = False  # by CI/CD
+    note: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricReading:
+    """One metric of a comparison. `difference` is candidate less baseline; log loss and calibration are ratios less 1.
+
+    Bounds hold at every look at once with probability 1 - alpha. None: not known, `reason` says why.
+    """
+
+    metric: str
+    baseline: float | None
+    candidate: float | None
+    difference: float | None
+    lower: float | None
+    upper: float | None
+    stderr: float | None
+    margin: float  # `worse` is beyond it
+    tolerance: float  # `not_worse` is within it
+    log_e_worse: float  # current evidence, natural logarithm of the e-value; 0: none
+    log_e_not_worse: float
+    p_worse: float  # anytime p-value, from the largest e so far
+    verdict: Verdict
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictChange:
+    """Something that is on record about a verdict. `at`: event time, ms."""
+
+    at: int
+    kind: Literal["verdict", "contrary", "retracted", "withheld", "restored"]
+    verdict: Verdict
+    text: str
+    evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looks:
+    """The confidence sequence and the e-process over time, oldest first; thinned to at most a few hundred looks."""
+
+    at: NDArray[np.int64]  # ms
+    impressions: NDArray[np.int64]
+    log_e: NDArray[np.float64]  # overall, for worse
+    metrics: Mapping[str, Mapping[str, NDArray[np.float64]]]  # metric -> difference, lower, upper, log_e; NaN: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A part of the traffic, and how much of the log-loss difference it carries."""
+
+    dimension: str  # a slice dimension, "pclick" (bucket of the server's score) or "user"
+    value: str
+    impressions: int
+    clicks: int
+    difference: float | None  # candidate less baseline, nats per impression
+    share: float | None  # of the whole difference that this part carries
+    log_e: float
+    significant: bool  # kept by e-BH at the comparison's level
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The difference of two arms in one dimension, taken apart: what the mix of values explains, and what is within.
+
+    `simpson` when the aggregate and the strata disagree in sign beyond their errors.
+    """
+
+    dimension: str
+    metric: str
+    total: float
+    mix: float
+    within: float
+    within_stderr: float | None
+    simpson: bool
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyReading:
+    """Estimates before labels are mature; never a verdict."""
+
+    name: str  # promised_auc, promised_ctr, corrected_calibration, score_shift
+    baseline: float | None
+    candidate: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """One candidate against one baseline in one setup. Times are event time in ms."""
+
+    id: str  # stable, fit for an address: "<deploy id>-<setup>"
+    deploy: str
+    setup: Setup
+    baseline: Series
+    candidate: Series
+    start: int
+    looked: int | None  # the end of the last complete pane that was looked at
+    impressions: int  # that the comparison rests on
+    clicks: int
+    blocks: int  # of users, that have any
+    alpha: float
+    verdict: Verdict
+    since: int | None  # when the verdict fell
+    reason: str | None  # why it is undecided or withheld, or what to do
+    withheld: bool  # the join is unhealthy: nothing is decided now
+    log_e_worse: float  # overall: the mean of the metrics' e-values
+    log_e_not_worse: float
+    p_worse: float
+    metrics: tuple[MetricReading, ...]
+    changes: tuple[VerdictChange, ...] = ()
+    looks: Looks | None = None
+    findings: tuple[Finding, ...] = ()
+    mixes: tuple[Mix, ...] = ()
+    early: tuple[EarlyReading, ...] = ()

@@ -1,0 +1,64 @@
+"""Sums by block of users: what standard errors and comparisons are made of.
+
+Users are hashed into G = 64 blocks, the same in every partition, process and version. A block's sums are plain int64
+in fixed point with 30 fractional bits (a term is rounded to the nearest, error 5e-10), so they merge, retract and
+restart bit by bit like every sketch. Capacity: a term is below 16.2 (log loss is of p clipped to 1e-7), so a cell
+holds 5.3e8 terms at the very worst and 1e11 of ordinary ones.
+
+Three kinds of rows:
+
+- of a version's scores ("series"): `SERIES_CELLS` a block, in the vector of every pane and window, for error bars;
+- of a version that served ("served"): the same cells, by hour, for comparisons of users (split, before/after);
+- of a pair on the same impressions ("pair"): `PAIR_CELLS` a block, by hour, for paired comparisons. The first of the
+  pair served the impression, the other one only scored it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.directory import mix
+
+BLOCKS = 64
+SCALE = float(1 << 30)
+_SALT = np.uint64(0x5E77A1B10C5)  # blocks must not be those of the users' sample, which is cut from the same hash
+
+# cells of a block, for one version: counts, then sums of reals
+N, Y, P, L, SQUARED, ABSOLUTE, PHI1, PHI0 = range(8)
+SERIES_CELLS = 8
+# scalars behind the blocks, for variances between impressions
+LOSS_SQ, PHI1_SQ, PHI0_SQ = range(3)
+SERIES_SCALARS = 3
+
+# cells of a block, for a pair; D is the other's log loss less the server's, and PHI likewise
+PAIR_N, PAIR_Y, D, PAIR_L, PAIR_P, PAIR_P_OTHER, PAIR_PHI1, PAIR_PHI0 = range(8)
+PAIR_CELLS = 8
+# scalars: squares of D and of PHI; then D again with its ratio of pClicks clipped (strict mode), its square, how many were clipped
+D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED = range(6)
+PAIR_SCALARS = 6
+
+# cells of a block, for per-user AUC within tumbling windows: rows are (user, window) with both labels
+G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other's AUC - the server's)
+GAUC_CELLS = 2
+G_WD_SQ, G_W_WD, G_W_SQ, G_ROWS = range(4)  # scalars: sums of (wD)^2, w * wD, w^2, and the number of rows
+GAUC_SCALARS = 4
+
+
+@numba.njit(inline="always")
+def block_of(user: np.uint64) -> int:
+    """The block of a user (64-bit hash of the id), 0 to 63."""
+    return int(mix(user ^ _SALT) >> np.uint64(58))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSums:
+    """Rows of one kind, of any leading shape: `blocks` int64[..., G, cells], `scalars` int64[..., k]; all fixed point
+    but counts. Both are additive: merge is `+`, retract is `-`.
+    """
+
+    blocks: NDArray[np.int64]
+    scalars: NDArray[np.int64]
