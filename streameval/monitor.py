@@ -185,7 +185,7 @@ class Monitor:
             after = self._labelled(rows)
             before = Labelled(
                 after.ts, after.user, after.slices, flips.was_clicked[first].astype(np.int8),
-                flips.was_corrected[first], None if after.value is None else flips.was_value[first],
+                flips.was_corrected[first], None if after.value is None else flips.was_value[first], after.fresh,
             )  # fmt: skip
             closed = self.requests.closed(table.request[rows])
             state, value = table.state[rows], table.value[rows] if table.value.size else None
@@ -237,7 +237,7 @@ class Monitor:
 
     def _count(self, rows: NDArray[np.int64]) -> None:
         """Counts rows that have just matured, and tells the listener."""
-        labelled = self._labelled(rows)
+        labelled = self._labelled(rows, fresh=True)
         scored = self._scored(rows)
         self.background.call(self._observe, labelled, scored, +1)
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
@@ -249,7 +249,8 @@ class Monitor:
         with self._timed("observe"):
             self.scoreboard.observe(labelled, scored, sign)
 
-    def _labelled(self, rows: NDArray[np.int64]) -> Labelled:
+    def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
+        """The rows' labels; `fresh`: they mature now."""
         table = self.joiner.table
         state = table.state[rows]
         return Labelled(
@@ -259,6 +260,7 @@ class Monitor:
             label=(state & CLICKED).astype(np.int8),
             corrected=(state & CORRECTED) != 0,
             value=table.value[rows] if table.value.size else None,
+            fresh=fresh & ((state & LATE) == 0),
         )
 
     def _write_labels(self, rows: NDArray[np.int64], labelled: Labelled) -> None:

@@ -85,6 +85,8 @@ class Result:
     reliable_reason: str | None
     users_sampled: float = 1.0  # fraction of users that GAUC rests on
     gauc_sampling_error: float | None = None  # standard error of GAUC from sampling users, when users_sampled < 1
+    stderrs: Mapping[str, float | None] = field(default_factory=dict)  # by metric, clustered by user; None: undefined
+    design_effects: Mapping[str, float] = field(default_factory=dict)  # variance by user over variance by impression
 
     def as_json(self) -> dict[str, Any]:
         """The result as in the report."""
