@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streameval.background import Background
 from streameval.columns import Scored
+from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
 from streameval.counting.requests import Requests
@@ -71,6 +72,7 @@ class Monitor:
 
     policy: JoinPolicy
     scoreboard: Scoreboard
+    ledger: Ledger
     learners: list[Learner]
     request_gap: int
     score_at: Literal["impression", "label"] = "impression"
@@ -220,6 +222,7 @@ class Monitor:
                 for one in self.learners
             ],
             "scoreboard": self.background.call(self.scoreboard.state).result,
+            "ledger": self.background.call(self.ledger.state).result,
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
@@ -232,6 +235,7 @@ class Monitor:
             one.trained, one.updates = saved["trained"], saved["updates"]
             one.model.restore(saved["model"])
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
+        self.ledger.restore(state["ledger"], codes)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -248,6 +252,7 @@ class Monitor:
     def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         with self._timed("observe"):
             self.scoreboard.observe(labelled, scored, sign)
+            self.ledger.observe(labelled, scored, sign)
 
     def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
         """The rows' labels; `fresh`: they mature now."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from streameval.background import Background
 from streameval.config import FtrlModel, RiverModel, Settings
+from streameval.counting.ledger import Ledger
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
@@ -285,6 +286,7 @@ class Pipeline:
         return Monitor(
             policy,
             board,
+            Ledger(board.references, self._pane, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges),
             learners,
             s.join.request_gap,
             s.join.score_at,
@@ -309,6 +311,7 @@ class Pipeline:
         for code in unused[:surplus]:
             for monitor in monitors:
                 monitor.scoreboard.retire(code)
+                monitor.ledger.clear(code)
             self._last_seen.pop(self.catalog.series[code], None)
             self._last_count.pop(self.catalog.series[code], None)
             self.catalog.retire(code)

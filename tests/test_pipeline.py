@@ -273,7 +273,7 @@ def test_a_partition_that_was_silent_while_others_went_on_goes_on_in_whole_panes
 def test_a_pane_goes_to_the_history_once_and_not_with_every_request_that_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(references, "ENOUGH", 10_000)  # placement curves change the first panes once more
+    monkeypatch.setattr(references, "ENOUGH", (10_000,))  # placement curves change the first panes once more
     pipeline, written = make_pipeline(), []
     for second in range(0, 1800, 10):  # every ten seconds a request of two impressions
         ts = BASE + second * 1000

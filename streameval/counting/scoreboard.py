@@ -172,10 +172,10 @@ class Scoreboard:
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
                 self._rank(number, scored.series[part], entries, exact, value, sign)
-                self._hold(number, labelled, scored, part, block, sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
+        self._hold(labelled, scored, block, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
@@ -225,25 +225,27 @@ class Scoreboard:
         self.users.restore(state["users"], codes.series)
         self.references.restore(state["references"], codes.series)
 
-    def _hold(
-        self, pane: int, labelled: Labelled, scored: Scored, part: slice, block: NDArray[np.int8], sign: int
-    ) -> None:
-        """Lets scores wait whose series has no placement curves yet; places them once it has."""
-        series = scored.series[part]
-        if bool(self.references.ready[series].all()):
+    def _hold(self, labelled: Labelled, scored: Scored, block: NDArray[np.int8], sign: int) -> None:
+        """Keeps scores of series whose placement curves are not final; places them again when the curves change."""
+        final = self.references.final[scored.series]
+        if bool(final.all()):
             return
-        for one in np.unique(series[~self.references.ready[series]]).tolist():
-            on = series == one
-            row, bins = scored.row[part][on], score_bins(scored.p[part][on])
-            label = labelled.label[row]
-            matured = np.where(labelled.fresh[row], np.where(labelled.corrected[row], 0, label), -1).astype(np.int8)
-            rows = Placed(np.full(row.size, pane), block[row], bins, label, np.full(row.size, sign, np.int8))
-            if self.references.hold(one, rows, labelled.ts[row], matured):
-                self._place(one, self.references.take(one))
+        for one in np.unique(scored.series[~final]).tolist():
+            on = np.flatnonzero(scored.series == one)
+            on = on[np.argsort(scored.row[on], kind="stable")]  # by time, whoever gave the score
+            row = scored.row[on]
+            label, first = labelled.label[row], np.where(labelled.corrected[row], 0, labelled.label[row])
+            matured = np.where(labelled.fresh[row], first, -1).astype(np.int8)
+            pane, signs = labelled.ts[row] // self.pane, np.full(row.size, sign, np.int8)
+            rows = Placed(pane, block[row], score_bins(scored.p[on]), label, signs)
+            before = self.references.curve[one].astype(np.int64)
+            kept = self.references.hold(one, rows, labelled.ts[row], matured)
+            if kept is not None:
+                self._place(one, kept, self.references.curve[one] - before)
 
-    def _place(self, series: int, rows: Placed) -> None:
-        """Adds the placements of scores that were counted before their series had curves."""
-        placement = self.references.curve[series, rows.label, rows.bin].astype(np.int64) * rows.sign
+    def _place(self, series: int, rows: Placed, change: NDArray[np.int64]) -> None:
+        """Adds what a change of their series' curves makes of scores that were counted before."""
+        placement = change[rows.label, rows.bin] * rows.sign
         cell = rows.block.astype(np.int64) * BLOCK_CELLS + PHI0 - rows.label
         cell += series * self.overall_layout.size + self.overall_layout.blocks
         for pane in np.unique(rows.pane).tolist():
