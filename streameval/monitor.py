@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streameval.background import Background
 from streameval.columns import Scored
+from streameval.counting.arrivals import Arrivals
 from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
@@ -82,6 +83,7 @@ class Monitor:
     joiner: Joiner = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
+    arrivals: Arrivals = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
@@ -89,6 +91,7 @@ class Monitor:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
         self.panes = PaneStats(self.scoreboard.pane)
+        self.arrivals = Arrivals(self.scoreboard.pane)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop."""
@@ -98,6 +101,7 @@ class Monitor:
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
+            self.arrivals.seen(self.joiner.table.ts[rows], self.joiner.table.series[rows])
         self._correct(flips)
         with self._timed("requests"):  # closed requests that get another impression close again later
             self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)
@@ -216,6 +220,7 @@ class Monitor:
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
+            "arrivals": self.arrivals.state(),
             "counts": dict(self.counts),
             "learners": [
                 {"trained": one.trained, "updates": one.updates, "model": dict(one.model.state())}
@@ -230,6 +235,7 @@ class Monitor:
         self.joiner.restore(state["joiner"], codes)
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
+        self.arrivals.restore(state["arrivals"], codes.series)
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.trained, one.updates = saved["trained"], saved["updates"]

@@ -2,8 +2,7 @@
 that scored the same impressions (see `sketches.blocks`), by pane until somebody looks, then by hour.
 
 A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only, whatever the
-batches; a correction of an older pane waits for the next look. Slices, and buckets of the serving pClick, are kept by
-hour at once: they explain a difference, they do not decide.
+batches; a correction of an older pane waits for the next look.
 """
 
 from __future__ import annotations
@@ -217,7 +216,8 @@ class Ledger:
         self._part_of = np.full((MOST_ROWS, (dimensions + 1) * self._values), -1, np.int32)
         self.waiting: dict[int, Matrix] = {}  # by pane
         self._segments: dict[int, Matrix] = {}  # by first pane
-        self._parts: dict[int, tuple[Matrix, Matrix]] = {}  # of pairs and of served versions, by first pane
+        self._waiting_parts: dict[int, tuple[Matrix, Matrix]] = {}  # of pairs and of served versions, by pane
+        self._parts: dict[int, tuple[Matrix, Matrix]] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
         self._unplaced: list[_Unplaced] = []  # what has no final curves
         self._curve, self._ready = references.curve.copy(), references.ready.copy()  # by which it was placed
@@ -255,7 +255,7 @@ class Ledger:
         for j in range(first.size - 1):
             number = int(pane[first[j]])
             sums = self._matrix(self.waiting, number, len(self._rows), WIDTH)
-            pair_parts, served_parts = self._part_matrices(self.segment(number))
+            pair_parts, served_parts = self._part_matrices(self._waiting_parts, number)
             here = np.arange(first[j], first[j + 1])
             _add_served(
                 here, served_row, series, p, labelled.label, block, bins, curve, sign, loss, sums, part, served_parts
@@ -291,6 +291,10 @@ class Ledger:
             total = self._matrix(self._segments, number, len(gained), WIDTH)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
+            if pane in self._waiting_parts:
+                totals = self._part_matrices(self._parts, number)
+                for whole, some in zip(totals, self._waiting_parts.pop(pane), strict=True):
+                    whole[: len(some)] += some
         return out
 
     def segments(self) -> Iterator[tuple[int, dict[Key, NDArray[np.int64]]]]:
@@ -334,7 +338,7 @@ class Ledger:
             for i, key in enumerate(keys):
                 if series in key[:2]:
                     keys[i] = (-2, -2, 0, 0)
-                    for both in self._parts.values():
+                    for both in (*self._waiting_parts.values(), *self._parts.values()):
                         both[place][i : i + 1] = 0
         self._part_of[gone] = -1
         self._unplaced = [u.take((u.served != series) & (u.other != series)) for u in self._unplaced]
@@ -343,7 +347,7 @@ class Ledger:
     def nbytes(self) -> int:
         """Bytes of everything."""
         sums = sum(m.nbytes for m in (*self.waiting.values(), *self._segments.values()))
-        parts = sum(a.nbytes + b.nbytes for a, b in self._parts.values())
+        parts = sum(a.nbytes + b.nbytes for a, b in (*self._waiting_parts.values(), *self._parts.values()))
         waiting = sum(column.nbytes for u in self._unplaced for column in u.columns().values())
         return sums + parts + waiting + self._part_of.nbytes
 
@@ -358,6 +362,7 @@ class Ledger:
             "served_parts": [list(key) for key in self._served_parts],
             "waiting": [[pane, matrix.copy()] for pane, matrix in sorted(self.waiting.items())],
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
+            "waiting_parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._waiting_parts.items())],
             "parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._parts.items())],
             "cuts": list(self._cuts),
             "unplaced": None if unplaced is None else unplaced.columns(),
@@ -390,6 +395,7 @@ class Ledger:
                     self._part_of[row, dimension * self._values + value] = i
         self.waiting = {pane: matrix.copy() for pane, matrix in state["waiting"]}
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
+        self._waiting_parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["waiting_parts"]}
         self._parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["parts"]}
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
@@ -461,10 +467,10 @@ class Ledger:
         for i in range(made):
             names.append((*self._rows[int(new_row[i])], dimension, int(new_value[i]) - dimension * self._values))
 
-    def _part_matrices(self, segment: int) -> tuple[Matrix, Matrix]:
-        pairs, served = self._parts.get(segment, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, 5), np.int64)))
+    def _part_matrices(self, kept: dict[int, tuple[Matrix, Matrix]], number: int) -> tuple[Matrix, Matrix]:
+        pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, 5), np.int64)))
         pairs, served = _grown(pairs, len(self._pair_parts)), _grown(served, len(self._served_parts))
-        self._parts[segment] = pairs, served
+        kept[number] = pairs, served
         return pairs, served
 
     @staticmethod
@@ -489,6 +495,8 @@ class Ledger:
         pair_row: NDArray[np.int32],
     ) -> None:
         """Keeps what has no final curves, to be placed again."""
+        if not self._references.open:
+            return
         final = self._references.final
         alone = np.flatnonzero((served_row >= 0) & ~final[series])
         if alone.size:

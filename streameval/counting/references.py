@@ -106,6 +106,11 @@ class References:
             self.ready = np.concatenate((self.ready, np.zeros(series - have, np.bool_)))
             self.final = np.concatenate((self.final, np.zeros(series - have, np.bool_)))
 
+    @property
+    def open(self) -> bool:
+        """Whether any series that has been seen is not final."""
+        return bool(self._waiting)
+
     def hold(self, series: int, rows: Placed, ts: NDArray[np.int64], matured: NDArray[np.int8]) -> Placed | None:
         """Keeps labels of a series that is not final; when its curves have changed, all of those kept: to be placed again.
 
