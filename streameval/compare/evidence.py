@@ -12,7 +12,8 @@ harm, candidate against baseline (`paired`, `split`). How e-values are put toget
 - overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
 
 rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there; evidence
-begins there. A verdict also wants `min_duration`. It stays; what speaks against it later is recorded beside it.
+begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
+*not worse* stands until *worse* is found: a version that was good for two days may break on the third.
 
 One scalar kernel does all of this look by look, so any way to cut the looks into calls gives the same bits.
 """
@@ -35,7 +36,6 @@ from streameval.compare.reading import METRICS, Verdict
 
 LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
 OVERALL = len(METRICS)  # column of paths, behind the metrics
-_CODES: tuple[Verdict, ...] = ("undecided", "worse", "not_worse")
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
@@ -94,8 +94,8 @@ class Standing:
     """Where a metric (or the whole) stands."""
 
     verdict: Verdict
-    since: int | None  # the look at which it fell, ms
-    contrary: int | None  # the first later look at which the opposite would have been found
+    worse_at: int | None  # the look at which it was found, ms
+    not_worse_at: int | None
     peak_worse: float  # largest log e of looks beyond the floors; exp(-peak) is the anytime p-value
     peak_not_worse: float
 
@@ -110,8 +110,7 @@ class Evidence:
         count = rule.windows
         self._frozen = np.full((count, len(LEAVES)), np.nan)
         self._peak = np.zeros((OVERALL + 1, 2))
-        self._verdict = np.zeros(OVERALL + 1, np.int8)
-        self._since = np.full((OVERALL + 1, 2), -1, np.int64)
+        self._found = np.full((OVERALL + 1, 2), -1, np.int64)
         certified = np.array([m in rule.certified for m in METRICS])
         with np.errstate(divide="ignore"):
             self._constants = (
@@ -149,8 +148,7 @@ class Evidence:
             *self._constants,
             self._frozen,
             self._peak,
-            self._verdict,
-            self._since,
+            self._found,
             math.log(1.0 / self.rule.alpha),
             self.rule.min_duration,
             self.rule.min_clicks,
@@ -163,12 +161,12 @@ class Evidence:
     def standing(self, metric: str | None = None) -> Standing:
         """Of one metric, or of the whole."""
         i = OVERALL if metric is None else METRICS.index(metric)
-        since, contrary = (int(x) for x in self._since[i])
+        worse_at, not_worse_at = (int(x) for x in self._found[i])
         peaks = self._peak[i]
         return Standing(
-            _CODES[self._verdict[i]],
-            since if since >= 0 else None,
-            contrary if contrary >= 0 else None,
+            "worse" if worse_at >= 0 else "not_worse" if not_worse_at >= 0 else "undecided",
+            worse_at if worse_at >= 0 else None,
+            not_worse_at if not_worse_at >= 0 else None,
             float(peaks[0]),
             float(peaks[1]),
         )
@@ -206,8 +204,7 @@ class Evidence:
             "start": self.start,
             "frozen": [[None if math.isnan(x) else x for x in row] for row in self._frozen.tolist()],
             "peak": self._peak.tolist(),
-            "verdict": self._verdict.tolist(),
-            "since": self._since.tolist(),
+            "found": self._found.tolist(),
         }
 
     @classmethod
@@ -219,8 +216,7 @@ class Evidence:
             raise ValueError(f"state of {len(frozen)} windows for a rule with {rule.windows}")
         out._frozen[:] = frozen
         out._peak[:] = state["peak"]
-        out._verdict[:] = state["verdict"]
-        out._since[:] = state["since"]
+        out._found[:] = state["found"]
         return out
 
 
@@ -290,7 +286,7 @@ def _halves(v: Reals, df: Reals, rhos: Reals, level: float, out: Reals) -> None:
 @numba.njit(cache=True)
 def _advance(  # type: ignore[no-untyped-def]
     elapsed, at, clicks, packed, margins, tolerances, log_weights, certified, log_windows, optima,
-    frozen, peak, verdict, since, level, min_duration, min_clicks, worse, not_worse, standing,
+    frozen, peak, found, level, min_duration, min_clicks, worse, not_worse, standing,
 ):  # fmt: skip
     looks, begun = clicks.shape
     metrics = margins.size
@@ -353,13 +349,9 @@ def _advance(  # type: ignore[no-untyped-def]
             for m in range(metrics + 1):
                 peak[m, 0] = max(peak[m, 0], worse[t, m])
                 peak[m, 1] = max(peak[m, 1], not_worse[t, m])
-                found = 1 if worse[t, m] >= level else (2 if not_worse[t, m] >= level else 0)
-                if verdict[m] == 0 and found != 0:
-                    verdict[m] = found
-                    since[m, 0] = at[t]
-                elif verdict[m] != 0 and since[m, 1] < 0:
-                    against = not_worse[t, m] if verdict[m] == 1 else worse[t, m]
-                    if against >= level:
-                        since[m, 1] = at[t]
+                if worse[t, m] >= level and found[m, 0] < 0:
+                    found[m, 0] = at[t]
+                if not_worse[t, m] >= level and found[m, 1] < 0:
+                    found[m, 1] = at[t]
         for m in range(metrics + 1):
-            standing[t, m] = verdict[m]
+            standing[t, m] = 1 if found[m, 0] >= 0 else (2 if found[m, 1] >= 0 else 0)

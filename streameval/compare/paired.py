@@ -22,10 +22,13 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
 
 from __future__ import annotations
 
+import math
+
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.ratio import Reals, Statistic, ratio, two_means
+from streameval.compare.ratio import Statistic, ratio, ratio_of, two_means_of, unpacked
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
 
@@ -67,62 +70,68 @@ def clicks(sums: BlockSums) -> NDArray[np.int64]:
     return out
 
 
-def log_loss(sums: BlockSums) -> Statistic:
-    """Relative increase of log loss; [..., G, 8] -> [...]. v_iid leaves out the small noise of the denominator."""
-    b = sums.blocks
-    n = b[..., cells.PAIR_N].sum(axis=-1).astype(np.float64)
-    d = _real(b[..., cells.D])
-    total = d.sum(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centred = np.where(n > 0, _real(sums.scalars[..., cells.D_SQ]) - total * total / n, 0.0)
-    return ratio(d, _real(b[..., cells.PAIR_L]), centred)
-
-
-def auc(sums: BlockSums) -> Statistic:
-    """Decrease of AUC; [..., G, 8] -> [...]."""
-    b, y = sums.blocks, sums.blocks[..., cells.PAIR_Y]
-    return -two_means(
-        _real(b[..., cells.PAIR_PHI1]),
-        y.astype(np.float64),
-        _real(b[..., cells.PAIR_PHI0]),
-        (b[..., cells.PAIR_N] - y).astype(np.float64),
-        _real(sums.scalars[..., cells.PAIR_PHI1_SQ]),
-        _real(sums.scalars[..., cells.PAIR_PHI0_SQ]),
-    )
-
-
-def gauc(sums: BlockSums) -> Statistic:
-    """Decrease of the impression-weighted mean AUC of (user, window) rows; blocks [..., G, 2], scalars [..., 4] -> [...]."""
-    b, k = sums.blocks, sums.scalars
-    return -ratio(
-        _real(b[..., cells.G_WD]),
-        b[..., cells.G_W].astype(np.float64),
-        _real(k[..., cells.G_WD_SQ]),
-        _real(k[..., cells.G_W_WD]),
-        k[..., cells.G_W_SQ].astype(np.float64),
-    )
-
-
-def calibration(sums: BlockSums) -> dict[str, Statistic]:
-    """The two statistics MID and GAP; [..., G, 8] -> [...]."""
-    y = sums.blocks[..., cells.PAIR_Y].astype(np.float64)
-    old, new = _real(sums.blocks[..., cells.PAIR_P]), _real(sums.blocks[..., cells.PAIR_P_OTHER])
-    return {MID: ratio(new + old - 2.0 * y, y), GAP: ratio(new - old, y)}
-
-
 def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str, Statistic]:
-    """What `Evidence.advance` takes, from pair rows and GAUC rows of the same leading shape."""
-    out = {"log_loss": log_loss(sums), "auc": auc(sums), **calibration(sums)}
+    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 6] and GAUC rows [..., G, 2], [..., 4].
+
+    v_iid of log_loss leaves out the small noise of its denominator; calibration has none.
+    """
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((5, math.prod(shape), 6))
+    _pair(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), sums.scalars.reshape(-1, cells.PAIR_SCALARS), out)
+    names = ["log_loss", "auc", MID, GAP]
     if gauc_sums is not None:
-        out["gauc"] = gauc(gauc_sums)
-    return out
+        _gauc(
+            gauc_sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
+            gauc_sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+            out,
+        )
+        names.append("gauc")
+    packed = out.reshape(5, *shape, 6)
+    return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+
+
+@numba.njit(cache=True)
+def _pair(blocks, scalars, out):  # type: ignore[no-untyped-def]
+    groups = blocks.shape[1]
+    a, w, b, v = np.empty(groups), np.empty(groups), np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        n, total = 0.0, 0.0
+        for g in range(groups):
+            a[g] = blocks[i, g, cells.D] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_L] / SCALE
+            n += blocks[i, g, cells.PAIR_N]
+            total += a[g]
+        squares = scalars[i, cells.D_SQ] / SCALE - total * total / n if n > 0.0 else 0.0
+        ratio_of(a, w, squares, 0.0, 0.0, out[0, i])
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.PAIR_PHI1] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_Y]
+            b[g] = -blocks[i, g, cells.PAIR_PHI0] / SCALE
+            v[g] = blocks[i, g, cells.PAIR_N] - blocks[i, g, cells.PAIR_Y]
+        two_means_of(
+            a, w, b, v, scalars[i, cells.PAIR_PHI1_SQ] / SCALE, scalars[i, cells.PAIR_PHI0_SQ] / SCALE, out[1, i]
+        )
+        for g in range(groups):
+            old, new = blocks[i, g, cells.PAIR_P] / SCALE, blocks[i, g, cells.PAIR_P_OTHER] / SCALE
+            a[g] = new + old - 2.0 * w[g]
+            b[g] = new - old
+        ratio_of(a, w, 0.0, 0.0, 0.0, out[2, i])
+        ratio_of(b, w, 0.0, 0.0, 0.0, out[3, i])
+
+
+@numba.njit(cache=True)
+def _gauc(blocks, scalars, out):  # type: ignore[no-untyped-def]
+    groups = blocks.shape[1]
+    a, w = np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.G_WD] / SCALE
+            w[g] = blocks[i, g, cells.G_W]
+        s = scalars[i]
+        ratio_of(a, w, s[cells.G_WD_SQ] / SCALE, -s[cells.G_W_WD] / SCALE, float(s[cells.G_W_SQ]), out[4, i])
 
 
 def level(served: BlockSums) -> Statistic:
     """E / O - 1 of a version on what it served itself; served rows [..., G, 8] -> [...]. Either sign is harm beyond the dead band."""
     y = served.blocks[..., cells.Y].astype(np.float64)
-    return ratio(_real(served.blocks[..., cells.P]) - y, y)
-
-
-def _real(sums: NDArray[np.int64]) -> Reals:
-    return sums / SCALE
+    return ratio(served.blocks[..., cells.P] / SCALE - y, y)

@@ -54,40 +54,31 @@ class Statistic:
 
 
 # Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
-@numba.guvectorize(
-    ["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:],f8[:],f8[:],f8[:],f8[:])"],
-    "(g),(g),(),(),()->(),(),(),(),(),()",
-    nopython=True,
-    cache=True,
-)
-def _ratio(a, w, saa, saw, sww, theta, weight, v_clu, v_iid, df, blocks):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True)
+def ratio_of(a, w, saa, saw, sww, out):  # type: ignore[no-untyped-def]
+    """Fills out float64[6], fields of `Statistic`, from block sums float64[G] and sums over impressions."""
     total_a, total_w, squares, some = 0.0, 0.0, 0.0, 0
     for g in range(a.size):
         total_a += a[g]
         total_w += w[g]
         squares += w[g] * w[g]
         some += w[g] != 0.0
-    weight[0], blocks[0] = total_w, some
+    out[0], out[1], out[2], out[3], out[4], out[5] = np.nan, total_w, np.nan, np.nan, 0.0, some
     if total_w <= 0.0 or some < 2:
-        theta[0], v_clu[0], v_iid[0], df[0] = np.nan, np.nan, np.nan, 0.0
         return
     ratio = total_a / total_w
     spread = 0.0
     for g in range(a.size):
         spread += (a[g] - ratio * w[g]) ** 2
-    theta[0] = ratio
-    v_clu[0] = some / (some - 1.0) * spread / (total_w * total_w)
-    v_iid[0] = max(saa - 2.0 * ratio * saw + ratio * ratio * sww, 0.0) / (total_w * total_w)
-    df[0] = total_w * total_w / squares - 1.0
+    out[0] = ratio
+    out[2] = some / (some - 1.0) * spread / (total_w * total_w)
+    out[3] = max(saa - 2.0 * ratio * saw + ratio * ratio * sww, 0.0) / (total_w * total_w)
+    out[4] = total_w * total_w / squares - 1.0
 
 
-@numba.guvectorize(
-    ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:],f8[:],f8[:],f8[:],f8[:])"],
-    "(g),(g),(g),(g),(),()->(),(),(),(),(),()",
-    nopython=True,
-    cache=True,
-)
-def _two_means(a1, w1, a0, w0, saa1, saa0, theta, weight, v_clu, v_iid, df, blocks):  # type: ignore[no-untyped-def]
+@numba.njit(cache=True)
+def two_means_of(a1, w1, a0, w0, saa1, saa0, out):  # type: ignore[no-untyped-def]
+    """The same for `two_means`."""
     sum1, n1, sum0, n0, squares, some = 0.0, 0.0, 0.0, 0.0, 0.0, 0
     for g in range(a1.size):
         sum1 += a1[g]
@@ -96,25 +87,36 @@ def _two_means(a1, w1, a0, w0, saa1, saa0, theta, weight, v_clu, v_iid, df, bloc
         n0 += w0[g]
         squares += w1[g] * w1[g]
         some += (w1[g] != 0.0) or (w0[g] != 0.0)
-    weight[0], blocks[0] = n1, some
+    out[0], out[1], out[2], out[3], out[4], out[5] = np.nan, n1, np.nan, np.nan, 0.0, some
     if n1 <= 0.0 or n0 <= 0.0 or some < 2:
-        theta[0], v_clu[0], v_iid[0], df[0] = np.nan, np.nan, np.nan, 0.0
         return
     mean1, mean0 = sum1 / n1, sum0 / n0
     spread = 0.0
     for g in range(a1.size):
         spread += ((a1[g] - mean1 * w1[g]) / n1 + (a0[g] - mean0 * w0[g]) / n0) ** 2
-    theta[0] = mean1 + mean0
-    v_clu[0] = some / (some - 1.0) * spread
-    v_iid[0] = max(saa1 / n1 - mean1 * mean1, 0.0) / n1 + max(saa0 / n0 - mean0 * mean0, 0.0) / n0
-    df[0] = max(n1 * n1 / squares - 1.0, 0.0)
+    out[0] = mean1 + mean0
+    out[2] = some / (some - 1.0) * spread
+    out[3] = max(saa1 / n1 - mean1 * mean1, 0.0) / n1 + max(saa0 / n0 - mean0 * mean0, 0.0) / n0
+    out[4] = max(n1 * n1 / squares - 1.0, 0.0)
+
+
+@numba.guvectorize(["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])"], "(g),(g),(),(),(),(k)->(k)", nopython=True, cache=True)
+def _ratio(a, w, saa, saw, sww, fields, out):  # type: ignore[no-untyped-def]
+    ratio_of(a, w, saa, saw, sww, out)
+
+
+@numba.guvectorize(
+    ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])"], "(g),(g),(g),(g),(),(),(k)->(k)", nopython=True, cache=True
+)
+def _two_means(a1, w1, a0, w0, saa1, saa0, fields, out):  # type: ignore[no-untyped-def]
+    two_means_of(a1, w1, a0, w0, saa1, saa0, out)
 
 
 def ratio(
     a: Reals, w: Reals, saa: Reals | float = 0.0, saw: Reals | float = 0.0, sww: Reals | float = 0.0
 ) -> Statistic:
     """sum a / sum w of block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w: float64[...], 0 if unknown."""
-    return Statistic(*_ratio(a, w, saa, saw, sww))
+    return unpacked(_ratio(a, w, saa, saw, sww, np.empty(6)))
 
 
 def two_means(
@@ -125,4 +127,9 @@ def two_means(
     One deviation per block has both terms, hence their covariance (Obuchowski 1997, Biometrics 53:567). Weight and
     df are those of the clicks, which carry nearly all the variance.
     """
-    return Statistic(*_two_means(a1, w1, a0, w0, saa1, saa0))
+    return unpacked(_two_means(a1, w1, a0, w0, saa1, saa0, np.empty(6)))
+
+
+def unpacked(packed: Reals) -> Statistic:
+    """Views of float64[..., 6]."""
+    return Statistic(*(packed[..., i] for i in range(6)))
