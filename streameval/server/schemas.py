@@ -62,28 +62,41 @@ class Bucket(_Shape):
 
 
 class Row(_Series):
-    """Every metric of one series in one window and slice."""
+    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew."""
 
     window: str
     slice: Slice | None
     impressions: int
     clicks: int
     ctr: float | None
+    ctr_stderr: float | None
     mean_pclick: float | None
+    mean_pclick_stderr: float | None
     auc: float | None
+    auc_stderr: float | None
     auc_error: float | None
     gauc: float | None
+    gauc_stderr: float | None
     gauc_users: int | None
     gauc_impressions: int | None
     gauc_request: float | None
+    gauc_request_stderr: float | None
     log_loss: float | None
+    log_loss_stderr: float | None
     rig: float | None
+    rig_stderr: float | None
     mse: float | None
+    mse_stderr: float | None
     nmse: float | None
+    nmse_stderr: float | None
     mae: float | None
+    mae_stderr: float | None
     prediction_error: float | None
+    prediction_error_stderr: float | None
     calibration: float | None
+    calibration_stderr: float | None
     ece: float | None
+    ece_stderr: float | None
     reasons: dict[str, str]
     window_start: str | None
     window_end: str | None
