@@ -147,7 +147,11 @@ def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
     right = str(problem["msg"]).removeprefix("Value error, ")
     right = right.replace("Input should be", "must be").replace("String should", "must")
     if problem["type"] == "extra_forbidden":
-        right = "unknown parameter; known here: " + ", ".join(_known_parameters(request))
+        right = "unknown parameter; known here: " + ", ".join(_known_parameters(request, where))
+    elif problem["type"] == "json_invalid":
+        path, right = ["body"], f"must be JSON: {problem.get('ctx', {}).get('error', 'it cannot be read')}"
+    elif problem["type"] == "model_attributes_type":
+        right = "must be a JSON object, sent with Content-Type: application/json"
     elif problem["type"] == "missing":
         right = "is required"
     elif right.startswith("must be a valid integer"):
@@ -156,10 +160,10 @@ def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
     return {"parameter": ".".join(path) or where, "in": where, "value": value, "detail": right}
 
 
-def _known_parameters(request: Request) -> list[str]:
+def _known_parameters(request: Request, where: str) -> list[str]:
     names: list[str] = []
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    for parameter in getattr(dependant, "query_params", ()):
+    for parameter in getattr(dependant, f"{where}_params", ()):
         annotation = parameter.field_info.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             names += [field.alias or name for name, field in annotation.model_fields.items()]

@@ -10,7 +10,7 @@ class _Shape(BaseModel):
 
 
 class ParameterError(_Shape):
-    """What is wrong with one parameter; `in` is query or path."""
+    """What is wrong with one parameter; `in` is query, path or body."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     parameter: str
@@ -210,11 +210,21 @@ class SeriesLine(_Series):
     points: list[SeriesPoint]
 
 
+class SeriesDeploy(_Shape):
+    """A version of one of the models that went live in the range."""
+
+    model: str
+    version: str
+    kind: str
+    at: str | None
+
+
 class SeriesAnswer(_Stamped):
-    """A metric over panes."""
+    """A metric over panes, and the deploys of its models in that time."""
 
     metric: str
     series: list[SeriesLine]
+    deploys: list[SeriesDeploy]
 
 
 class UserRow(_Shape):
@@ -361,10 +371,24 @@ class Health(_Shape):
     checks: dict[str, bool]
 
 
+class Headline(_Shape):
+    """The comparison that speaks for a model's newest deploy, in a line of words."""
+
+    comparison: str
+    model: str
+    candidate: str
+    baseline: str
+    verdict: str
+    impressions: int
+    clicks: int
+    words: str
+
+
 class Overview(_Stamped):
     """What `/api/v1/stream` sends with every snapshot: overall results without their buckets, and the flow."""
 
     started_at: str
+    verdicts: list[Headline]
     ready: dict[str, bool]
     events: dict[str, int | dict[str, int]]
     join: Join
