@@ -13,12 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streameval.logs import trace
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200  # characters of a bad value that are repeated in the answer
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST = 20  # wrong parameters that are explained: an address has room for thousands
 
 log = logging.getLogger(__name__)
@@ -137,9 +139,16 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         detail = f"{_shown(request.url.path)}: no such page; /docs lists every route"
     elif error.status_code == 405:
-        allowed = headers.setdefault("Allow", "GET, HEAD")  # static files refuse without saying what they take
+        allowed = headers["Allow"] = _allowed(request) or headers.get("Allow", "GET, HEAD")
         detail = f"{request.method}: not allowed here; use {allowed}"
     return problem_response(request, Problem(error.status_code, detail, headers=headers))
+
+
+def _allowed(request: Request) -> str:
+    """The methods that some route takes at this path: the router names those of the first route only."""
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]  # static files match them all
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return ", ".join(m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes))
 
 
 def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:

@@ -107,6 +107,7 @@ class Build:
             violations=0,
             reliable=True,
             reliable_reason=None,
+            stderrs=dict.fromkeys(("ctr", "mean_pclick", "auc", "gauc", "log_loss", "rig", "calibration"), 0.01),
         )
 
     def empty_result(self, series: Series = V2, window: str = "5m") -> Result:
@@ -128,6 +129,7 @@ class Build:
             newest_label=None,
             reliable=False,
             reliable_reason="join_rate_low",
+            stderrs={},
         )
 
     def users(self, names: list[str], seed: int = 0) -> UserColumns:

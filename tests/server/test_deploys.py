@@ -175,6 +175,11 @@ def test_every_time_series_shows_the_deploys_of_its_models_in_its_time(build, cl
     assert [d["version"] for d in part["deploys"]] == ["v2"]
 
 
+def test_another_method_is_told_both_that_are_taken(post, client) -> None:
+    answer = client.request("OPTIONS", "/api/v1/deploys")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+
+
 def test_before_the_first_snapshot_there_is_none(client_of) -> None:
     client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1"))
     assert client.get("/api/v1/deploys").json()["deploys"] == []
