@@ -172,7 +172,7 @@ class Board:
         name = other.version if other.source == "logged" else other.model
         deploy = self._watch.shadow(served.model, name, noticed - self._pane, noticed)
         self._add(deploy)
-        self._track(deploy, "paired", served, other, at, segment)
+        self._track(deploy, "paired", served, other, noticed - self._pane, segment)
 
     def _compare(self, deploy: Deploy, candidate: Series) -> None:
         """Sums count from the version's first pane, or from the first that nobody has looked at."""
