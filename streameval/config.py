@@ -307,13 +307,22 @@ class Store(_Section):
     )
 
 
-class Bounds(_Section):
-    """A bound for each metric that versions are compared by."""
+class Margins(_Section):
+    """By how much a version must be worse to be called so."""
 
-    log_loss: Real = Field(ge=0, lt=1, description="relative")
-    auc: Real = Field(ge=0, lt=1)
-    gauc: Real = Field(ge=0, lt=1)
-    calibration: Real = Field(ge=0, lt=1, description="of |predicted clicks / clicks - 1|, against the baseline's")
+    log_loss: Real = Field(0.001, ge=0, lt=1, description="relative")
+    auc: Real = Field(0.001, ge=0, lt=1, description="difference")
+    gauc: Real = Field(0.001, ge=0, lt=1, description="difference")
+    calibration: Real = Field(0.1, ge=0, lt=1, description="dead band of predicted clicks over clicks")
+
+
+class Tolerances(_Section):
+    """Within how much of the other a version must be to be called not worse."""
+
+    log_loss: Real = Field(0.005, gt=0, lt=1, description="relative")
+    auc: Real = Field(0.005, gt=0, lt=1, description="difference")
+    gauc: Real = Field(0.005, gt=0, lt=1, description="difference")
+    calibration: Real = Field(0.1, gt=0, lt=1, description="of predicted clicks over clicks")
 
 
 class Compare(_Section):
@@ -329,13 +338,9 @@ class Compare(_Section):
         lt=0.5,
         description="chance of a false `worse` (or `not_worse`) per comparison, however often one looks",
     )
-    margins: Bounds = Field(
-        Bounds(log_loss=0.001, auc=0.001, gauc=0.001, calibration=0.1),
-        description="`worse` means: worse by more than this, for certain at level alpha",
-    )
-    tolerances: Bounds = Field(
-        Bounds(log_loss=0.005, auc=0.005, gauc=0.005, calibration=0.1),
-        description="`not_worse` means: worse by less than this, for certain at level alpha",
+    margins: Margins = Field(Margins(), description="`worse` means: by more than this, for certain at level alpha")
+    tolerances: Tolerances = Field(
+        Tolerances(), description="`not_worse` means: by less than this, for certain at level alpha"
     )
     min_duration: Duration = _written(
         "1h", description="no verdict before a comparison has run this long, in event time"

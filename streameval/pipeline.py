@@ -374,7 +374,7 @@ class Pipeline:
         return {
             "join": sum(m.joiner.nbytes + m.requests.nbytes for m in monitors),
             "panes": sum(m.scoreboard.nbytes for m in monitors),
-            "ledger": sum(m.ledger.nbytes for m in monitors),
+            "ledger": sum(m.ledger.nbytes + m.scoreboard.references.nbytes for m in monitors),
             "users": sum(m.scoreboard.users.nbytes for m in monitors),
             "models": models,
         }
