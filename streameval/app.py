@@ -90,7 +90,15 @@ class Loop:
         }  # fmt: skip
         checkpoints = None if self.keeper is None else self.keeper.state()
         history = None if self.keeper is None else self.keeper.history_state()
-        snapshot = self.pipeline.snapshot(lag, self.source.lost(), ready, checkpoints=checkpoints, history=history)
+        at_end = self.source.caught_up()
+        topic = self.pipeline.settings.kafka.impressions_topic
+        complete = all(
+            partition in self.pipeline.monitors or (topic, partition) in at_end
+            for partition in self.source.partitions()
+        )
+        snapshot = self.pipeline.snapshot(
+            lag, self.source.lost(), ready, checkpoints=checkpoints, history=history, complete=complete
+        )
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 

@@ -68,9 +68,7 @@ class Comparisons:
                         series = self._catalog.series[code]
                         if series != RETIRED:
                             row[series] = row.get(series, 0) + n
-        looks = {pane for m in monitors for pane in m.ledger.waiting if self._board.looked <= pane < complete}
-        if not looks and complete >= FOREVER // self._pane and any(m.ledger.waiting for m in monitors):
-            looks = {self._board.looked - 1}  # the last corrections
+        looks = {pane for m in monitors for pane in m.ledger.waiting(complete) if pane >= self._board.looked}
         due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
         due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
         for _, kind, pane in sorted(due):

@@ -101,7 +101,7 @@ class Pipeline:
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
-        if len(monitor.ledger.waiting) > MANY_PANES:  # a fast replay, between two snapshots
+        if len(monitor.ledger) > MANY_PANES:  # a fast replay, between two snapshots
             self._background.wait()
             self._comparisons.advance(list(self.monitors.values()), self._withheld)
 
@@ -144,8 +144,12 @@ class Pipeline:
         with_history: bool = True,
         checkpoints: CheckpointState | None = None,
         history: HistoryState | None = None,
+        complete: bool = True,
     ) -> Snapshot:
-        """Everything that readers may know, as it is now. `with_history`: also panes and users."""
+        """Everything that readers may know, as it is now. `with_history`: also panes and users.
+
+        `complete`: every partition of this process has been heard of; until then no comparison takes a look.
+        """
         self._background.wait()
         now = self._clock()
         monitors = [self.monitors[p] for p in sorted(self.monitors)]
@@ -153,7 +157,8 @@ class Pipeline:
         end = frames[0].end
         health, silent = self._health.judge(monitors, end)
         self._withheld = health.reason
-        self._comparisons.advance(monitors, self._withheld)
+        if complete:
+            self._comparisons.advance(monitors, self._withheld)
         unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, silent))}
         results = self._evaluator.results(monitors, unreliable)
         panes = {}
@@ -302,7 +307,10 @@ class Pipeline:
             wide_slices=self.catalog.radix ** len(self.catalog.dimensions) >= 1 << 32,
             keep_value=weighting == "value",
         )
-        ledger = Ledger(board.references, self._pane, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges)
+        ledger = Ledger(
+            board.references, self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions),
+            s.buckets.edges,
+        )  # fmt: skip
         monitor = Monitor(
             policy,
             board,

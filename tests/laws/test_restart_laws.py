@@ -64,6 +64,7 @@ def make_settings(weighting: str, score_at: str, models: bool, shared: bool) -> 
             "slices": {"dimensions": ["country", "device"]},
             "users": {"weighting": weighting},
             "models": learners if models else [],
+            "compare": {"count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10},
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
         }
     )  # fmt: skip
@@ -159,7 +160,7 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
         if luck.random() < max(0.05, 4 / len(steps)):
             saved[partition] = end, through_disk(process, partition, folder / f"{partition}.checkpoint")
         if luck.random() < 0.1:
-            process.pipeline.snapshot()  # somebody looks
+            process.pipeline.snapshot(complete=len(process.pipeline.monitors) == PARTITIONS)  # somebody looks
         if kills and luck.random() < 6 / len(steps):
             kills -= 1
             process = Process(config, luck.sample([0, 1, 2], 3))
