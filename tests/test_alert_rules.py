@@ -113,6 +113,20 @@ def test_the_series_of_the_tests_have_the_labels_of_real_ones() -> None:
                 assert found == {"job", "instance", *EXPOSED[name].labels}, one["series"]
 
 
+@pytest.mark.promtool
+def test_the_queries_in_the_runbooks_can_be_asked(tmp_path: Path) -> None:
+    queries = [
+        query
+        for path in RUNBOOKS.glob("*.md")
+        for query in re.findall(r"```promql\n(.*?)```", path.read_text(), re.DOTALL)
+    ]
+    assert len(queries) > 40
+    rules = [{"record": f"q{i}", "expr": query} for i, query in enumerate(queries)]
+    path = tmp_path / "queries.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    ran("promtool", "check", "rules", str(path))
+
+
 def test_the_addresses_in_the_runbooks_exist() -> None:
     paths = create_app(Publisher(empty_snapshot(0.0)), Server(), version="1").openapi()["paths"]
     for path in RUNBOOKS.glob("*.md"):
