@@ -26,7 +26,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.writer import KafkaWriter
 from tests.integration.alerting import Service, Webhook, alertmanager, need, prometheus, webhook
-from tests.integration.test_run_process import Run, running
+from tests.integration.test_run_process import Run, running, until
 
 SECONDS = 80.0
 PATIENCE = 60.0
@@ -58,13 +58,15 @@ checkpoint_interval = "5s"
 port = 0
 snapshot_interval = "500ms"
 """
-# evidence of a minute instead of an hour, and margins that it can tell
+# evidence of a minute instead of an hour, and differences that it can tell
 COMPARE = """\
 [compare]
 alpha = 0.01
+count = 200
 min_duration = "20s"
 min_clicks = 200
-margins = { auc = 0.02, gauc = 0.05, log_loss = 0.03, calibration = 0.2 }
+margins = { log_loss = 0.01, auc = 0.01, gauc = 0.02, calibration = 0.1 }
+tolerances = { log_loss = 0.03, auc = 0.02, gauc = 0.04, calibration = 0.2 }
 """
 
 
@@ -140,6 +142,7 @@ def world(real_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         alertmanager(folder, hook) as manager,
         prometheus(folder, [run.url.removeprefix("http://")], manager) as watch,
     ):
+        until(lambda: run.get("/readyz").status_code == 200, run)
         parts = stories(int(time.time() * 1000) + 1000)
         send(writer, name, heapq.merge(*(told(model, scenarios) for model, scenarios in parts.items())))
         time.sleep(5.0)
