@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streameval import __version__
 from streameval.clock import WallClock
+from streameval.compare.announce import Announcements
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
 from streameval.memory import give_back
@@ -171,7 +172,8 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     from streameval.server.serve import serve
     from streameval.sources.kafka.source import KafkaSource
 
-    pipeline = Pipeline(settings, time.time)
+    announcements = Announcements()
+    pipeline = Pipeline(settings, time.time, announcements)
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
     keeper, history = open_store(settings, pipeline)
@@ -180,7 +182,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     )
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__, history=history),
+            create_app(publisher, settings.server, version=__version__, history=history, announcements=announcements),
             settings.server.host,
             settings.server.port,
         )

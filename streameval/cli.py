@@ -1,4 +1,4 @@
-"""The commands; thin. Exit status: 0 done, 1 a failure said in one line, 2 wrong usage."""
+"""The commands; thin. Exit status: 0 done, 1 a failure said in one line, 2 wrong usage; `gate` has more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streameval import __version__, config_file, logs
+from streameval import __version__, config_file, deploy_commands, logs
 
 if TYPE_CHECKING:
     from streameval.config import Settings
@@ -58,6 +58,10 @@ CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type
 def cli(log_format: str, log_level: str) -> None:
     """Progressive-validation monitor for click models: live AUC, GAUC, log loss and calibration."""
     logs.set_up(log_format, log_level)
+
+
+cli.add_command(deploy_commands.deploy)
+cli.add_command(deploy_commands.gate)
 
 
 @cli.command()
@@ -214,7 +218,9 @@ def _fail(message: str) -> NoReturn:
 
 def _has_a_name(error: Exception) -> bool:
     names = {cls.__name__ for cls in type(error).__mro__}
-    return bool(names & {"ConfigError", "SourceError", "ModelError", "ServeError", "StoreError", "OSError"})
+    return bool(
+        names & {"ConfigError", "SourceError", "ModelError", "ServeError", "StoreError", "MonitorError", "OSError"}
+    )
 
 
 def _load(path: Path | None) -> Settings:

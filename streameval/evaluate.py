@@ -6,7 +6,7 @@ scores. Windows end where every partition's labels are complete, on a pane's bou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +17,13 @@ from streameval.counting.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.events import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.auc import ranked_auc
+from streameval.metrics.errors import standard_errors
 from streameval.metrics.registry import evaluate
 from streameval.metrics.tables import fixed_buckets, quantile_buckets, score_counts
 from streameval.metrics.view import Ranked, View
 from streameval.monitor import Monitor
 from streameval.report import Result, Totals
-from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+from streameval.sketches.layout import Layout, Moments, read_blocks, read_buckets, read_histogram
 from streameval.sketches.ranks import SCALE
 from streameval.units import format_duration
 
@@ -54,7 +55,7 @@ class Evaluator:
         """`pane` in ms, `windows` in panes."""
         self._catalog = catalog
         self._slice_rows = slice_rows
-        self._overall = Layout(OVERALL_BITS, edges)
+        self._overall = Layout(OVERALL_BITS, edges, by_block=True)
         self._slice = Layout(SLICE_BITS, edges)
         self._quantiles = quantiles
         self._pane = pane
@@ -88,6 +89,7 @@ class Evaluator:
                 row = _row(vector, code, self._overall)
                 if row is not None:
                     out.append(self._overall_result(monitors, frame, code, series, row, maturity, unreliable))
+        design = {(r.series, r.window): r.design_effects for r in out}
         if self._catalog.dimensions:
             known = self._slice_rows.known()
             for frame in frames:
@@ -98,11 +100,12 @@ class Evaluator:
                     if row is not None:
                         where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
                         view = self._view(row, self._slice, None, None)
-                        out.append(
-                            self._result(
-                                self._catalog.series[code], frame, where, row, self._slice, view, maturity, unreliable
-                            )
-                        )
+                        series = self._catalog.series[code]
+                        result = self._result(
+                            series, frame, where, self._slice, view, maturity, unreliable,
+                            design.get((series, frame.name)),
+                        )  # fmt: skip
+                        out.append(result)
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
         place = {frame.name: i for i, frame in enumerate(frames)}
         out.sort(
@@ -143,20 +146,25 @@ class Evaluator:
         unreliable: dict[str, str],
     ) -> Result:
         weighted = weight = users = impressions = 0
-        spread = 0.0
+        spread, squares = 0.0, [0, 0, 0]
         sampled = min((m.scoreboard.users.sampled for m in monitors), default=1.0)
         for m in monitors:
             ranked, more = m.scoreboard.users.ranked(code, frame.index, frame.end)
             weighted, weight = weighted + ranked.weighted_auc, weight + ranked.weight
             users, impressions = users + ranked.users, impressions + ranked.impressions
+            squares = [a + b for a, b in zip(squares, ranked.squares, strict=True)]
             spread += more or 0.0
         view = self._view(
-            row, self._overall, Ranked(weighted, weight, users, impressions), self._exact_auc(monitors, frame, code)
+            row,
+            self._overall,
+            Ranked(weighted, weight, users, impressions, (squares[0], squares[1], squares[2])),
+            self._exact_auc(monitors, frame, code),
         )
         error = None
         if sampled < 1.0 and weight:
             error = (spread * (1.0 - sampled)) ** 0.5 / (weight / SCALE)
-        return self._result(series, frame, None, row, self._overall, view, maturity, unreliable, sampled, error)
+        result = self._result(series, frame, None, self._overall, view, maturity, unreliable, None)
+        return replace(result, users_sampled=sampled, gauc_sampling_error=error)
 
     @staticmethod
     def _exact_auc(monitors: Sequence[Monitor], frame: Frame, code: int) -> float | None:
@@ -171,23 +179,22 @@ class Evaluator:
 
     def _view(self, row: NDArray[np.int64], layout: Layout, ranked: Ranked | None, exact: float | None) -> View:
         negatives, positives = read_histogram(row, layout)
-        return View(Moments.read(row), read_buckets(row, layout), negatives, positives, ranked, exact)
+        blocks = read_blocks(row, layout) if layout.by_block else None
+        return View(Moments.read(row), read_buckets(row, layout), negatives, positives, ranked, exact, blocks)
 
     def _result(
         self,
         series: Series,
         frame: Frame,
         where: tuple[str, str] | None,
-        row: NDArray[np.int64],
         layout: Layout,
         view: View,
         maturity: tuple[float | None, int, int | None],
         unreliable: dict[str, str],
-        sampled: float = 1.0,
-        gauc_error: float | None = None,
+        design: Mapping[str, float] | None,
     ) -> Result:
         share, _, newest = maturity
-        result = make_result(series, frame.name, where, view, layout, self._quantiles, share, newest)
+        result = make_result(series, frame.name, where, view, layout, self._quantiles, share, newest, design)
         sliding = frame.index is not None
         why = result.reliable_reason or unreliable.get(frame.name)
         return replace(
@@ -196,8 +203,6 @@ class Evaluator:
             window_end=frame.end * self._pane if sliding else None,
             reliable=why is None,
             reliable_reason=why,
-            users_sampled=sampled,
-            gauc_sampling_error=gauc_error,
         )
 
     def _maturity(self, monitors: Sequence[Monitor], frame: Frame) -> tuple[float | None, int, int | None]:
@@ -226,10 +231,15 @@ def make_result(
     quantiles: int,
     matured_share: float | None,
     newest_label: int | None,
+    design: Mapping[str, float] | None = None,
 ) -> Result:
-    """Every metric and table of one view; unreliable only by itself, and without the ends of its window."""
+    """Every metric and table of one view; unreliable only by itself, and without the ends of its window.
+
+    `design`: the design effects of the whole, for a slice (see `metrics.errors`).
+    """
     m = view.moments
     metrics, reasons = evaluate(view)
+    errors = standard_errors(view, metrics, design)
     scores = score_counts(view.negatives, view.positives, layout)
     return Result(
         series=series,
@@ -249,6 +259,8 @@ def make_result(
         violations=m.violations,
         reliable=not m.violations,
         reliable_reason=f"{m.violations} scores may have known their label" if m.violations else None,
+        stderrs=errors.stderr,
+        design_effects=errors.design,
     )
 
 

@@ -22,7 +22,7 @@ class PaneHistory:
 
     def __init__(self, catalog: Catalog, edges: tuple[float, ...], pane: int) -> None:
         self._catalog = catalog
-        self._layout = Layout(OVERALL_BITS, edges)
+        self._layout = Layout(OVERALL_BITS, edges, by_block=True)
         self._pane = pane
         self._names = [m.name for m in METRICS]
         self._done: dict[int, dict[int, tuple[float, ...]]] = {}  # pane -> series -> (n, clicks, corrected, metrics)

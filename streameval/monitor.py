@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from streameval.background import Background
 from streameval.columns import Scored
+from streameval.counting.arrivals import Arrivals
+from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
 from streameval.counting.requests import Requests
@@ -71,6 +73,7 @@ class Monitor:
 
     policy: JoinPolicy
     scoreboard: Scoreboard
+    ledger: Ledger
     learners: list[Learner]
     request_gap: int
     score_at: Literal["impression", "label"] = "impression"
@@ -80,6 +83,7 @@ class Monitor:
     joiner: Joiner = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
+    arrivals: Arrivals = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
@@ -87,6 +91,7 @@ class Monitor:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
         self.panes = PaneStats(self.scoreboard.pane)
+        self.arrivals = Arrivals(self.scoreboard.pane)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop."""
@@ -96,6 +101,8 @@ class Monitor:
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
+            on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
+            self.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
         self._correct(flips)
         with self._timed("requests"):  # closed requests that get another impression close again later
             self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)
@@ -185,7 +192,7 @@ class Monitor:
             after = self._labelled(rows)
             before = Labelled(
                 after.ts, after.user, after.slices, flips.was_clicked[first].astype(np.int8),
-                flips.was_corrected[first], None if after.value is None else flips.was_value[first],
+                flips.was_corrected[first], None if after.value is None else flips.was_value[first], after.fresh,
             )  # fmt: skip
             closed = self.requests.closed(table.request[rows])
             state, value = table.state[rows], table.value[rows] if table.value.size else None
@@ -214,12 +221,14 @@ class Monitor:
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
+            "arrivals": self.arrivals.state(),
             "counts": dict(self.counts),
             "learners": [
                 {"trained": one.trained, "updates": one.updates, "model": dict(one.model.state())}
                 for one in self.learners
             ],
             "scoreboard": self.background.call(self.scoreboard.state).result,
+            "ledger": self.background.call(self.ledger.state).result,
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
@@ -227,17 +236,19 @@ class Monitor:
         self.joiner.restore(state["joiner"], codes)
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
+        self.arrivals.restore(state["arrivals"], codes.series)
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.trained, one.updates = saved["trained"], saved["updates"]
             one.model.restore(saved["model"])
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
+        self.ledger.restore(state["ledger"], codes)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _count(self, rows: NDArray[np.int64]) -> None:
         """Counts rows that have just matured, and tells the listener."""
-        labelled = self._labelled(rows)
+        labelled = self._labelled(rows, fresh=True)
         scored = self._scored(rows)
         self.background.call(self._observe, labelled, scored, +1)
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
@@ -248,8 +259,10 @@ class Monitor:
     def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         with self._timed("observe"):
             self.scoreboard.observe(labelled, scored, sign)
+            self.ledger.observe(labelled, scored, sign)
 
-    def _labelled(self, rows: NDArray[np.int64]) -> Labelled:
+    def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
+        """The rows' labels; `fresh`: they mature now."""
         table = self.joiner.table
         state = table.state[rows]
         return Labelled(
@@ -259,6 +272,7 @@ class Monitor:
             label=(state & CLICKED).astype(np.int8),
             corrected=(state & CORRECTED) != 0,
             value=table.value[rows] if table.value.size else None,
+            fresh=fresh & ((state & LATE) == 0),
         )
 
     def _write_labels(self, rows: NDArray[np.int64], labelled: Labelled) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
 
 SCHEMA = 1
@@ -20,6 +22,7 @@ METRIC_NAMES = (
     "ctr", "mean_pclick", "auc", "auc_error", "gauc", "gauc_users", "gauc_impressions", "gauc_request", "log_loss",
     "rig", "mse", "nmse", "mae", "prediction_error", "calibration", "ece",
 )  # fmt: skip
+WITH_STDERR = tuple(name for name in METRIC_NAMES if name not in ("auc_error", "gauc_users", "gauc_impressions"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Result:
     """Every metric of one series in one window and slice.
 
     `metrics` has the names of `METRIC_NAMES`; an undefined one is None and `reasons` says why (a word like
-    "no_clicks", "one_class", "no_eligible_user", "not_kept_for_slices").
+    "no_clicks", "one_class", "no_eligible_user", "not_kept_for_slices"). `stderrs` has their standard errors by the same
+    names; why one is None is in `reasons` under "<name>_stderr", or is the metric's own reason.
     """
 
     series: Series
@@ -85,10 +89,20 @@ class Result:
     reliable_reason: str | None
     users_sampled: float = 1.0  # fraction of users that GAUC rests on
     gauc_sampling_error: float | None = None  # standard error of GAUC from sampling users, when users_sampled < 1
+    stderrs: Mapping[str, float | None] = field(default_factory=dict)  # by metric, clustered by user; None: undefined
+    design_effects: Mapping[str, float] = field(default_factory=dict)  # variance by user over variance by impression
 
     def as_json(self) -> dict[str, Any]:
         """The result as in the report."""
         where = None if self.slice is None else {"dimension": self.slice[0], "value": self.slice[1]}
+        metrics: dict[str, Any] = {}
+        reasons = dict(self.reasons)
+        for name, value in self.metrics.items():
+            metrics[name] = value
+            if name in WITH_STDERR:
+                error = metrics[f"{name}_stderr"] = finite(self.stderrs.get(name))
+                if error is None:
+                    reasons.setdefault(f"{name}_stderr", self.reasons.get(name, "not_estimated"))
         return {
             "model": self.series.model,
             "version": self.series.version,
@@ -97,8 +111,8 @@ class Result:
             "slice": where,
             "impressions": self.totals.impressions,
             "clicks": self.totals.clicks,
-            **self.metrics,
-            "reasons": dict(self.reasons),
+            **metrics,
+            "reasons": reasons,
             "window_start": self.window_start,
             "window_end": self.window_end,
             "matured_share": self.matured_share,
@@ -240,6 +254,8 @@ class Snapshot:
     budget_used: Mapping[str, float] = field(
         default_factory=dict
     )  # by bounded table; at 1 the oldest or next gives way
+    deploys: tuple[Deploy, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""
@@ -253,6 +269,8 @@ class Snapshot:
                 "overdue_clicks": self.join.overdue_clicks,
             },
             "results": [result.as_json() for result in self.results],
+            "deploys": [deploy_json(deploy) for deploy in self.deploys],
+            "comparisons": [comparison_json(comparison) for comparison in self.comparisons],
         }
 
 

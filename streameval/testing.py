@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from streameval.counting.users import PaneEntries
 from streameval.events import Batch, Catalog, Clicks, Features, Impressions, Series
 from streameval.hashing import hash_strings
-from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.grid import score_keys
+from streameval.sketches.accumulate import CURVE_BITS, Scratch, add_scores
+from streameval.sketches.grid import bin_count, score_keys
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import entries
 from streameval.sketches.sparse import SparseVector
@@ -109,7 +109,8 @@ def sketched(
     overall.reserve(int(series.max(initial=0)) + 1, n)
     add_scores(
         overall, slices, p, np.arange(n, dtype=np.int32), series, np.empty((0, n), np.int32), no,
-        label.astype(np.int8), no, np.zeros(n, np.int32), sign,
+        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8),
+        np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32), sign,
     )  # fmt: skip
     return overall.drain()
 

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from streameval.compare.reading import METRICS as COMPARED
 from streameval.config import Settings
 from streameval.metrics.registry import METRICS
-from streameval.report import METRIC_NAMES
+from streameval.report import METRIC_NAMES, WITH_STDERR
+from streameval.server.schemas import Row
+from streameval.server.schemas_compare import Verdict
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streameval"
@@ -118,3 +121,13 @@ def test_the_locks_and_docs_name_no_host_of_this_workplace() -> None:
         text = path.read_text()
         assert "index-url" not in text
         assert "/work/" not in text, path
+
+
+def test_the_flat_verdict_has_every_metric_of_a_comparison() -> None:
+    fields = set(Verdict.model_fields)
+    for metric in COMPARED:
+        assert {f"{part}_{metric}" for part in ("difference", "lower", "upper", "margin", "reason")} <= fields
+
+
+def test_every_metric_with_a_standard_error_has_its_place_in_the_api() -> None:
+    assert {f"{name}_stderr" for name in WITH_STDERR} == {f for f in Row.model_fields if f.endswith("_stderr")}

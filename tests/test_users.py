@@ -51,7 +51,9 @@ def test_a_sample_that_shrinks_while_a_batch_is_counted_does_not_mix_users_up() 
     board = Scoreboard(SliceRows(catalog), 0, (0.5,), 60_000, [], "impressions", 15_000_000)
     user = rng.integers(1, 2**62, people).astype(np.uint64)[rng.integers(0, people, n)]
     label = (rng.random(n) < 0.3).astype(np.int8)
-    labelled = Labelled(np.full(n, BASE), user, np.zeros(n, np.int64), label, np.zeros(n, np.bool_), None)
+    labelled = Labelled(
+        np.full(n, BASE), user, np.zeros(n, np.int64), label, np.zeros(n, np.bool_), None, np.ones(n, np.bool_)
+    )
     row = np.tile(np.arange(n, dtype=np.int32), 2)  # every impression scored by both versions, with the same score
     p = np.tile(rng.random(n), 2)
     series = np.repeat(np.array([0, 1], np.int32), n)

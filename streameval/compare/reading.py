@@ -76,6 +76,7 @@ class Looks:
     impressions: NDArray[np.int64]
     log_e: NDArray[np.float64]  # overall, for worse
     metrics: Mapping[str, Mapping[str, NDArray[np.float64]]]  # metric -> difference, lower, upper, log_e; NaN: unknown
+    clicks: NDArray[np.int64] | None = None  # as impressions; None: not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,4 @@ class Comparison:
     findings: tuple[Finding, ...] = ()
     mixes: tuple[Mix, ...] = ()
     early: tuple[EarlyReading, ...] = ()
+    floors_met: bool = True  # the evidence floors of a verdict: time, clicks, blocks

@@ -8,9 +8,13 @@ from numpy.typing import NDArray
 
 from streameval.columns import Scored
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.sketches.fixed import add_real
+from streameval.sketches.blocks import blocks_of
+from streameval.sketches.fixed import FRACTION, LIMB, add_real
 from streameval.sketches.grid import score_keys
 from streameval.sketches.layout import (
+    BLOCK_CELLS,
+    BLOCK_REQUEST_W,
+    BLOCK_REQUEST_WA,
     BUCKETS,
     REQUEST_AUC,
     REQUEST_IMPRESSIONS,
@@ -80,9 +84,24 @@ def observe_requests(
     cells = np.zeros((order.size, BUCKETS), np.int64)
     key = np.empty(order.size, np.int64)
     n = _terms(group[order], ranked[order], value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
-    of_pane = pane[key[:n] // series_count]
+    cells, of_request = cells[:n], key[:n] // series_count
+    user = np.zeros(pane.size, np.uint64)
+    np.maximum.at(user, request, labelled.user)  # one of its users, whatever the order; nearly always there is only one
+    block = board.overall_layout.blocks + blocks_of(user)[of_request].astype(np.int64) * BLOCK_CELLS
+    of_pane = pane[of_request]
     series = (key[:n] % series_count).astype(np.int32)
     for number in np.unique(of_pane).tolist():
         for one in np.unique(series[of_pane == number]).tolist():
-            total = cells[:n][(of_pane == number) & (series == one)].sum(axis=0)
-            board.add_cells(number, np.full(_CELLS.size, one, np.int32), _CELLS, total[_CELLS])
+            mine = (of_pane == number) & (series == one)
+            board.add_cells(number, np.full(_CELLS.size, one, np.int32), _CELLS, cells[mine].sum(axis=0)[_CELLS])
+            where = np.concatenate((block[mine] + BLOCK_REQUEST_W, block[mine] + BLOCK_REQUEST_WA))
+            terms = np.concatenate(
+                (_coarse(cells[mine], REQUEST_WEIGHT, sign), _coarse(cells[mine], REQUEST_AUC, sign))
+            )
+            board.add_cells(number, np.full(where.size, one, np.int32), where, terms)
+
+
+def _coarse(cells: NDArray[np.int64], limb: int, sign: int) -> NDArray[np.int64]:
+    """Reals of two limbs, each of the given sign, in units of 1 / `blocks.SCALE`."""
+    high, low = sign * cells[:, limb], sign * cells[:, limb + 1]
+    return sign * ((high << (30 - LIMB)) + (low >> (FRACTION - 30)))

@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.counting.references import Placed, References, score_bins
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
 from streameval.events import RETIRED, Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.layout import Layout
+from streameval.sketches.blocks import PHI0, blocks_of
+from streameval.sketches.layout import BLOCK_CELLS, Layout
 from streameval.sketches.ranks import Weighting
+from streameval.sketches.sparse import SparseVector
 
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10
@@ -43,6 +46,7 @@ class Labelled:
     label: NDArray[np.int8]
     corrected: NDArray[np.bool_]
     value: NDArray[np.float64] | None  # only for GAUC weighted by value
+    fresh: NDArray[np.bool_]  # on time, and counted for the first time
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -127,13 +131,14 @@ class Scoreboard:
         """`pane` in ms, `windows` in panes, `users_budget` in bytes."""
         self.pane = pane
         self.weighting = weighting
-        self.overall_layout = Layout(OVERALL_BITS, edges)
+        self.overall_layout = Layout(OVERALL_BITS, edges, by_block=True)
         self.slice_layout = Layout(SLICE_BITS, edges)
         self.overall = Panes(self.overall_layout.size)
         self.slices = Panes(self.slice_layout.size)
         self.overall_windows: list[Window] = [self.overall.window(length) for length in windows]
         self.slice_windows: list[Window] = [self.slices.window(length) for length in windows]
         self.users = Users(windows, weighting, users_budget)
+        self.references = References()
         self.scratch = Scratch(self.overall_layout)
         self._slice_scratch = Scratch(self.slice_layout)
         self._slice_rows = slice_rows
@@ -146,6 +151,8 @@ class Scoreboard:
             return
         k = scored.series.size
         slot = self.users.slots(labelled.user)
+        block = blocks_of(labelled.user)
+        self.references.reserve(int(scored.series.max()) + 1)
         slice_row = np.empty((self._dimensions, k), np.int32)
         for dimension in range(self._dimensions):
             slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
@@ -160,13 +167,15 @@ class Scoreboard:
             for part in parts:
                 entries, exact = add_scores(
                     self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
-                    slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, sign,
+                    slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, block,
+                    self.references.curve, sign,
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
                 self._rank(number, scored.series[part], entries, exact, value, sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
+        self._hold(labelled, scored, block, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
@@ -186,6 +195,7 @@ class Scoreboard:
         for row in self._slice_rows.of(series):
             self.slices.clear(row)
         self.users.clear(series)
+        self.references.clear(series)
 
     def forget_before(self, pane: int) -> None:
         """Lets go of old panes."""
@@ -197,17 +207,50 @@ class Scoreboard:
     def nbytes(self) -> int:
         """Bytes of the panes and windows, users apart."""
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
-        return self.overall.nbytes + self.slices.nbytes + scratch
+        return self.overall.nbytes + self.slices.nbytes + self.references.nbytes + scratch
 
     def state(self) -> dict[str, Any]:
         """Everything that was counted, for `restore`."""
-        return {"overall": self.overall.state(), "slices": self.slices.state(), "users": self.users.state()}
+        return {
+            "overall": self.overall.state(),
+            "slices": self.slices.state(),
+            "users": self.users.state(),
+            "references": self.references.state(),
+        }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
         """Takes over what `state` gave; `slice_rows[r]` is what row r of the slices is called here."""
         self.overall.restore(state["overall"], codes.series.astype(np.int64))
         self.slices.restore(state["slices"], slice_rows)
         self.users.restore(state["users"], codes.series)
+        self.references.restore(state["references"], codes.series)
+
+    def _hold(self, labelled: Labelled, scored: Scored, block: NDArray[np.int8], sign: int) -> None:
+        """Keeps scores of series whose placement curves are not final; places them again when the curves change."""
+        final = self.references.final[scored.series]
+        if bool(final.all()):
+            return
+        for one in np.unique(scored.series[~final]).tolist():
+            on = np.flatnonzero(scored.series == one)
+            on = on[np.argsort(scored.row[on], kind="stable")]  # by time, whoever gave the score
+            row = scored.row[on]
+            label, first = labelled.label[row], np.where(labelled.corrected[row], 0, labelled.label[row])
+            matured = np.where(labelled.fresh[row], first, -1).astype(np.int8)
+            pane, signs = labelled.ts[row] // self.pane, np.full(row.size, sign, np.int8)
+            rows = Placed(pane, block[row], score_bins(scored.p[on]), label, signs)
+            before = self.references.curve[one].astype(np.int64)
+            kept = self.references.hold(one, rows, labelled.ts[row], matured)
+            if kept is not None:
+                self._place(one, kept, self.references.curve[one] - before)
+
+    def _place(self, series: int, rows: Placed, change: NDArray[np.int64]) -> None:
+        """Adds what a change of their series' curves makes of scores that were counted before."""
+        placement = change[rows.label, rows.bin] * rows.sign
+        cell = rows.block.astype(np.int64) * BLOCK_CELLS + PHI0 - rows.label
+        cell += series * self.overall_layout.size + self.overall_layout.blocks
+        for pane in np.unique(rows.pane).tolist():
+            on = rows.pane == pane
+            self.overall.add(pane, SparseVector.of(cell[on], placement[on]))
 
     def _rank(
         self,

@@ -223,4 +223,4 @@ class Users:
 
 def _terms(ranks: GroupRanks) -> Ranked:
     weighted, weight = ranks.terms()
-    return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions)
+    return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions, ranks.squares())

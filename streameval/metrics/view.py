@@ -21,13 +21,15 @@ class Undefined:
 class Ranked:
     """GAUC over users: sum of w AUC and of w, over `users` with both labels and their `impressions`.
 
-    The sums are integers in units of 2**-31, so that adding up partitions is exact in any order.
+    The sums are integers in units of 2**-31, so that adding up partitions is exact in any order. `squares`: the sums of
+    (w AUC)^2, w * w AUC and w^2, in units of 1 / `ranks.SQUARE_SCALE`, for the standard error.
     """
 
     weighted_auc: int
     weight: int
     users: int
     impressions: int
+    squares: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ class View:
     positives: NDArray[np.int64]
     ranked: Ranked | None  # None: not kept (slices)
     exact_auc: float | None  # from the scores themselves; None: use the histogram
+    blocks: NDArray[np.int64] | None = (
+        None  # sums by block of users (see `layout.read_blocks`); None: not kept (slices)
+    )
 
     def need_both_classes(self) -> Undefined | None:
         """The reason why nothing that compares clicks with non-clicks is defined."""

@@ -96,7 +96,12 @@ def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
     return _response(snapshot, body, {"Cache-Control": "no-cache"})
 
 
-def _response(snapshot: Snapshot, fields: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+def answer_of_write(snapshot: Snapshot, body: Mapping[str, Any], status: int) -> Response:
+    """What has been written, stamped."""
+    return _response(snapshot, body, {"Cache-Control": "no-store"}, status)
+
+
+def _response(snapshot: Snapshot, fields: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> Response:
     body = encode(stamped(snapshot, fields))
     if len(body) > MAX_ANSWER:
         raise Problem(
@@ -104,7 +109,7 @@ def _response(snapshot: Snapshot, fields: Mapping[str, Any], headers: Mapping[st
             f"the answer would have {len(body)} bytes; at most {MAX_ANSWER} are sent: name a model, a version or a "
             "window, or lower the limit",
         )
-    return Response(body, headers=headers, media_type="application/json")
+    return Response(body, status, headers=headers, media_type="application/json")
 
 
 def _matches(header: str | None, etag: str) -> bool:

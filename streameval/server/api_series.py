@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from streameval.compare.choice import newest_first
 from streameval.events import Series
 from streameval.publish import Publisher
 from streameval.report import PaneColumns, Snapshot
@@ -19,6 +20,8 @@ from streameval.server.problems import bad_parameter, problem_responses, unknown
 from streameval.server.queries import SeriesQuery
 from streameval.server.selection import matching_series
 from streameval.store.history_reader import HistoryReader, Line, Point
+
+MOST_DEPLOYS = 1000  # in one answer
 
 
 def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
@@ -34,7 +37,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         if history is not None:
             with refusals():
                 lines = _with_history(snapshot, history, query)
-            return answer_of_past(snapshot, _body(query, lines))
+            return answer_of_past(snapshot, _body(snapshot, query, lines))
         series = matching_series(snapshot.panes, query)
         kept = sorted({name for columns in snapshot.panes.values() for name in columns.metrics})
         if snapshot.panes and query.metric not in kept:
@@ -42,7 +45,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         return answer(
             request,
             snapshot,
-            lambda: _body(query, {one: _newest(_in_memory(snapshot, one, query), query) for one in series}),
+            lambda: _body(snapshot, query, {one: _newest(_in_memory(snapshot, one, query), query) for one in series}),
         )
 
     return routes
@@ -126,7 +129,7 @@ def _reason(impressions: int, clicks: int) -> str:
     return "no_non_clicks" if clicks == impressions else "no_eligible_group"
 
 
-def _body(query: SeriesQuery, lines: dict[Series, Line]) -> dict[str, Any]:
+def _body(snapshot: Snapshot, query: SeriesQuery, lines: dict[Series, Line]) -> dict[str, Any]:
     return {
         "metric": query.metric,
         "series": [
@@ -137,7 +140,21 @@ def _body(query: SeriesQuery, lines: dict[Series, Line]) -> dict[str, Any]:
             }
             for series, line in lines.items()
         ],
+        "deploys": _deploys(snapshot, query, lines),
     }
+
+
+def _deploys(snapshot: Snapshot, query: SeriesQuery, lines: dict[Series, Line]) -> list[dict[str, Any]]:
+    """The newest deploys of these models in the range, oldest first; without `from`, since the first point shown."""
+    start, end = _ends(query)
+    if start is None:
+        start = min((line.points[0].start for line in lines.values() if line.points), default=0)
+    models = {series.model for series in lines}
+    found = [d for d in snapshot.deploys if d.model in models and start <= d.at and (end is None or d.at <= end)]
+    return [
+        {"model": d.model, "version": d.version, "kind": d.kind, "at": rfc3339(d.at)}
+        for d in reversed(newest_first(found)[:MOST_DEPLOYS])
+    ]
 
 
 def _point(point: Point) -> dict[str, Any]:

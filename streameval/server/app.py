@@ -10,9 +10,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from streameval.compare.announce import Announcements
 from streameval.config import Server
 from streameval.publish import Publisher
 from streameval.server import (
+    api_comparisons,
+    api_deploys,
     api_metrics,
     api_results,
     api_series,
@@ -51,8 +54,9 @@ def create_app(
     environ: Mapping[str, str] = os.environ,
     max_streams: int = api_stream.MAX_CLIENTS,
     history: HistoryReader | None = None,
+    announcements: Announcements | None = None,
 ) -> FastAPI:
-    """Everything that readers get over HTTP; past ranges only with a `history`.
+    """Everything that readers get over HTTP; past ranges only with a `history`, deploys are left in `announcements`.
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
     in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
@@ -84,6 +88,8 @@ def create_app(
     app.include_router(api_status.router(publisher, version))
     app.include_router(api_results.router(publisher, history))
     app.include_router(api_series.router(publisher, history))
+    app.include_router(api_deploys.router(publisher, announcements, clock))
+    app.include_router(api_comparisons.router(publisher))
     app.include_router(api_users.router(publisher))
     app.include_router(api_stream.router(streams))
     collector = SnapshotCollector(

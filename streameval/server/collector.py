@@ -1,13 +1,13 @@
 """The Prometheus collector: reads the latest snapshot, builds new families on each scrape, keeps to a series budget.
 
-The families of the flow come first and always; then each series (model, version, source), its buckets, and last its
-slices, those with the most impressions first. Once a group does not fit into `max_series`, it and the rest of its kind
+The families of the flow come first and always; then each series (model, version, source), deploys and comparisons (the
+newest first), buckets, and last slices, those with the most impressions first. Once a group does not fit into `max_series`, it and the rest of its kind
 are left out whole, and counted by family.
 """
 
 from __future__ import annotations
 
-import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,10 +19,10 @@ from prometheus_client.samples import Sample as Exposed
 from streameval.events import Series
 from streameval.publish import Publisher
 from streameval.report import Result, Snapshot
+from streameval.server.comparison_samples import comparison_samples, deploy_samples
 from streameval.server.families import BY_NAME, FAMILIES
 from streameval.server.flow import flow_samples, timestamp
-
-Sample = tuple[str, tuple[str, ...], float]  # family, label values, value
+from streameval.server.labels import Sample, label
 
 _WINDOW_GAUGES = {
     "auc": "auc",
@@ -38,7 +38,14 @@ _WINDOW_GAUGES = {
     "predicted_ctr_ratio": "mean_pclick",
 }
 _SLICE_GAUGES = {"slice_auc": "auc", "slice_normalized_entropy": "rig", "slice_calibration_ratio": "calibration"}
-_LONGEST_LABEL = 200
+_WINDOW_ERRORS = {
+    f"{family}_stderr": metric
+    for family, metric in _WINDOW_GAUGES.items()
+    if family
+    in ("auc", "gauc", "log_loss", "normalized_entropy", "calibration_ratio", "ctr_ratio", "predicted_ctr_ratio")
+}
+_CUT = [family.name for family in FAMILIES if family.labels[:1] == ("model_name",)]
+_SLICE_ERRORS = {f"{family}_stderr": metric for family, metric in _SLICE_GAUGES.items()}
 
 
 class SnapshotCollector(Collector):
@@ -91,8 +98,11 @@ class SnapshotCollector(Collector):
         for sample in flow_samples(snapshot, gone):
             sheet.add(sample)
         held, self._held = self._held, {}
-        room = self._max_series - len(FAMILIES) - sheet.size  # the first: `series`, and one drop counter a family
+        # to come: `series`, the time taken, and a drop counter for each family that can be cut
+        room = self._max_series - 2 - len(_CUT) - sheet.size
         room = self._fit(sheet, room, ([*self._overall(rs, held)] for rs in overall.values()))
+        room = self._fit(sheet, room, deploy_samples(snapshot, gone))
+        room = self._fit(sheet, room, comparison_samples(snapshot, gone))
         room = self._fit(sheet, room, ([*self._buckets(rs, snapshot, held)] for rs in overall.values()))
         self._fit(sheet, room, ([*self._slices(rs, held)] for rs in sorted(sliced.values(), key=_most_first)))
         for family, count in sorted(self._dropped.items()):
@@ -128,6 +138,7 @@ class SnapshotCollector(Collector):
                     yield "newest_label_timestamp_seconds", labels, newest
             at = (*labels, result.window)
             yield from _gauges(result, _WINDOW_GAUGES, at)
+            yield from _errors(result, _WINDOW_ERRORS, at)
             yield "window_impressions", at, result.totals.impressions
             yield "window_clicks", at, result.totals.clicks
             if result.matured_share is not None:
@@ -155,7 +166,7 @@ class SnapshotCollector(Collector):
     def _slices(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
         for result in results:
             assert result.slice is not None
-            labels = (*_labels(result.series), _label(result.slice[0]), _label(result.slice[1]))
+            labels = (*_labels(result.series), label(result.slice[0]), label(result.slice[1]))
             t = result.totals
             if result.window == "all":
                 counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats)
@@ -166,6 +177,7 @@ class SnapshotCollector(Collector):
                     yield f"slice_{name}_total", labels, value
             at = (*labels, result.window)
             yield from _gauges(result, _SLICE_GAUGES, at)
+            yield from _errors(result, _SLICE_ERRORS, at)
             yield "slice_window_impressions", at, t.impressions
             yield "slice_window_clicks", at, t.clicks
 
@@ -216,6 +228,13 @@ def _gauges(result: Result, gauges: Mapping[str, str], at: tuple[str, ...]) -> I
             yield family, at, 1 - value if metric == "rig" else value
 
 
+def _errors(result: Result, gauges: Mapping[str, str], at: tuple[str, ...]) -> Iterator[Sample]:
+    for family, metric in gauges.items():
+        error = result.stderrs.get(metric)
+        if error is not None and math.isfinite(error):
+            yield family, at, error
+
+
 def _most_first(results: list[Result]) -> tuple[object, ...]:
     return (
         -max(r.totals.impressions for r in results),
@@ -227,13 +246,4 @@ def _most_first(results: list[Result]) -> tuple[object, ...]:
 
 
 def _labels(series: Series) -> tuple[str, str, str]:
-    return _label(series.model), _label(series.version), series.source
-
-
-def _label(text: str) -> str:
-    """The text as a label: UTF-8, and cut with a digest when it is very long, so that different ones stay different."""
-    data = text.encode("utf-8", "backslashreplace")
-    clean = data.decode()
-    if len(clean) <= _LONGEST_LABEL:
-        return clean
-    return f"{clean[: _LONGEST_LABEL - 17]}~{hashlib.blake2b(data, digest_size=8).hexdigest()}"
+    return label(series.model), label(series.version), series.source

@@ -17,6 +17,7 @@ PREFIX = "streameval_"
 MODEL = ("model_name", "model_version", "source")
 WINDOW = (*MODEL, "window")
 SLICE = (*MODEL, "slice", "slice_value")
+COMPARISON = ("model_name", "baseline_version", "candidate_version", "setup")
 
 
 _NEW: dict[str, Callable[..., Metric]] = {
@@ -82,6 +83,13 @@ FAMILIES: tuple[Family, ...] = (
         expected_calibration_error="Mean distance of mean pClick and click rate over pClick buckets, by impressions.",
         ctr_ratio="Clicks over impressions.",
         predicted_ctr_ratio="Mean pClick.",
+        auc_stderr="Standard error of auc, with the users drawn anew.",
+        gauc_stderr="Standard error of gauc.",
+        log_loss_stderr="Standard error of log_loss.",
+        normalized_entropy_stderr="Standard error of normalized_entropy.",
+        calibration_ratio_stderr="Standard error of calibration_ratio.",
+        ctr_ratio_stderr="Standard error of ctr_ratio.",
+        predicted_ctr_ratio_stderr="Standard error of predicted_ctr_ratio.",
         window_impressions="Impressions in the window, labels final.",
         window_clicks="Clicks in the window, labels final.",
         window_matured_ratio="Share of the impressions seen in the window whose label is final.",
@@ -89,6 +97,29 @@ FAMILIES: tuple[Family, ...] = (
         result_violations="Scores that could have known their label; above 0 voids the result.",
     ),
     *_gauges(MODEL, newest_label_timestamp_seconds="Event time of the newest impression with a final label."),
+    *_gauges(
+        ("model_name", "model_version", "kind"),
+        deploy_timestamp_seconds="Event time when the version last went live.",
+    ),
+    *_gauges(
+        (*COMPARISON, "metric"),
+        comparison_difference="Candidate less baseline; of log_loss and calibration the ratio less 1.",
+        comparison_lower_bound="Lower bound of the difference, valid at every look at once.",
+        comparison_upper_bound="Upper bound of the difference, valid at every look at once.",
+        comparison_margin="A difference beyond it, in the bad direction, is worse.",
+        comparison_log_e="Evidence for worse: natural logarithm of the e-value; metric overall combines them.",
+    ),
+    *_gauges(
+        (*COMPARISON, "metric", "verdict"),
+        comparison_verdict="1 for the verdict that holds, 0 for the others; metric overall combines them.",
+    ),
+    *_gauges(
+        COMPARISON,
+        comparison_withheld="1 while nothing is decided because the join is unhealthy, else 0.",
+        comparison_impressions="Impressions that the comparison rests on, labels final.",
+        comparison_clicks="Clicks among them.",
+        comparison_start_timestamp_seconds="Event time when the comparison began.",
+    ),
     *_counters(
         SLICE,
         slice_impressions_total="Scored impressions of a slice whose label is final.",
@@ -101,6 +132,9 @@ FAMILIES: tuple[Family, ...] = (
         slice_auc="auc of a slice.",
         slice_normalized_entropy="normalized_entropy of a slice.",
         slice_calibration_ratio="calibration_ratio of a slice.",
+        slice_auc_stderr="Standard error of slice_auc.",
+        slice_normalized_entropy_stderr="Standard error of slice_normalized_entropy.",
+        slice_calibration_ratio_stderr="Standard error of slice_calibration_ratio.",
         slice_window_impressions="Impressions of a slice in the window, labels final.",
         slice_window_clicks="Clicks of a slice in the window, labels final.",
     ),

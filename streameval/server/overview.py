@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from streameval.compare.choice import headlines
+from streameval.compare.words import headline
 from streameval.report import METRIC_NAMES, CheckpointState, PartitionState, Snapshot
 from streameval.server.answers import LAST_MS, result_json, rfc3339, series_json
 
@@ -14,6 +16,19 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
     """Overall results (no slices, no buckets) and the flow, small enough to send with every snapshot."""
     return {
         "started_at": rfc3339(round(snapshot.started_at * 1000)),
+        "verdicts": [
+            {
+                "comparison": c.id,
+                "model": c.candidate.model,
+                "candidate": c.candidate.version,
+                "baseline": c.baseline.version,
+                "verdict": c.verdict,
+                "impressions": c.impressions,
+                "clicks": c.clicks,
+                "words": headline(c),
+            }
+            for c in headlines(snapshot.deploys, snapshot.comparisons)
+        ],
         "ready": checks(snapshot),
         "events": _events(snapshot),
         "join": _join(snapshot),

@@ -59,6 +59,8 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         for p in operation.get("parameters", [])
     )
     table = f"<table><thead><tr><th>parameter<th>in<th>type<th>meaning</tr></thead>{rows}</table>" if rows else ""
+    sent = _content(operation.get("requestBody", {})).removeprefix(": ")
+    body = f"<p>Body: {sent}</p>" if sent else ""
     answers = "".join(
         f"<li><code>{escape(status)}</code> {escape(response.get('description', ''))}{_content(response)}</li>"
         for status, response in operation.get("responses", {}).items()
@@ -67,7 +69,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     return (
         f"<section><h3><code>{escape(method.upper())} {escape(path)}</code></h3>"
         f"<p>{escape(operation.get('description', operation.get('summary', '')))}</p>"
-        f"{guarded}{table}<ul>{answers}</ul></section>"
+        f"{guarded}{table}{body}<ul>{answers}</ul></section>"
     )
 
 

@@ -13,12 +13,14 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streameval.logs import trace
 
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200  # characters of a bad value that are repeated in the answer
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST = 20  # wrong parameters that are explained: an address has room for thousands
 
 log = logging.getLogger(__name__)
@@ -137,9 +139,16 @@ async def _on_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         detail = f"{_shown(request.url.path)}: no such page; /docs lists every route"
     elif error.status_code == 405:
-        allowed = headers.setdefault("Allow", "GET, HEAD")  # static files refuse without saying what they take
+        allowed = headers["Allow"] = _allowed(request) or headers.get("Allow", "GET, HEAD")
         detail = f"{request.method}: not allowed here; use {allowed}"
     return problem_response(request, Problem(error.status_code, detail, headers=headers))
+
+
+def _allowed(request: Request) -> str:
+    """The methods that some route takes at this path: the router names those of the first route only."""
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]  # static files match them all
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return ", ".join(m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes))
 
 
 def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
@@ -147,7 +156,11 @@ def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
     right = str(problem["msg"]).removeprefix("Value error, ")
     right = right.replace("Input should be", "must be").replace("String should", "must")
     if problem["type"] == "extra_forbidden":
-        right = "unknown parameter; known here: " + ", ".join(_known_parameters(request))
+        right = "unknown parameter; known here: " + ", ".join(_known_parameters(request, where))
+    elif problem["type"] == "json_invalid":
+        path, right = ["body"], f"must be JSON: {problem.get('ctx', {}).get('error', 'it cannot be read')}"
+    elif problem["type"] == "model_attributes_type":
+        right = "must be a JSON object, sent with Content-Type: application/json"
     elif problem["type"] == "missing":
         right = "is required"
     elif right.startswith("must be a valid integer"):
@@ -156,10 +169,10 @@ def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
     return {"parameter": ".".join(path) or where, "in": where, "value": value, "detail": right}
 
 
-def _known_parameters(request: Request) -> list[str]:
+def _known_parameters(request: Request, where: str) -> list[str]:
     names: list[str] = []
     dependant = getattr(request.scope.get("route"), "dependant", None)
-    for parameter in getattr(dependant, "query_params", ()):
+    for parameter in getattr(dependant, f"{where}_params", ()):
         annotation = parameter.field_info.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             names += [field.alias or name for name, field in annotation.model_fields.items()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from streameval.compare.reading import Setup
+from streameval.events import MAX_NAME
 from streameval.report import METRIC_NAMES
 from streameval.server.answers import parse_time
 
@@ -21,21 +24,35 @@ Name = Annotated[str, Field(max_length=512)]
 Time = Annotated[str, Field(max_length=64), AfterValidator(_time)]
 
 
-class Which(BaseModel):
-    """Which series; an empty value is the same as none."""
+def _note(text: str) -> str:
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        raise ValueError("must be plain text, without control characters")
+    return text
 
+
+def _link(text: str) -> str:
+    if text and not re.fullmatch(r"https?://[!-~]+", text):
+        raise ValueError('must be an address such as "https://ci.example/builds/42"')
+    return text
+
+
+class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: Any) -> Any:
+        return {k: v for k, v in given.items() if v not in ("", None)} if isinstance(given, dict) else given
+
+
+class Which(_Query):
+    """Which series; an empty value is the same as none."""
 
     model: Name | None = Field(None, description="model name; absent: every model")
     version: Name | None = Field(None, description="model version; absent: every version")
     source: Literal["logged", "online"] | None = Field(
         None, description="logged (scored by production) or online (a model that learns here); absent: both"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty(cls, given: Any) -> Any:
-        return {k: v for k, v in given.items() if v not in ("", None)} if isinstance(given, dict) else given
 
 
 class PastQuery(Which):
@@ -100,3 +117,37 @@ class UsersQuery(Which):
     order: Literal["desc", "asc"] = Field("desc", description="largest or smallest first")
     limit: int = Field(50, ge=1, le=1000, description="users on a page")
     cursor: Annotated[str, Field(max_length=4096)] | None = Field(None, description="where the last page ended; opaque")
+
+
+class DeploysQuery(_Query):
+    """Which deploys."""
+
+    model: Name | None = Field(None, description="model name; absent: every model")
+    limit: int = Field(100, ge=1, le=1000, description="deploys at the most; `truncated` says when there are more")
+
+
+class DeployBody(BaseModel):
+    """A deploy that CI/CD announces."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str = Field(min_length=1, max_length=MAX_NAME, description="model name, as in the events")
+    version: str = Field(min_length=1, max_length=MAX_NAME, description="model version, as in the events")
+    at: Time | None = Field(None, description="when it went live, RFC 3339 or unix seconds; absent: now")
+    note: Annotated[str, Field(max_length=1000), AfterValidator(_note)] = Field("", description="what it changes")
+    link: Annotated[str, Field(max_length=2000), AfterValidator(_link)] = Field("", description="an http(s) address")
+
+
+class ComparisonsQuery(_Query):
+    """Which comparisons."""
+
+    model: Name | None = Field(None, description="model name; absent: every model")
+    candidate: Name | None = Field(None, description="version of the candidate; absent: every one")
+    setup: Setup | None = Field(None, description="paired, split or before_after; absent: all of them")
+    limit: int = Field(50, ge=1, le=500, description="comparisons at the most; `truncated` says when there are more")
+
+
+class VerdictQuery(_Query):
+    """On which version."""
+
+    candidate: Name | None = Field(None, description="the version that was deployed; absent: the newest deploy")

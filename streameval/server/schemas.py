@@ -10,7 +10,7 @@ class _Shape(BaseModel):
 
 
 class ParameterError(_Shape):
-    """What is wrong with one parameter; `in` is query or path."""
+    """What is wrong with one parameter; `in` is query, path or body."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     parameter: str
@@ -62,28 +62,41 @@ class Bucket(_Shape):
 
 
 class Row(_Series):
-    """Every metric of one series in one window and slice."""
+    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew."""
 
     window: str
     slice: Slice | None
     impressions: int
     clicks: int
     ctr: float | None
+    ctr_stderr: float | None
     mean_pclick: float | None
+    mean_pclick_stderr: float | None
     auc: float | None
+    auc_stderr: float | None
     auc_error: float | None
     gauc: float | None
+    gauc_stderr: float | None
     gauc_users: int | None
     gauc_impressions: int | None
     gauc_request: float | None
+    gauc_request_stderr: float | None
     log_loss: float | None
+    log_loss_stderr: float | None
     rig: float | None
+    rig_stderr: float | None
     mse: float | None
+    mse_stderr: float | None
     nmse: float | None
+    nmse_stderr: float | None
     mae: float | None
+    mae_stderr: float | None
     prediction_error: float | None
+    prediction_error_stderr: float | None
     calibration: float | None
+    calibration_stderr: float | None
     ece: float | None
+    ece_stderr: float | None
     reasons: dict[str, str]
     window_start: str | None
     window_end: str | None
@@ -197,11 +210,21 @@ class SeriesLine(_Series):
     points: list[SeriesPoint]
 
 
+class SeriesDeploy(_Shape):
+    """A version of one of the models that went live in the range."""
+
+    model: str
+    version: str
+    kind: str
+    at: str | None
+
+
 class SeriesAnswer(_Stamped):
-    """A metric over panes."""
+    """A metric over panes, and the deploys of its models in that time."""
 
     metric: str
     series: list[SeriesLine]
+    deploys: list[SeriesDeploy]
 
 
 class UserRow(_Shape):
@@ -348,10 +371,24 @@ class Health(_Shape):
     checks: dict[str, bool]
 
 
+class Headline(_Shape):
+    """The comparison that speaks for a model's newest deploy, in a line of words."""
+
+    comparison: str
+    model: str
+    candidate: str
+    baseline: str
+    verdict: str
+    impressions: int
+    clicks: int
+    words: str
+
+
 class Overview(_Stamped):
     """What `/api/v1/stream` sends with every snapshot: overall results without their buckets, and the flow."""
 
     started_at: str
+    verdicts: list[Headline]
     ready: dict[str, bool]
     events: dict[str, int | dict[str, int]]
     join: Join

@@ -55,6 +55,12 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
     ]
 
 
+def models(snapshot: Snapshot) -> list[str]:
+    """The names of every model that has results, deploys or comparisons."""
+    names = {r.series.model for r in snapshot.results} | {d.model for d in snapshot.deploys}
+    return sorted(names | {c.candidate.model for c in snapshot.comparisons})
+
+
 def slice_values(snapshot: Snapshot) -> dict[str, set[str]]:
     """The values of every dimension that has results."""
     values: dict[str, set[str]] = {}

@@ -3,7 +3,8 @@
 `Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` puts the scores of one
 pane into it, `drain` takes them out again as one sparse vector over all rows: the delta by which the pane, the windows
 that hold it and the whole run grow. A score's terms are computed once, as integers, and added wherever they count:
-to its series, and to the series' slice in every dimension. Nothing is paid for rows and cells not touched.
+to its series (overall, and in the user's block), and to the series' slice in every dimension. Nothing is paid for rows
+and cells not touched.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.sketches import blocks
 from streameval.sketches.fixed import limbs
 from streameval.sketches.grid import key_bin, score_bits, score_key
 from streameval.sketches.layout import (
     ABSOLUTE,
+    BLOCK_CELLS,
     BUCKET_CELLS,
     BUCKETS,
     CLICKS,
@@ -31,6 +34,7 @@ from streameval.sketches.layout import (
 )
 from streameval.sketches.sparse import SparseVector, trimmed
 
+CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
 CLIP = 1e-7  # log loss is taken of p clipped to [CLIP, 1 - CLIP]
 
 
@@ -82,6 +86,19 @@ def _count(cells: NDArray[np.int64], start: int, terms: Terms, bucket: int, bin_
     return bool(first)
 
 
+@numba.njit(inline="always")
+def _count_block(cells: NDArray[np.int64], at: int, p: float, clicked: int, sign: int, placement: int) -> None:
+    """Adds a score to the block of users that begins at `at`."""
+    error = abs(p - clicked)
+    cells[at + blocks.N] += sign
+    cells[at + blocks.Y] += sign * clicked
+    cells[at + blocks.P] += sign * np.int64(np.rint(p * blocks.SCALE))
+    cells[at + blocks.L] += sign * np.int64(np.rint(log_loss(p, clicked) * blocks.SCALE))
+    cells[at + blocks.SQUARED] += sign * np.int64(np.rint(error * error * blocks.SCALE))
+    cells[at + blocks.ABSOLUTE] += sign * np.int64(np.rint(error * blocks.SCALE))
+    cells[at + blocks.PHI0 - clicked] += sign * placement
+
+
 @numba.njit(cache=True, nogil=True)
 def _add(
     p: NDArray[np.float64],
@@ -91,9 +108,13 @@ def _add(
     label: NDArray[np.int8],
     corrected: NDArray[np.bool_],
     slot: NDArray[np.int32],
+    block: NDArray[np.int8],
+    curve: NDArray[np.int32],
     sign: int,
     edges: NDArray[np.float64],
+    blocks_at: int,
     histogram: int,
+    slice_histogram: int,
     cells: NDArray[np.int64],
     size: int,
     rows_touched: NDArray[np.bool_],
@@ -131,7 +152,10 @@ def _add(
         if rare:
             cells[r * size + CORRECTED] += sign * np.int64(corrected[at])
             cells[r * size + VIOLATIONS] += sign * np.int64(violation[i])
-        cell = histogram + clicked * slice_bins + key_bin(key, slice_bits)
+        if blocks_at < histogram:
+            placement = np.int64(curve[r, clicked, key_bin(key, CURVE_BITS)])
+            _count_block(cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], clicked, sign, placement)
+        cell = slice_histogram + clicked * slice_bins + key_bin(key, slice_bits)
         for d in range(slice_row.shape[0]):
             r = slice_row[d, i]
             slice_rows_touched[r] = True
@@ -150,6 +174,7 @@ def _add(
 def _drain(
     flat: NDArray[np.int64],
     size: int,
+    blocks_at: int,
     histogram: int,
     rows: NDArray[np.int64],
     touched: NDArray[np.int64],
@@ -161,7 +186,7 @@ def _drain(
     t = 0
     for row in rows:
         start = row * size
-        for bucket in range(start + BUCKETS, start + histogram, BUCKET_CELLS):
+        for bucket in range(start + BUCKETS, start + blocks_at, BUCKET_CELLS):
             flat[start + IMPRESSIONS] += flat[bucket]
             flat[start + CLICKS] += flat[bucket + 1]
             flat[start + PCLICK] += flat[bucket + 2]
@@ -223,7 +248,7 @@ class Scratch:
         room = rows.size * self.layout.histogram + touched.size
         cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
         k = _drain(
-            self.matrix.reshape(-1), self.layout.size, self.layout.histogram, rows, touched, cells, values
+            self.matrix.reshape(-1), self.layout.size, self.layout.blocks, self.layout.histogram, rows, touched, cells, values,
         )  # fmt: skip
         self.rows_touched[rows] = False
         self.n = 0
@@ -241,17 +266,21 @@ def add_scores(
     label: NDArray[np.int8],
     corrected: NDArray[np.bool_],
     slot: NDArray[np.int32],
+    block: NDArray[np.int8],
+    curve: NDArray[np.int32],
     sign: int = 1,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
 
     Score i of pClick p[i] in [0, 1] belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
-    (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, and the
-    user's slot stand at row[i] of `label`, `corrected` and `slot`.
+    (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, the
+    user's slot and block stand at row[i] of `label`, `corrected`, `slot` and `block`. `curve` holds every series'
+    placements by label and bin (int32[series, 2, bins], see `counting.references`).
     """
     entries, exact = np.empty(p.size, np.uint64), np.empty(p.size, np.uint64)
     overall.n, slices.n = _add(
-        p, row, series, violation, label, corrected, slot, sign, overall.edges, overall.layout.histogram,
+        p, row, series, violation, label, corrected, slot, block, curve, sign, overall.edges, overall.layout.blocks,
+        overall.layout.histogram, slices.layout.histogram,
         overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
         overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,
         slices.rows_touched, slices.touched, slices.n, slices.layout.bits, slices.layout.bins, entries, exact,

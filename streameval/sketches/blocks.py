@@ -54,6 +54,15 @@ def block_of(user: np.uint64) -> int:
     return int(mix(user ^ _SALT) >> np.uint64(58))
 
 
+@numba.njit(cache=True, nogil=True)
+def blocks_of(user: NDArray[np.uint64]) -> NDArray[np.int8]:
+    """`block_of` of n users."""
+    out = np.empty(user.size, np.int8)
+    for i in range(user.size):
+        out[i] = block_of(user[i])
+    return out
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
     """Rows of one kind, of any leading shape: `blocks` int64[..., G, cells], `scalars` int64[..., k]; all fixed point

@@ -1,8 +1,8 @@
 """What the cells of a series' integer vector mean.
 
 One series (a model version's scores, overall or in one slice) is one vector: a few counts, fixed-point sums (two limbs
-each, see `fixed`), the pClick bucket table, and the score histogram. A pane, a window and the whole run hold the same
-vector, so everything that can be asked of one can be asked of all.
+each, see `fixed`), the pClick bucket table, sums by block of users (overall only), and the score histogram. A pane, a
+window and the whole run hold the same vector, so everything that can be asked of one can be asked of all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
 from streameval.sketches.fixed import read_real
 from streameval.sketches.grid import bin_count
 
@@ -23,17 +24,22 @@ PCLICK, LOG_LOSS, SQUARED, ABSOLUTE = 6, 8, 10, 12
 REQUEST_WEIGHT, REQUEST_AUC = 14, 16  # sum of w, sum of w * AUC over closed requests
 BUCKETS = 18  # first cell of the bucket table
 BUCKET_CELLS = 6  # impressions, clicks, pclick (2), log loss (2)
+# a block of users: the cells of `blocks`, then what its closed requests weigh, and weight times AUC
+BLOCK_REQUEST_W, BLOCK_REQUEST_WA = SERIES_CELLS, SERIES_CELLS + 1
+BLOCK_CELLS = SERIES_CELLS + 2
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Cells of a vector: [counts | sums | buckets | histogram of non-clicks | histogram of clicks].
+    """Cells of a vector: [counts | sums | buckets | blocks of users | histogram of non-clicks | histogram of clicks].
 
-    `bits` is the histogram's resolution (bins per octave = 2**bits), `edges` are the inner edges of the buckets.
+    `bits` is the histogram's resolution (bins per octave = 2**bits), `edges` are the inner edges of the buckets;
+    `by_block`: whether sums by block of users are kept.
     """
 
     bits: int
     edges: tuple[float, ...]
+    by_block: bool = False
 
     @property
     def buckets(self) -> int:
@@ -41,9 +47,14 @@ class Layout:
         return len(self.edges) + 1
 
     @property
+    def blocks(self) -> int:
+        """First cell of the blocks of users."""
+        return BUCKETS + BUCKET_CELLS * self.buckets
+
+    @property
     def histogram(self) -> int:
         """First cell of the histogram (non-clicks)."""
-        return BUCKETS + BUCKET_CELLS * self.buckets
+        return self.blocks + (BLOCKS * BLOCK_CELLS if self.by_block else 0)
 
     @property
     def bins(self) -> int:
@@ -109,8 +120,13 @@ class BucketSums:
 
 def read_buckets(vector: NDArray[np.int64], layout: Layout) -> list[BucketSums]:
     """The bucket table of a vector, lowest bucket first."""
-    cells = vector[BUCKETS : layout.histogram].reshape(layout.buckets, BUCKET_CELLS).tolist()
+    cells = vector[BUCKETS : layout.blocks].reshape(layout.buckets, BUCKET_CELLS).tolist()
     return [BucketSums(c[0], c[1], read_real(c[2], c[3]), read_real(c[4], c[5])) for c in cells]
+
+
+def read_blocks(vector: NDArray[np.int64], layout: Layout) -> NDArray[np.int64]:
+    """The blocks of a vector, int64[BLOCKS, BLOCK_CELLS]; a view. Reals are in units of 1 / `blocks.SCALE`."""
+    return vector[layout.blocks : layout.histogram].reshape(-1, BLOCK_CELLS)
 
 
 def read_histogram(vector: NDArray[np.int64], layout: Layout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

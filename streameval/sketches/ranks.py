@@ -254,6 +254,26 @@ def _sums(
             loss[slot] += log_loss(p, np.int64(arena[i] & np.uint32(1)))
 
 
+SQUARE_SCALE = 256.0  # units of `GroupRanks.squares`: integers, so that they add up in any order
+_MOST_SQUARE = float(1 << 50)
+
+
+@numba.njit(inline="always")
+def _fixed_square(x: float) -> int:
+    return int(np.rint(min(x * SQUARE_SCALE, _MOST_SQUARE)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _squares(weighted_auc: NDArray[np.int64], weight: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+    for i in range(weight.size):
+        if weight[i] > 0:
+            w = weight[i] / SCALE
+            wa = weighted_auc[i] / SCALE
+            out[0] += _fixed_square(wa * wa)
+            out[1] += _fixed_square(w * wa)
+            out[2] += _fixed_square(w * w)
+
+
 class GroupRanks:
     """The sorted scores of every group (user) of one series in one window, and the GAUC over them.
 
@@ -347,6 +367,13 @@ class GroupRanks:
     def impressions(self) -> int:
         """Impressions of all groups."""
         return int(self._totals[7])
+
+    def squares(self) -> tuple[int, int, int]:
+        """Sums over eligible groups of (w AUC)^2, w * w AUC and w^2, in units of 1 / `SQUARE_SCALE`."""
+        out = np.zeros(3, np.int64)
+        _squares(self._weighted_auc, self._weight, out)
+        both, one, plain = out.tolist()
+        return both, one, plain
 
     def group_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(w_u AUC_u, w_u) of the eligible groups, for standard errors."""

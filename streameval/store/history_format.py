@@ -23,7 +23,7 @@ from streameval.store.errors import StoreError
 from streameval.units import format_duration
 
 FILE_NAME = "history.sqlite"
-FORMAT = 1  # PRAGMA user_version
+FORMAT = 2  # PRAGMA user_version
 APPLICATION = 0x53457668  # PRAGMA application_id: "SEvh"
 HOUR, DAY = 3_600_000, 86_400_000  # ms
 # Entries of sampled users in a part, by level; at 10 bytes each they are no more than the vectors beside them.
@@ -61,7 +61,7 @@ class HistoryFormat:
     @property
     def overall(self) -> Layout:
         """The cells of a series' vector."""
-        return Layout(OVERALL_BITS, self.edges)
+        return Layout(OVERALL_BITS, self.edges, by_block=True)
 
     @property
     def slice(self) -> Layout:

@@ -26,7 +26,7 @@ from streameval.metrics.registry import METRICS
 from streameval.metrics.view import Ranked, Undefined, View
 from streameval.report import Result, ScoreCounts
 from streameval.sketches.codec import CodecError, decode
-from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_buckets, read_histogram
+from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_blocks, read_buckets, read_histogram
 from streameval.store import user_samples
 from streameval.store.history_cover import RANGE, Coverage, Slot, cover, slots
 from streameval.store.history_format import OVERALL, HistoryFormat, open_to_read, store_errors
@@ -140,9 +140,12 @@ class HistoryReader:
             share = matured / seen if seen else None
             series_ids, slice_ids = _series(db), _slices(db)
             results = []
+            design: dict[Series, Mapping[str, float]] = {}  # slices come after the whole, and take it from there
             for pair in chosen:
                 name, where = series_ids[pair[0]], slice_ids[pair[1]]
-                result = self._result(db, coverage, pair, name, where, share, newest)
+                result = self._result(db, coverage, pair, name, where, share, newest, design.get(name))
+                if where is None:
+                    design[name] = result.design_effects
                 results.append(result if scores else replace(result, scores=_NO_SCORES))
         return RangeResults(coverage, len(wanted), tuple(results))
 
@@ -245,6 +248,7 @@ class HistoryReader:
         where: Slice,
         share: float | None,
         newest: int | None,
+        design: Mapping[str, float] | None,
     ) -> Result:
         layout = self._form.overall if where is None else self._form.slice
         dense = np.zeros(layout.size, np.int64)
@@ -257,8 +261,9 @@ class HistoryReader:
             sample = _sample(db, pair[0], *within)
             (ranked, error), sampled = user_samples.rank(sample, self._form.weighting), 0.5**sample.k
         result = make_result(
-            series, "range", where, _view(dense, layout, ranked), layout, self._quantiles, share, newest
-        )
+            series, "range", where, _view(dense, layout, ranked), layout, self._quantiles, share, newest,
+            None if where is None else design,
+        )  # fmt: skip
         if where is None and self._form.weighting == "value":
             result = replace(
                 result,
@@ -322,7 +327,7 @@ class HistoryReader:
         for slot, group in groupby(rows, key=lambda row: within[row[0], row[1]]):
             if slot not in wanted:
                 continue
-            dense = np.zeros(layout.size if scores else layout.histogram, np.int64)
+            dense = np.zeros(layout.size if scores else layout.blocks, np.int64)
             for _, *row in group:
                 _add(dense, *row)
             if not dense[IMPRESSIONS]:  # only a request that began here, of impressions elsewhere
@@ -361,7 +366,8 @@ def _add(dense: NDArray[np.int64], start: int, partition: int, *blobs: bytes) ->
 
 def _view(dense: NDArray[np.int64], layout: Layout, ranked: Ranked | None) -> View:
     negatives, positives = read_histogram(dense, layout)
-    return View(Moments.read(dense), read_buckets(dense, layout), negatives, positives, ranked, None)
+    blocks = read_blocks(dense, layout) if layout.by_block and dense.size == layout.size else None
+    return View(Moments.read(dense), read_buckets(dense, layout), negatives, positives, ranked, None, blocks)
 
 
 def _sample(db: sqlite3.Connection, series: int, start: int, end: int) -> UserSample:

@@ -78,8 +78,8 @@ def pane_rows(monitor: Monitor, catalog: Catalog, slice_rows: SliceRows, panes: 
 
 @dataclass(frozen=True, slots=True)
 class EncodedVector:
-    """A vector as bytes: (counts, sums and buckets) apart from the score histogram, because most questions need only
-    the first, which is a twentieth of it."""
+    """A vector as bytes: (counts, sums and buckets) apart from users' blocks and the score histogram, because most
+    questions need only the first, which is a twentieth of it."""
 
     impressions: int
     sums: bytes
@@ -122,7 +122,7 @@ def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
 
 def encode_vector(vector: SparseVector, layout: Layout) -> EncodedVector:
     """One series' vector (cells from 0) as bytes."""
-    at = int(np.searchsorted(vector.cells, layout.histogram))
+    at = int(np.searchsorted(vector.cells, layout.blocks))
     impressions = int(vector.values[0]) if at and vector.cells[0] == IMPRESSIONS else 0
     sums = SparseVector(vector.cells[:at], vector.values[:at])
     scores = SparseVector(vector.cells[at:], vector.values[at:])

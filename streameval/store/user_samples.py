@@ -115,7 +115,7 @@ def rank(sample: UserSample, weighting: Weighting) -> tuple[Ranked, float | None
         auc_w, w = ranks.group_terms()
         spread = float(((auc_w - w * (weighted / weight)) ** 2).sum())
         error = (spread * (1.0 - 0.5**sample.k)) ** 0.5 / (weight / SCALE)
-    return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions), error
+    return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions, ranks.squares()), error
 
 
 def encode(sample: UserSample) -> bytes:

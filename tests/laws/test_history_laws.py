@@ -19,7 +19,7 @@ from streameval.evaluate import make_result
 from streameval.events import Series
 from streameval.metrics.view import View
 from streameval.report import Result
-from streameval.sketches.layout import Moments, read_buckets, read_histogram
+from streameval.sketches.layout import Moments, read_blocks, read_buckets, read_histogram
 from streameval.store.history_format import DAY, HOUR, HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_rows import PaneRows
@@ -146,15 +146,19 @@ def test_any_range_of_a_folded_history_is_the_sum_of_its_panes(written, folds, e
                 expected.add((name, where))
                 result = by_name[name, where]
                 view = View(
-                    Moments.read(dense), read_buckets(dense, layout), *read_histogram(dense, layout), None, None
+                    Moments.read(dense), read_buckets(dense, layout), *read_histogram(dense, layout), None, None,
+                    read_blocks(dense, layout) if layout.by_block else None,
+                )  # fmt: skip
+                design = None if country is None else by_name[name, None].design_effects
+                direct = make_result(
+                    name, "range", where, view, layout, 5, result.matured_share, result.newest_label, design
                 )
-                direct = make_result(name, "range", where, view, layout, 5, result.matured_share, result.newest_label)
                 same, other = plain(result), plain(direct)
                 if country is None:
                     users, of_users = gauc([s for _, s in inside], code)
                     assert (result.users_sampled, result.metrics["gauc_users"]) == (1.0, users)
                     assert result.metrics["gauc"] == (None if of_users is None else pytest.approx(of_users, abs=1e-8))
-                for key in ("metrics", "reasons"):
+                for key in ("metrics", "reasons", "stderrs"):
                     for of in (same, other):
                         of[key] = {k: v for k, v in of[key].items() if not k.startswith("gauc")}
                 for key in ("window_start", "window_end"):

@@ -36,6 +36,7 @@ from streameval.report import (
 )
 from streameval.server import create_app
 from streameval.server.access import TOKEN_VARIABLE
+from tests.comparisons import comparison, deploy
 
 NOW = 1_714_564_800.0  # 2024-05-01T12:00:00Z
 V1 = Series("default", "v1", "logged")
@@ -106,6 +107,7 @@ class Build:
             violations=0,
             reliable=True,
             reliable_reason=None,
+            stderrs=dict.fromkeys(("ctr", "mean_pclick", "auc", "gauc", "log_loss", "rig", "calibration"), 0.01),
         )
 
     def empty_result(self, series: Series = V2, window: str = "5m") -> Result:
@@ -127,6 +129,7 @@ class Build:
             newest_label=None,
             reliable=False,
             reliable_reason="join_rate_low",
+            stderrs={},
         )
 
     def users(self, names: list[str], seed: int = 0) -> UserColumns:
@@ -209,6 +212,8 @@ class Build:
             "ready": {"assigned": True, "caught_up": True},
             "attribution_window": 1_800_000,
             "lost": {("impressions", 0): 17},
+            "deploys": (deploy(1, "v1", replaces=None), deploy(2, announced=True, note="a new tower")),
+            "comparisons": (comparison(), comparison("undecided", "split", floors_met=False)),
             "budget_used": {"impressions": 0.25, "users": 0.5, "slice:country": 0.04},
             "history": HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0),
             "checkpoints": CheckpointState(

@@ -15,11 +15,13 @@ from streameval.report import CheckpointState, JoinHealth, PartitionState, Total
 from streameval.server import create_app
 from streameval.server.flow import FATES
 from streameval.sources.protocol import REASONS
+from tests.comparisons import comparison, deploy, reading
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 NOW = 1_714_564_800.0
 V1 = {"model_name": "default", "model_version": "v1", "source": "logged"}
 V2 = {**V1, "model_version": "v2"}
+SERIES_1, SERIES_2 = Series("default", "v1", "logged"), Series("default", "v2", "logged")
 
 
 def test_sums_come_from_the_whole_run_and_gauges_from_their_window(scrape, build) -> None:
@@ -173,13 +175,10 @@ def test_no_user_is_ever_in_a_label(scrape, build) -> None:
         assert not any(f"{user:016x}" in text or str(user) in text for user in users.user.tolist())
 
 
-@pytest.mark.parametrize("max_series", [300, 1000, 5000])
+@pytest.mark.parametrize("max_series", [400, 1000, 5000])
 def test_the_series_budget_holds_and_what_it_drops_is_counted(scrape, build, max_series: int) -> None:
-    base = build.snapshot()
-    slices = build.many_slices(2000)
-    got = scrape(
-        build.snapshot(results=tuple(r for r in base.results if r.slice is None) + slices), max_series=max_series
-    )
+    results = tuple(r for r in build.snapshot().results if r.slice is None) + build.many_slices(2000)
+    got = scrape(build.snapshot(results=results, comparisons=(), deploys=()), max_series=max_series)
     ours = sum(len(samples) for name, samples in got.samples.items() if name.startswith("streameval_"))
     assert ours == got.get("series") <= max_series
     shown = {labels["slice_value"] for labels in got.labels("slice_impressions_total")}
@@ -196,16 +195,99 @@ def test_the_series_budget_holds_and_what_it_drops_is_counted(scrape, build, max
 def test_buckets_go_after_slices_and_before_models(scrape, build) -> None:
     series = [Series("default", f"v{i}", "logged") for i in range(8)]
     results = tuple(build.result(s, w) for s in series for w in ("5m", "all")) + build.many_slices(3)
-    whole = scrape(build.snapshot(results=results, last_seen={}), max_series=10_000)
+    snapshot = build.snapshot(results=results, last_seen={}, comparisons=(), deploys=())
+    whole = scrape(snapshot, max_series=10_000)
     assert whole.labels("series_dropped_total") == []
-    tight = scrape(build.snapshot(results=results, last_seen={}), max_series=480)
+    tight = scrape(snapshot, max_series=560)
     assert tight.labels("slice_auc") == []
     assert len(tight.labels("bucket_clicks_total")) < len(whole.labels("bucket_clicks_total"))
     assert len(tight.labels("auc")) == len(whole.labels("auc"))
-    tiny = scrape(build.snapshot(results=results, last_seen={}), max_series=200)
+    tiny = scrape(snapshot, max_series=250)
     assert tiny.labels("bucket_clicks_total") == []
     assert 0 < len(tiny.labels("auc")) < len(whole.labels("auc"))
     assert tiny.get("pending_impressions") == 200
+
+
+def test_comparisons_are_gauges_with_bounds_and_a_verdict_is_a_set_of_states(scrape, build) -> None:
+    got = scrape(build.snapshot())
+    where = {"model_name": "default", "baseline_version": "v1", "candidate_version": "v2", "setup": "paired"}
+    assert got.get("comparison_difference", **where, metric="auc") == -0.012
+    assert got.get("comparison_lower_bound", **where, metric="auc") == -0.016
+    assert got.get("comparison_upper_bound", **where, metric="auc") == pytest.approx(-0.008)
+    assert got.get("comparison_margin", **where, metric="auc") == 0.002
+    assert got.get("comparison_log_e", **where, metric="auc") == 9.5
+    assert got.get("comparison_log_e", **where, metric="overall") == 8.1
+    for metric, verdict in (("overall", "worse"), ("auc", "worse"), ("gauc", "undecided")):
+        for one in ("worse", "not_worse", "undecided"):
+            assert got.get("comparison_verdict", **where, metric=metric, verdict=one) == (one == verdict)
+    assert got.get("comparison_difference", **where, metric="gauc") is None  # undefined is absent
+    assert (got.get("comparison_impressions", **where), got.get("comparison_clicks", **where)) == (41_234, 802)
+    assert got.get("comparison_withheld", **where) == 0
+    assert got.get("comparison_start_timestamp_seconds", **where) == NOW
+    assert got.get("deploy_timestamp_seconds", model_name="default", model_version="v2", kind="deploy") == NOW
+
+
+def test_of_a_version_deployed_again_the_newest_comparison_and_deploy_are_shown(scrape, build) -> None:
+    old, new = comparison(number=2), comparison("not_worse", number=4, start=1_714_566_000_000)
+    deploys = (deploy(2), deploy(4), deploy(5, kind="rollback"))
+    for order in ((old, new), (new, old)):
+        got = scrape(build.snapshot(comparisons=order, deploys=deploys))
+        assert len(got.labels("comparison_withheld")) == 1
+        (now,) = [labels for labels in got.labels("comparison_verdict") if labels["metric"] == "overall" and labels["verdict"] == "not_worse"]  # fmt: skip
+        assert got.get("comparison_verdict", **now) == 1
+        assert got.get("deploy_timestamp_seconds", model_name="default", model_version="v2", kind="deploy") == NOW + 7200  # fmt: skip
+        assert len(got.labels("deploy_timestamp_seconds")) == 2
+
+
+def test_a_comparison_goes_with_its_candidate_and_not_with_its_baseline(scrape, build) -> None:
+    def left(seen_v1: float, seen_v2: float) -> tuple[int, set[str]]:
+        got = scrape(build.snapshot(last_seen={SERIES_1: seen_v1, SERIES_2: seen_v2}), version_ttl="1h")
+        versions = {labels["model_version"] for labels in got.labels("deploy_timestamp_seconds")}
+        return len(got.labels("comparison_withheld")), versions
+
+    assert left(NOW, NOW) == (2, {"v1", "v2"})
+    assert left(NOW - 4000, NOW) == (2, {"v2"})
+    assert left(NOW, NOW - 4000) == (0, {"v1"})
+
+
+def test_the_series_budget_cuts_the_oldest_comparisons_first(scrape, build) -> None:
+    many = tuple(
+        comparison(number=i, start=1_714_564_800_000 + i, candidate=Series("default", f"w{i}", "logged"))
+        for i in range(40)
+    )
+    snapshot = build.snapshot(comparisons=many, deploys=())
+    got = scrape(snapshot, max_series=1000)
+    shown = {labels["candidate_version"] for labels in got.labels("comparison_withheld")}
+    assert 5 < len(shown) < 40
+    assert shown == {f"w{i}" for i in range(40 - len(shown), 40)}
+    assert got.get("series_dropped_total", family="streameval_comparison_withheld") == 40 - len(shown)
+    assert len(got.labels("auc")) == 5  # models stay
+    assert got.labels("slice_auc") == []
+    assert got.get("series") <= 1000
+
+
+def test_numbers_without_a_value_are_absent_also_in_a_comparison(scrape, build) -> None:
+    odd = comparison(metrics=(reading(difference=math.nan, lower=-math.inf, upper=None, log_e_worse=math.nan),))
+    got = scrape(build.snapshot(comparisons=(odd,)))
+    for family in ("comparison_difference", "comparison_lower_bound", "comparison_upper_bound"):
+        assert got.labels(family) == []
+    assert {labels["metric"] for labels in got.labels("comparison_log_e")} == {"overall"}
+
+
+def test_a_standard_error_is_there_where_it_is_known(scrape, build) -> None:
+    errors = {"auc": 0.01, "rig": 0.02, "gauc": None, "log_loss": math.nan, "mean_pclick": 0.001, "mse": 0.5}
+    whole, part = replace(build.result(), stderrs=errors), build.result(slice=("country", "fr"))
+    got = scrape(build.snapshot(results=(whole, replace(part, stderrs=errors))))
+    assert got.get("auc_stderr", **V1, window="all") == 0.01
+    assert got.get("normalized_entropy_stderr", **V1, window="all") == 0.02
+    assert got.get("predicted_ctr_ratio_stderr", **V1, window="all") == 0.001
+    where = {**V1, "slice": "country", "slice_value": "fr", "window": "all"}
+    assert got.get("slice_normalized_entropy_stderr", **where) == 0.02
+    found = {name for name in got.samples if name.endswith("_stderr")}
+    assert found == {
+        "streameval_auc_stderr", "streameval_normalized_entropy_stderr", "streameval_predicted_ctr_ratio_stderr",
+        "streameval_slice_auc_stderr", "streameval_slice_normalized_entropy_stderr",
+    }  # fmt: skip
 
 
 def test_the_drop_counter_grows_with_every_scrape(parse, client_of, build) -> None:

@@ -15,13 +15,21 @@ DOC = Path(__file__).parents[2] / "docs" / "http.md"
 
 
 def documented() -> set[str]:
-    return set(re.findall(r"^### `GET (\S+?)`$", DOC.read_text(encoding="utf-8"), re.MULTILINE))
+    """`METHOD path` of every route."""
+    return set(re.findall(r"^### `([A-Z]+ \S+?)`$", DOC.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def served(app) -> set[str]:
     plain = {r.path for r in app.routes if isinstance(r, Route) and not r.path.startswith("/api")}
     mounts = {r.path + "/{file}" for r in app.routes if isinstance(r, Mount)}
-    return plain | mounts | set(app.openapi()["paths"])
+    described = {f"{method.upper()} {path}" for path, methods in app.openapi()["paths"].items() for method in methods}
+    return {f"GET {path}" for path in plain | mounts} | described
+
+
+def operations(app) -> list[tuple[str, str, dict]]:
+    """(method, path, what OpenAPI says of it)"""
+    paths = app.openapi()["paths"].items()
+    return [(method.upper(), path, operation) for path, methods in paths for method, operation in methods.items()]
 
 
 def test_every_route_is_documented_and_every_documented_route_exists(app) -> None:
@@ -30,18 +38,21 @@ def test_every_route_is_documented_and_every_documented_route_exists(app) -> Non
 
 def test_every_query_parameter_is_documented_where_it_is_taken(app) -> None:
     text = DOC.read_text(encoding="utf-8")
-    for path, methods in app.openapi()["paths"].items():
-        section = text.split(f"### `GET {path}`")[1].split("\n### ")[0]
-        for parameter in methods["get"].get("parameters", []):
-            name = parameter["name"]
-            assert f"`{name}`" in section, f"{path} takes {name}"
+    shapes = app.openapi()["components"]["schemas"]
+    for method, path, operation in operations(app):
+        section = text.split(f"### `{method} {path}`")[1].split("\n### ")[0]
+        names = [parameter["name"] for parameter in operation.get("parameters", [])]
+        for body in operation.get("requestBody", {}).get("content", {}).values():
+            names += shapes[body["schema"]["$ref"].rsplit("/", 1)[-1]]["properties"]
+        for name in names:
+            assert f"`{name}`" in section or f"`{{{name}}}`" in section, f"{path} takes {name}"
 
 
 def test_errors_are_documented_as_problems_and_nothing_else(app) -> None:
-    for path, methods in app.openapi()["paths"].items():
-        for status, answer in methods["get"]["responses"].items():
+    for method, path, operation in operations(app):
+        for status, answer in operation["responses"].items():
             if int(status) >= 400:
-                assert list(answer["content"]) == ["application/problem+json"], (path, status)
+                assert list(answer["content"]) == ["application/problem+json"], (method, path, status)
 
 
 def test_every_reference_in_openapi_leads_somewhere(client) -> None:
@@ -54,9 +65,9 @@ def test_every_reference_in_openapi_leads_somewhere(client) -> None:
 
 def test_the_docs_page_names_every_route_and_parameter_and_needs_nothing_from_outside(client, app) -> None:
     page = client.get("/docs").text
-    for path, methods in app.openapi()["paths"].items():
-        assert f"GET {path}</code>" in page
-        for parameter in methods["get"].get("parameters", []):
+    for method, path, operation in operations(app):
+        assert f"{method} {path}</code>" in page
+        for parameter in operation.get("parameters", []):
             assert f"<code>{parameter['name']}</code>" in page
     assert not re.search(r"(?:src|href)=\"(?:https?:)?//", page)
     assert "<script" not in page

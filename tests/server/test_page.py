@@ -42,6 +42,9 @@ def test_every_field_that_the_page_reads_of_a_result_exists() -> None:
     read = set(re.findall(r"\bbucket\.([a-z_]+)", script)) | set(re.findall(r'metric\(empty, "([a-z_]+)"', script))
     assert read
     assert read <= set(schemas.Bucket.model_fields)
+    read = set(re.findall(r"\bheadline\.([a-z_]+)", script))
+    assert read
+    assert read <= set(schemas.Headline.model_fields)
 
 
 def test_every_element_that_the_script_looks_for_is_in_the_page() -> None:

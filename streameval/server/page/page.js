@@ -49,6 +49,7 @@ function render() {
   renderAges();
   renderFlow(overview);
   renderWarning(overview);
+  renderVerdicts(overview);
   renderBuckets(rows.find((r) => key(r) === state.chosen));
 }
 
@@ -144,6 +145,17 @@ function renderWarning({ join, ready }) {
   const text = parts.join(" ");
   if ($("warning").textContent !== text) $("warning").textContent = text;
   $("warning").hidden = !text;
+}
+
+function renderVerdicts({ verdicts }) {
+  $("verdicts").replaceChildren(
+    ...verdicts.map((headline) => {
+      const line = element("li", headline.words);
+      line.dataset.verdict = headline.verdict;
+      return line;
+    }),
+  );
+  $("verdicts").hidden = verdicts.length === 0;
 }
 
 function renderAges() {

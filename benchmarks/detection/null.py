@@ -1,0 +1,152 @@
+"""False alarms: equal versions looked at every minute for seven days, in the world and on clustered Gaussian sums."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from benchmarks.detection.looks import MINUTE, Looks, PairedLooks, SplitLooks, days
+from benchmarks.detection.rules import Track, textbook
+from benchmarks.detection.world import BASELINE, BlockSums
+from streameval.compare.evidence import OVERALL, Evidence, Rule
+from streameval.compare.ratio import Statistic, ratio, two_means
+from streameval.compare.reading import METRICS
+
+ZERO = dict.fromkeys(METRICS, 0.0)
+NAMES = (*METRICS, "overall")
+
+
+def rules(alpha: float = 0.05) -> dict[str, Rule]:
+    """Margin 0, which is the hardest, and the floors of the simulation: half an hour, 200 clicks, 30 blocks."""
+    return {"margin 0": Rule(alpha=alpha, margins=ZERO, min_duration=30 * MINUTE)}
+
+
+@dataclass
+class Alarms:
+    """How often each thing fired, of how many runs."""
+
+    runs: int = 0
+    fired: Counter[str] = field(default_factory=Counter)
+
+    def rate(self, name: str) -> tuple[float, float]:
+        """Share of runs, and its standard error."""
+        p = self.fired[name] / max(self.runs, 1)
+        return p, float(np.sqrt(p * (1 - p) / max(self.runs, 1)))
+
+
+def in_world(seed: int, alphas: tuple[float, ...] = (0.05, 0.01), count: int = 7, peers: bool = True) -> list[set[str]]:
+    """What fired in one week of equal versions, in the direction drawn and in the opposite one."""
+    out: list[set[str]] = []
+    takers = [
+        (setup, turned, kind(turned))
+        for setup, kind in (("paired", PairedLooks), ("split", SplitLooks))
+        for turned in (False, True)
+    ]
+    evidence = {(s, turned, a): Evidence(rules(a)["margin 0"], 0) for s, turned, _ in takers for a in alphas}
+    fired: tuple[set[str], set[str]] = (set(), set())
+    tracks: list[Looks] = []
+    rows = []
+    for minutes in days(seed, lambda _: BASELINE, count):
+        rows.append(minutes.pair)
+        for setup, turned, taker in takers:
+            for looks in taker.take(minutes):
+                for alpha in alphas:
+                    e = evidence[setup, turned, alpha]
+                    path = e.advance(looks.at, looks.clicks, looks.statistics)
+                    for i in range(OVERALL + 1):
+                        if path.verdict[-1, i] == 1:
+                            fired[turned].add(f"{setup} {NAMES[i]} {alpha}")
+                if setup == "paired" and not turned:
+                    tracks.append(_since_start(looks))
+    if peers:
+        for rule, at in textbook(track(tracks, rows)).items():
+            if at >= 0:
+                fired[0].add(rule)
+    out.extend(fired)
+    return out
+
+
+def track(looks: list[Looks], rows: list[BlockSums]) -> Track:
+    """The first window's looks and the minutes they are made of."""
+    whole = {name: _joined([x.statistics[name] for x in looks]) for name in ("log_loss", "auc")}
+    return Track(
+        whole["log_loss"],
+        whole["auc"],
+        np.concatenate([x.clicks for x in looks]),
+        np.concatenate([x.impressions for x in looks]),
+        np.concatenate([x.scalars for x in looks]),
+        BlockSums(np.concatenate([r.blocks for r in rows]), np.concatenate([r.scalars for r in rows])),
+    )
+
+
+def _since_start(looks: Looks) -> Looks:
+    return replace(
+        looks, clicks=looks.clicks[:, 0], statistics={n: looks.statistics[n][:, 0] for n in ("log_loss", "auc")}
+    )
+
+
+def _joined(parts: list[Statistic]) -> Statistic:
+    return Statistic(
+        *(np.concatenate([getattr(p, f) for p in parts]) for f in ("theta", "weight", "v_clu", "v_iid", "df", "blocks"))
+    )
+
+
+def gaussian(
+    seed: int, deff: float, setup: str, alpha: float = 0.05, looks: int = 10080, restart: int = 360
+) -> Mapping[str, bool]:
+    """One week of a Gaussian null in 64 blocks: noise of impressions plus a lasting effect of each block's users, so that the
+    design effect grows to `deff` at the end. Looks every minute for six hours, then every ten. Split: two such arms.
+    """
+    rng = np.random.default_rng([seed, round(10 * deff), setup == "split"])
+    at = np.concatenate([np.arange(30, 361), np.arange(370, looks + 1, 10)])
+    steps = np.diff(np.concatenate([[0], at])).astype(np.float64)
+    arms = []
+    for _ in range(2 if setup == "split" else 1):
+        noise = np.cumsum(rng.standard_normal((at.size, 64)) * np.sqrt(steps)[:, None], axis=0)
+        arms.append(noise + at[:, None] * np.sqrt((deff - 1) / looks) * rng.standard_normal(64))
+    rule = Rule(alpha=alpha, margins=ZERO, min_duration=0, min_clicks=30, certified=("log_loss",))
+    evidence = Evidence(rule, 0)
+    starts = np.arange(0, looks, restart)
+    cut = np.minimum(np.searchsorted(at, starts, side="right"), at.size)
+    before = [np.stack([a[c - 1] if c else 0 * a[0] for c in cut]) for a in arms]
+    when = np.array([at[c - 1] if c else 0 for c in cut], np.float64)
+    hit = naive = False
+    for begin in range(0, at.size, 64):
+        part = slice(begin, begin + 64)
+        n = at[part].astype(np.float64)[:, None] - when
+        begun = n > 0
+        n = np.where(begun, n, 0.0)
+        w = np.repeat(n[..., None], 64, axis=-1)
+        sums = [np.where(begun[..., None], a[part][:, None] - b, 0.0) for a, b in zip(arms, before, strict=True)]
+        total = n * 64
+        statistic = two_means(sums[1], w, -sums[0], w, total, total) if setup == "split" else ratio(sums[0], w, total)
+        path = evidence.advance(at[part] * MINUTE, n.astype(np.int64), {"log_loss": statistic})
+        hit = hit or bool((path.verdict[:, 0] == 1).any())
+        s = statistic[:, 0]
+        naive = naive or bool((s.theta > 1.645 * np.sqrt(s.v_iid)).any())
+    return {"ours": hit, "naive z": naive}
+
+
+def gaussian_alarms(deff: float, setup: str, runs: int, alpha: float = 0.05) -> Alarms:
+    """`runs` weeks of it."""
+    out = Alarms()
+    for seed in range(runs):
+        out.runs += 1
+        out.fired.update(name for name, hit in gaussian(seed, deff, setup, alpha).items() if hit)
+    return out
+
+
+def world_alarms(runs: int, seed: int = 10_000, **options: object) -> tuple[Alarms, Alarms]:
+    """`runs` weeks: (both directions together, 2 * runs; the one that peers see, runs)."""
+    both, one = Alarms(), Alarms()
+    for i in range(runs):
+        fired = in_world(seed + i, **options)  # type: ignore[arg-type]
+        for names in fired:
+            both.runs += 1
+            both.fired.update(names)
+        one.runs += 1
+        one.fired.update(fired[0])
+    return both, one

@@ -1,0 +1,140 @@
+"""Two versions on the same impressions: from block sums of a pair to one `Statistic` per metric.
+
+Everything is oriented to *harm*: theta > 0 says that the candidate is worse than the baseline. A comparison's rows are
+(baseline served, candidate only scored); rows the other way round are turned by `oriented` and then added.
+
+- log_loss: relative, (L_new - L_old) / L_old. With a margin m, S = (theta - m) W = sum l_new - (1 + m) l_old.
+- auc: the one-step (von Mises) estimate of AUC_old - AUC_new from placements against frozen reference curves. A version's
+  AUC is E F0(s+) with F0 the scores' distribution among non-clicks, and E S1(s-) with S1 the survival among clicks. Both
+  terms count, and one constant is counted twice: AUC ~ mean F0(s+) + mean S1(s-) - AUC_ref with AUC_ref that of the
+  reference sample itself, which is the mean of S1 over the reference's non-clicks. **PHI0 therefore must be stored centred:
+  every non-click adds (S1_new(s_new) - AUC_ref_new) - (S1_old(s_old) - AUC_ref_old)**, a click adds F0_new(s_new) -
+  F0_old(s_old) uncentred. Then no constant is left, and sums made with different references (partitions, hours) add up:
+  theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error enters in the second order only, as
+  long as scores are distributed as in the reference: re-freeze it every few hours, a shift of every score by d on the
+  logit costs about 0.1 d**2 of AUC until then.
+- gauc: sum w_u D_u / sum w_u over (user, window) rows.
+- calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m just
+  when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it takes two
+  statistics, which `evidence` puts together. It needs impressions that both versions served: the one that did not choose the
+  items looks under-predicting by selection alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ratio import Statistic, ratio, ratio_of, two_means_of, unpacked
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import SCALE, BlockSums
+
+MID, GAP = "calibration_mid", "calibration_gap"
+
+
+def oriented(sums: BlockSums) -> BlockSums:
+    """Rows of (candidate served, baseline scored) as rows of (baseline, candidate); its own inverse.
+
+    Blocks int64[..., G, 8], scalars int64[..., 6]. Exact: the other's loss is the server's plus D. The strict sums assume
+    that the odds ratio was clipped on both sides, so that the bound holds for -D too.
+    """
+    blocks, scalars = (
+        sums.blocks.copy(),
+        sums.scalars.copy(),
+    )  # *= -1: NumPy 2.4.6 np.negative(x, out=x) is wrong with strides
+    for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
+        blocks[..., cell] *= -1
+    blocks[..., cells.PAIR_L] = sums.blocks[..., cells.PAIR_L] + sums.blocks[..., cells.D]
+    blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
+    blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]
+    scalars[..., cells.D_STRICT] *= -1
+    return BlockSums(blocks, scalars)
+
+
+def oriented_gauc(sums: BlockSums) -> BlockSums:
+    """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 4]."""
+    blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
+    blocks[..., cells.G_WD] *= -1
+    scalars[..., cells.G_W_WD] *= -1
+    return BlockSums(blocks, scalars)
+
+
+def windows(total: BlockSums, before: BlockSums) -> BlockSums:
+    """Sums of looks t over windows j, exactly: totals [T, ...] less what was there when the windows began [J, ...] -> [T, J, ...]."""
+    return BlockSums(total.blocks[:, None] - before.blocks[None], total.scalars[:, None] - before.scalars[None])
+
+
+def clicks(sums: BlockSums) -> NDArray[np.int64]:
+    """Clicks int64[...] of pair rows."""
+    out: NDArray[np.int64] = sums.blocks[..., cells.PAIR_Y].sum(axis=-1)
+    return out
+
+
+def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str, Statistic]:
+    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 6] and GAUC rows [..., G, 2], [..., 4].
+
+    v_iid of log_loss leaves out the small noise of its denominator; calibration has none.
+    """
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((5, math.prod(shape), 6))
+    _pair(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), sums.scalars.reshape(-1, cells.PAIR_SCALARS), out)
+    names = ["log_loss", "auc", MID, GAP]
+    if gauc_sums is not None:
+        _gauc(
+            gauc_sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
+            gauc_sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+            out,
+        )
+        names.append("gauc")
+    packed = out.reshape(5, *shape, 6)
+    return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+
+
+@numba.njit(cache=True)
+def _pair(blocks, scalars, out):  # type: ignore[no-untyped-def]
+    groups = blocks.shape[1]
+    a, w, b, v = np.empty(groups), np.empty(groups), np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        n, total = 0.0, 0.0
+        for g in range(groups):
+            a[g] = blocks[i, g, cells.D] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_L] / SCALE
+            n += blocks[i, g, cells.PAIR_N]
+            total += a[g]
+        squares = scalars[i, cells.D_SQ] / SCALE - total * total / n if n > 0.0 else 0.0
+        ratio_of(a, w, squares, 0.0, 0.0, out[0, i])
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.PAIR_PHI1] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_Y]
+            b[g] = -blocks[i, g, cells.PAIR_PHI0] / SCALE
+            v[g] = blocks[i, g, cells.PAIR_N] - blocks[i, g, cells.PAIR_Y]
+        two_means_of(
+            a, w, b, v, scalars[i, cells.PAIR_PHI1_SQ] / SCALE, scalars[i, cells.PAIR_PHI0_SQ] / SCALE, out[1, i]
+        )
+        for g in range(groups):
+            old, new = blocks[i, g, cells.PAIR_P] / SCALE, blocks[i, g, cells.PAIR_P_OTHER] / SCALE
+            a[g] = new + old - 2.0 * w[g]
+            b[g] = new - old
+        ratio_of(a, w, 0.0, 0.0, 0.0, out[2, i])
+        ratio_of(b, w, 0.0, 0.0, 0.0, out[3, i])
+
+
+@numba.njit(cache=True)
+def _gauc(blocks, scalars, out):  # type: ignore[no-untyped-def]
+    groups = blocks.shape[1]
+    a, w = np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.G_WD] / SCALE
+            w[g] = blocks[i, g, cells.G_W]
+        s = scalars[i]
+        ratio_of(a, w, s[cells.G_WD_SQ] / SCALE, -s[cells.G_W_WD] / SCALE, float(s[cells.G_W_SQ]), out[4, i])
+
+
+def level(served: BlockSums) -> Statistic:
+    """E / O - 1 of a version on what it served itself; served rows [..., G, 8] -> [...]. Either sign is harm beyond the dead band."""
+    y = served.blocks[..., cells.Y].astype(np.float64)
+    return ratio(served.blocks[..., cells.P] / SCALE - y, y)

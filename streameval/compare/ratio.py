@@ -1,0 +1,135 @@
+"""The clustered ratio statistic: theta = sum a / sum w over impressions, its variance from blocks of users.
+
+    dev_g = (A_g - theta W_g) / W,   v_clu = G / (G - 1) * sum_g dev_g**2     (random groups; linearised ratio)
+    v_iid = (sum a**2 - 2 theta sum a w + theta**2 sum w**2) / W**2           (as if impressions were independent)
+
+(Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, a block's
+are not either, blocks are. v_clu has the noise of few blocks, so its use is always with a t of `df` degrees; v_iid is
+only a floor. `df` is the effective number of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users
+there are fewer blocks than non-empty ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statistic:
+    """An estimate with its error; every field float64[...] of one shape. Undefined: theta and variances NaN, df 0.
+
+    `weight` W is the scale on which evidence adds up: S = theta * W is a sum with variance v * W**2.
+    """
+
+    theta: Reals
+    weight: Reals
+    v_clu: Reals
+    v_iid: Reals
+    df: Reals
+    blocks: Reals  # non-empty
+
+    def variance(self) -> Reals:
+        """The larger of the two (NaN if undefined): clustering must not hurt, negative correlation must not help."""
+        out: Reals = np.maximum(self.v_clu, self.v_iid)
+        return out
+
+    def stderr(self) -> Reals:
+        """Square root of the variance."""
+        out: Reals = np.sqrt(self.variance())
+        return out
+
+    def __getitem__(self, key: object) -> Statistic:
+        """The same part of every field."""
+        return Statistic(*(getattr(self, f.name)[key] for f in fields(self)))
+
+    def __neg__(self) -> Statistic:
+        """The other direction."""
+        return Statistic(-self.theta, self.weight, self.v_clu, self.v_iid, self.df, self.blocks)
+
+
+# Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
+@numba.njit(cache=True)
+def ratio_of(a, w, saa, saw, sww, out):  # type: ignore[no-untyped-def]
+    """Fills out float64[6], fields of `Statistic`, from block sums float64[G] and sums over impressions."""
+    total_a, total_w, squares, some = 0.0, 0.0, 0.0, 0
+    for g in range(a.size):
+        total_a += a[g]
+        total_w += w[g]
+        squares += w[g] * w[g]
+        some += w[g] != 0.0
+    out[0], out[1], out[2], out[3], out[4], out[5] = np.nan, total_w, np.nan, np.nan, 0.0, some
+    if total_w <= 0.0 or some < 2:
+        return
+    ratio = total_a / total_w
+    spread = 0.0
+    for g in range(a.size):
+        spread += (a[g] - ratio * w[g]) ** 2
+    out[0] = ratio
+    out[2] = some / (some - 1.0) * spread / (total_w * total_w)
+    out[3] = max(saa - 2.0 * ratio * saw + ratio * ratio * sww, 0.0) / (total_w * total_w)
+    out[4] = total_w * total_w / squares - 1.0
+
+
+@numba.njit(cache=True)
+def two_means_of(a1, w1, a0, w0, saa1, saa0, out):  # type: ignore[no-untyped-def]
+    """The same for `two_means`."""
+    sum1, n1, sum0, n0, squares, some = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    for g in range(a1.size):
+        sum1 += a1[g]
+        n1 += w1[g]
+        sum0 += a0[g]
+        n0 += w0[g]
+        squares += w1[g] * w1[g]
+        some += (w1[g] != 0.0) or (w0[g] != 0.0)
+    out[0], out[1], out[2], out[3], out[4], out[5] = np.nan, n1, np.nan, np.nan, 0.0, some
+    if n1 <= 0.0 or n0 <= 0.0 or some < 2:
+        return
+    mean1, mean0 = sum1 / n1, sum0 / n0
+    spread = 0.0
+    for g in range(a1.size):
+        spread += ((a1[g] - mean1 * w1[g]) / n1 + (a0[g] - mean0 * w0[g]) / n0) ** 2
+    out[0] = mean1 + mean0
+    out[2] = some / (some - 1.0) * spread
+    out[3] = max(saa1 / n1 - mean1 * mean1, 0.0) / n1 + max(saa0 / n0 - mean0 * mean0, 0.0) / n0
+    out[4] = max(n1 * n1 / squares - 1.0, 0.0)
+
+
+@numba.guvectorize(["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])"], "(g),(g),(),(),(),(k)->(k)", nopython=True, cache=True)
+def _ratio(a, w, saa, saw, sww, fields, out):  # type: ignore[no-untyped-def]
+    ratio_of(a, w, saa, saw, sww, out)
+
+
+@numba.guvectorize(
+    ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])"], "(g),(g),(g),(g),(),(),(k)->(k)", nopython=True, cache=True
+)
+def _two_means(a1, w1, a0, w0, saa1, saa0, fields, out):  # type: ignore[no-untyped-def]
+    two_means_of(a1, w1, a0, w0, saa1, saa0, out)
+
+
+def ratio(
+    a: Reals, w: Reals, saa: Reals | float = 0.0, saw: Reals | float = 0.0, sww: Reals | float = 0.0
+) -> Statistic:
+    """sum a / sum w of block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w: float64[...], 0 if unknown."""
+    return unpacked(_ratio(a, w, saa, saw, sww, np.empty(6)))
+
+
+def two_means(
+    a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: Reals | float = 0.0, saa0: Reals | float = 0.0
+) -> Statistic:
+    """sum a1 / sum w1 + sum a0 / sum w0 of block sums float64[..., G], for terms of clicks (1) and of non-clicks (0).
+
+    One deviation per block has both terms, hence their covariance (Obuchowski 1997, Biometrics 53:567). Weight and
+    df are those of the clicks, which carry nearly all the variance.
+    """
+    return unpacked(_two_means(a1, w1, a0, w0, saa1, saa0, np.empty(6)))
+
+
+def unpacked(packed: Reals) -> Statistic:
+    """Views of float64[..., 6]."""
+    return Statistic(*(packed[..., i] for i in range(6)))

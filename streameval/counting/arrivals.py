@@ -1,0 +1,60 @@
+"""Impressions as they arrive, by pane and serving version: how deploys are noticed long before their labels mature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WIDE = 4_096  # panes that one batch may span to be counted in an array
+
+
+class Arrivals:
+    """Counts that wait until somebody takes them."""
+
+    def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
+        self._pane = pane
+        self._waiting: dict[int, dict[int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def seen(self, ts: NDArray[np.int64], series: NDArray[np.int32]) -> None:
+        """New impressions: their times, and codes of who served them."""
+        if not ts.size:
+            return
+        pane = ts // self._pane
+        low, width = int(pane.min()), int(series.max()) + 1
+        if int(pane.max()) - low < _WIDE:
+            counts = np.bincount((pane - low) * width + series)
+            cells = np.flatnonzero(counts)
+            found = zip((cells // width + low).tolist(), (cells % width).tolist(), counts[cells].tolist(), strict=True)
+        else:
+            pairs, counts = np.unique(np.stack((pane, series)), axis=1, return_counts=True)
+            found = zip(*pairs.tolist(), counts.tolist(), strict=True)
+        for number, code, n in found:
+            row = self._waiting.setdefault(number, {})
+            row[code] = row.get(code, 0) + n
+
+    def take(self, end: int) -> list[tuple[int, dict[int, int]]]:
+        """(pane, impressions by series) of the panes before `end` that got any since the last time, oldest first."""
+        return [(pane, self._waiting.pop(pane)) for pane in sorted(p for p in self._waiting if p < end)]
+
+    def state(self) -> list[list[int]]:
+        """Everything, for `restore`."""
+        return [[pane, code, n] for pane, row in sorted(self._waiting.items()) for code, n in row.items()]
+
+    def restore(self, state: Any, codes: NDArray[np.int32]) -> None:
+        """Takes over what `state` gave. `codes[c]` is what series c is called here."""
+        waiting: dict[int, dict[int, int]] = {}
+        for pane, code, n in state:
+            row = waiting.setdefault(pane, {})
+            row[int(codes[code])] = row.get(int(codes[code]), 0) + n
+        self._waiting = waiting
+
+    def clear(self, series: int) -> None:
+        """Forgets a series."""
+        for row in self._waiting.values():
+            row.pop(series, None)

@@ -1,0 +1,106 @@
+"""The command that says before a deploy how much traffic a verdict will need."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from streameval.client import MonitorError
+from streameval.deploy_commands import TOKEN_FILE, URL_IF_ANY, monitor_at
+
+
+class Plan(Protocol):
+    """What planning says of one effect."""
+
+    n50: int
+    n90: int
+    clicks50: int
+    variance: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a running comparison knows of one metric: the variance of an impression, users' correlation included."""
+
+    variance: float
+    ctr: float
+    comparison: str
+
+
+@click.command()
+@click.option("--auc", type=float, help="Difference to see, for example -0.005.")
+@click.option("--log-loss", type=float, help="Relative difference to see, for example 0.01.")
+@click.option("--gauc", type=float, help="Difference to see, for example -0.005.")
+@click.option(
+    "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.01, show_default=True,
+    help="False alarms per deploy.",
+)  # fmt: skip
+@click.option("--setup", type=click.Choice(["paired", "split"]), default="paired", show_default=True)
+@click.option(
+    "--ctr", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.02, show_default=True,
+    help="Clicks over impressions.",
+)  # fmt: skip
+@click.option(
+    "--design-effect", type=click.FloatRange(min=1), default=1.5, show_default=True,
+    help="How much impressions of one user resemble each other.",
+)  # fmt: skip
+@URL_IF_ANY
+@TOKEN_FILE
+@click.option("--model", help="With --url: whose comparison to take the variance of.")
+def plan(
+    auc: float | None,
+    log_loss: float | None,
+    gauc: float | None,
+    alpha: float,
+    setup: str,
+    ctr: float,
+    design_effect: float,
+    url: str | None,
+    token_file: Path | None,
+    model: str | None,
+) -> None:
+    """How many impressions until a difference would be seen. With --url by what a running monitor has observed."""
+    effects = {"auc": auc, "log_loss": log_loss, "gauc": gauc}
+    wanted = {metric: effect for metric, effect in effects.items() if effect is not None}
+    if not wanted:
+        raise click.UsageError("say what to see: --auc, --log-loss or --gauc")
+    if not all(effect and math.isfinite(effect) for effect in wanted.values()):
+        raise click.UsageError("a difference to see must not be 0, for example --auc -0.005")
+    comparisons = [] if url is None else monitor_at(url, token_file).comparisons(model, None)
+    planned: Callable[..., Plan] = importlib.import_module("streameval.compare.planning").plan
+    for metric, effect in wanted.items():
+        seen = observed(comparisons, metric, setup)
+        if seen is None:
+            found = planned(metric, effect, alpha, setup, ctr, design_effect)
+            source = f"CTR {ctr:g}, design effect {design_effect:g}" + (
+                "; the monitor has nothing to go by" if url else ""
+            )
+        else:
+            found = planned(metric, effect, alpha, setup, seen.ctr, 1.0, seen.variance)
+            source = f"as observed in comparison {seen.comparison}"
+        click.echo(
+            f"{metric} {effect:+g} ({setup}, alpha {alpha:g}, {source}): half of the time within {found.n50:,} "
+            f"impressions ({found.clicks50:,} clicks), nine times of ten within {found.n90:,}"
+            + (f". {found.note}" if found.note else "")
+        )
+
+
+def observed(comparisons: list[dict[str, Any]], metric: str, setup: str) -> Observed | None:
+    """The newest comparison of a setup that knows the metric's standard error. Raises MonitorError."""
+    try:
+        for c in comparisons:
+            for reading in c["metrics"]:
+                usable = c["setup"] == setup and reading["metric"] == metric and c["clicks"] > 0
+                if usable and reading["stderr"] is not None and reading["stderr"] > 0:
+                    variance = reading["stderr"] ** 2 * c["impressions"]
+                    return Observed(variance, c["clicks"] / c["impressions"], str(c["id"]))
+    except (KeyError, TypeError, ZeroDivisionError):
+        raise MonitorError("the answer has no usable comparisons; is the monitor of another version?", passing=True) from None  # fmt: skip
+    return None

@@ -1,0 +1,87 @@
+"""Comparisons of versions, and the verdict that a gate asks for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from streameval.compare.reading import SETUPS, Comparison
+from streameval.compare.reading_json import comparison_json, looks_json
+from streameval.publish import Publisher
+from streameval.report import Snapshot
+from streameval.server import schemas_compare as schemas
+from streameval.server.answers import answer, rfc3339
+from streameval.server.problems import problem_responses, unknown
+from streameval.server.queries import ComparisonsQuery, VerdictQuery
+from streameval.server.selection import models
+from streameval.server.verdicts import verdict_json
+
+
+def router(publisher: Publisher) -> APIRouter:
+    """/api/v1/comparisons and /api/v1/models/{model}/verdict."""
+    routes = APIRouter(prefix="/api/v1", tags=["comparisons"], responses=problem_responses(404, 422))
+
+    @routes.get("/comparisons", response_model=schemas.Comparisons)
+    def get_comparisons(request: Request, query: Annotated[ComparisonsQuery, Query()]) -> Response:
+        """The comparisons of candidates with what they replaced, newest first, without their looks."""
+        snapshot = publisher.latest()
+        found = _matching(snapshot, query)
+        return answer(
+            request,
+            snapshot,
+            lambda: {
+                "matched": len(found),
+                "truncated": len(found) > query.limit,
+                "comparisons": [comparison_json(c, rfc3339) for c in found[: query.limit]],
+            },
+        )
+
+    @routes.get("/comparisons/{id}", response_model=schemas.ComparisonWithLooks)
+    def get_comparison(
+        request: Request, id: Annotated[str, Path(min_length=1, max_length=128, description="as listed")]
+    ) -> Response:
+        """One comparison, with the e-process and the intervals over time."""
+        snapshot = publisher.latest()
+        for c in snapshot.comparisons:
+            if c.id == id:
+                found = c
+                break
+        else:
+            raise unknown("comparison", id, [c.id for c in snapshot.comparisons])
+        return answer(
+            request,
+            snapshot,
+            lambda: {**comparison_json(found, rfc3339), "looks": looks_json(found.looks, rfc3339)},
+        )
+
+    @routes.get("/models/{model:path}/verdict", response_model=schemas.Verdict)
+    def get_verdict(
+        request: Request,
+        model: Annotated[str, Path(min_length=1, max_length=512, description="model name; it may hold slashes")],
+        query: Annotated[VerdictQuery, Query()],
+    ) -> Response:
+        """The verdict on a model's newest deploy (of `candidate`), flat, for a gate. Undecided until there is one."""
+        snapshot = publisher.latest()
+        known = models(snapshot)
+        if model not in known:
+            raise unknown("model", model, known)
+        return answer(request, snapshot, lambda: verdict_json(snapshot, model, query.candidate))
+
+    return routes
+
+
+def _matching(snapshot: Snapshot, query: ComparisonsQuery) -> list[Comparison]:
+    known = models(snapshot)
+    if query.model is not None and query.model not in known:
+        raise unknown("model", query.model, known)
+    left = [c for c in snapshot.comparisons if query.model in (None, c.candidate.model)]
+    if query.candidate is not None:
+        versions = {c.candidate.version for c in left}
+        versions |= {d.version for d in snapshot.deploys if query.model in (None, d.model)}
+        if query.candidate not in versions:
+            raise unknown("candidate", query.candidate, sorted(versions))
+        left = [c for c in left if c.candidate.version == query.candidate]
+    left = [c for c in left if query.setup in (None, c.setup)]
+    return sorted(left, key=lambda c: (-c.start, SETUPS.index(c.setup)))

@@ -1,0 +1,221 @@
+"""The shapes of the answers about deploys and comparisons; see `schemas`."""
+
+from __future__ import annotations
+
+from streameval.compare.reading import Setup
+from streameval.compare.reading import Verdict as Word
+from streameval.server.schemas import _Series, _Shape, _Stamped
+
+
+class Deploy(_Shape):
+    """A version that went live; `noticed` when its traffic passed the floor, `replaces` what served most before."""
+
+    id: str
+    model: str
+    version: str
+    replaces: str | None
+    at: str | None
+    kind: str
+    noticed: str | None
+    announced: bool
+    note: str
+    link: str
+
+
+class Deploys(_Stamped):
+    """Deploys, newest first; `matched` counts them before `limit`."""
+
+    matched: int
+    truncated: bool
+    deploys: list[Deploy]
+
+
+class AnnouncedDeploy(Deploy):
+    """As it will be on record; `id` is null until the monitor has taken it, with its next snapshot."""
+
+    id: str | None  # type: ignore[assignment]
+
+
+class Announced(_Stamped):
+    """What has been announced."""
+
+    deploy: AnnouncedDeploy
+
+
+class Reading(_Shape):
+    """One metric: candidate less baseline; of log loss and calibration the ratio less 1. Bounds hold at every look."""
+
+    metric: str
+    baseline: float | None
+    candidate: float | None
+    difference: float | None
+    lower: float | None
+    upper: float | None
+    stderr: float | None
+    margin: float | None
+    tolerance: float | None
+    log_e_worse: float | None
+    log_e_not_worse: float | None
+    p_worse: float | None
+    verdict: Word
+    reason: str | None
+
+
+class Change(_Shape):
+    """Something on record about the verdict; `kind` is verdict, contrary, retracted, withheld or restored."""
+
+    at: str | None
+    kind: str
+    verdict: Word
+    text: str
+    evidence: dict[str, float | None]
+
+
+class Finding(_Shape):
+    """A part of the traffic, and how much of the log-loss difference it carries."""
+
+    dimension: str
+    value: str
+    impressions: int
+    clicks: int
+    difference: float | None
+    share: float | None
+    log_e: float | None
+    significant: bool
+
+
+class Mix(_Shape):
+    """A difference taken apart: what the mix of values explains, what is within; `simpson` when they disagree."""
+
+    dimension: str
+    metric: str
+    total: float | None
+    mix: float | None
+    within: float | None
+    within_stderr: float | None
+    simpson: bool
+    text: str | None
+
+
+class Early(_Shape):
+    """An estimate before labels are final; never a verdict."""
+
+    name: str
+    baseline: float | None
+    candidate: float | None
+    reason: str | None
+
+
+class ComparedSeries(_Series):
+    """One side of a comparison."""
+
+
+class Comparison(_Shape):
+    """One candidate against one baseline in one setup; `words` says it in a line."""
+
+    id: str
+    deploy: str
+    setup: Setup
+    model: str
+    baseline: ComparedSeries
+    candidate: ComparedSeries
+    start: str | None
+    looked: str | None
+    impressions: int
+    clicks: int
+    blocks: int
+    alpha: float
+    verdict: Word
+    since: str | None
+    reason: str | None
+    withheld: bool
+    floors_met: bool
+    log_e_worse: float | None
+    log_e_not_worse: float | None
+    p_worse: float | None
+    words: str
+    metrics: list[Reading]
+    changes: list[Change]
+    findings: list[Finding]
+    mixes: list[Mix]
+    early: list[Early]
+
+
+class Comparisons(_Stamped):
+    """Comparisons, newest first; `matched` counts them before `limit`."""
+
+    matched: int
+    truncated: bool
+    comparisons: list[Comparison]
+
+
+class LookAtMetric(_Shape):
+    """One metric at a look."""
+
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    log_e: float | None = None
+
+
+class Look(_Shape):
+    """What was known at a time: the overall evidence for `worse`, and each metric by its name."""
+
+    at: str | None
+    impressions: int
+    clicks: int | None
+    log_e: float | None
+    metrics: dict[str, LookAtMetric]
+
+
+class ComparisonWithLooks(_Stamped, Comparison):
+    """One comparison over time; at most a few hundred looks, oldest first."""
+
+    looks: list[Look]
+
+
+class Verdict(_Stamped):
+    """The verdict on a model's newest deploy, flat. `warning_only`: a setup that cannot prove anything."""
+
+    model: str
+    candidate: str | None
+    baseline: str | None
+    setup: Setup | None
+    deploy: str | None
+    deployed_at: str | None
+    comparison: str | None
+    verdict: Word
+    worse: bool
+    not_worse: bool
+    warning_only: bool
+    reliable: bool
+    reason: str | None
+    since: str | None
+    looked: str | None
+    words: str
+    alpha: float | None
+    log_e: float | None
+    log_e_not_worse: float | None
+    p_value: float | None
+    impressions: int
+    clicks: int
+    difference_log_loss: float | None
+    lower_log_loss: float | None
+    upper_log_loss: float | None
+    margin_log_loss: float | None
+    reason_log_loss: str | None
+    difference_auc: float | None
+    lower_auc: float | None
+    upper_auc: float | None
+    margin_auc: float | None
+    reason_auc: str | None
+    difference_gauc: float | None
+    lower_gauc: float | None
+    upper_gauc: float | None
+    margin_gauc: float | None
+    reason_gauc: str | None
+    difference_calibration: float | None
+    lower_calibration: float | None
+    upper_calibration: float | None
+    margin_calibration: float | None
+    reason_calibration: str | None

@@ -1,0 +1,103 @@
+"""One line for people: the sentence, its places, and whose comparison it is about."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from streameval.compare.choice import best, headlines, newest_first, speaks_for
+from streameval.compare.words import clock_time, difference, headline, plain
+from streameval.events import Series
+from tests.comparisons import MINUTE, NOON, comparison, deploy, reading, unknown
+
+
+def test_a_verdict_is_one_sentence_with_the_metric_that_tells_it() -> None:
+    assert headline(comparison()) == "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC"
+    assert headline(comparison("not_worse")).startswith("v2 is not worse than v1: ")
+    line = headline(comparison("undecided"))
+    assert line == (
+        "v2 against v1 is undecided: AUC -0.003, 99% interval -0.007 to +0.001, after 41,234 impressions and "
+        "802 clicks (too few clicks)"
+    )
+    assert headline(comparison(candidate=Series("ctr", "v2", "logged"))).startswith("ctr v2 is worse")
+
+
+def test_a_warning_and_a_withheld_verdict_say_what_they_are() -> None:
+    assert "(before/after cannot tell the deploy from drift: a warning only)" in headline(
+        comparison(setup="before_after")
+    )
+    held = comparison(withheld=True, reason="join_rate_low")
+    assert headline(held).endswith("since 12:03 UTC (withheld: join rate low)")
+
+
+def test_nothing_known_is_said_without_numbers() -> None:
+    assert headline(comparison("undecided", metrics=(), impressions=0, clicks=0)) == (
+        "v2 against v1 is undecided: after 0 impressions and 0 clicks (too few clicks)"
+    )
+    assert headline(comparison(metrics=(unknown("auc"),), since=None)) == "v2 is worse than v1"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "lower", "upper", "says"),
+    [
+        ("auc", -0.012, -0.0165, -0.0082, "AUC -0.012, 95% interval -0.017 to -0.008"),
+        ("auc", -0.00041, -0.00052, -0.0003, "AUC -0.0004, 95% interval -0.0005 to -0.0003"),
+        ("log_loss", 0.0123, 0.008, 0.0165, "log loss +1.2%, 95% interval +0.8% to +1.7%"),
+        ("calibration", 1.41, 1.2, 1.6, "calibration +141%, 95% interval +120% to +160%"),
+        ("auc", -0.02, None, -0.01, "AUC -0.020, with 95% at most -0.010"),
+        ("log_loss", 0.02, 0.01, None, "log loss +2.0%, with 95% at least +1.0%"),
+        ("auc", -0.02, None, None, "AUC -0.020"),
+        ("auc", -0.02, -math.inf, math.inf, "AUC -0.020"),
+        ("auc", 0.0, 0.0, 0.0, "AUC +0.0000, 95% interval +0.0000 to +0.0000"),
+    ],
+)
+def test_numbers_have_the_places_that_their_interval_makes_sense_of(metric, value, lower, upper, says) -> None:
+    assert difference(reading(metric, difference=value, lower=lower, upper=upper), 0.05) == says
+
+
+def test_a_time_has_its_date_only_on_another_day() -> None:
+    assert clock_time(NOON, NOON + MINUTE) == "12:00 UTC"
+    assert clock_time(NOON, NOON + 86_400_000) == "2024-05-01 12:00 UTC"
+    assert clock_time(1 << 62, None) == "an unknown time"
+
+
+def test_a_hostile_name_stays_one_short_line() -> None:
+    assert plain("v\n2\x1b[31m") == "v\N{REPLACEMENT CHARACTER}2\N{REPLACEMENT CHARACTER}[31m"
+    assert len(plain("x" * 1000)) == 80
+    line = headline(comparison(candidate=Series("default", "v\r\n2" * 100, "logged")))
+    assert line.isprintable()
+    assert len(line) < 300
+
+
+def test_the_best_setup_that_has_met_its_floors_speaks() -> None:
+    thin = comparison("undecided", "paired", floors_met=False)
+    split, before = comparison("undecided", "split"), comparison("worse", "before_after")
+    assert best([before, split, thin]) is split
+    assert best([before, thin]) is before
+    assert best([comparison("worse", "paired", floors_met=False), split]).setup == "paired"  # decided, so it has
+    assert best([]) is None
+
+
+def test_the_newest_deploy_speaks_for_a_model_and_an_older_verdict_never_does() -> None:
+    old, new = deploy(2, "v2"), deploy(3, "v3", noticed=None, announced=True)
+    verdict = comparison()
+    assert newest_first([old, new]) == [new, old]
+    assert newest_first([replace(old, id="9"), replace(old, id="10")])[0].id == "10"
+    assert speaks_for([old, new], [verdict], "default") == (new, None)
+    assert speaks_for([old, new], [verdict], "default", "v2") == (old, verdict)
+    assert speaks_for([old, replace(new, version="v2")], [verdict], "default", "v2")[1] is None  # deployed again
+    assert speaks_for([], [verdict], "default") == (None, verdict)
+    assert speaks_for([old], [verdict], "other") == (None, None)
+
+
+def test_headlines_have_one_line_a_model_and_the_bad_news_first() -> None:
+    deploys = [deploy(i, model=f"m{i}") for i in range(30)]
+    found = [
+        comparison("worse" if i == 7 else "not_worse", number=i, candidate=Series(f"m{i}", "v2", "logged"))
+        for i in range(30)
+    ]
+    lines = headlines(deploys, found)
+    assert len(lines) == 20
+    assert lines[0].candidate.model == "m7"

@@ -1,0 +1,109 @@
+"""Standard errors: what the blocks of users say is what repeating the experiment says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import log_loss as sk_log_loss
+from sklearn.metrics import roc_auc_score
+
+from streameval.columns import Scored
+from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.events import Catalog
+from streameval.metrics.errors import WITH_ERROR, Errors, standard_errors
+from streameval.metrics.registry import METRICS, evaluate
+from streameval.metrics.view import View
+from streameval.sketches.blocks import BLOCKS, blocks_of
+from streameval.sketches.layout import Moments, read_blocks, read_buckets, read_histogram
+
+BASE = 1_700_000_040_000
+Columns = tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.uint64]]
+
+
+def seen(p: NDArray[np.float64], label: NDArray[np.int8], user: NDArray[np.uint64]) -> tuple[View, Errors]:
+    """One version's impressions, a hundred a second, as the scoreboard counts them."""
+    catalog = Catalog()
+    catalog.series_code("m", "v1")
+    board = Scoreboard(SliceRows(catalog), 0, (0.01, 0.05, 0.2), 60_000, [], "impressions", 1 << 30)
+    n = p.size
+    ts, no = BASE + np.arange(n) * 10, np.zeros(n, np.bool_)
+    labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, None, np.ones(n, np.bool_))
+    scored = Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no)
+    board.observe(labelled, scored)
+    row, layout = board.overall.total, board.overall_layout
+    ranked, _ = board.users.ranked(0, None, 0)
+    view = View(
+        Moments.read(row), read_buckets(row, layout), *read_histogram(row, layout), ranked, None, read_blocks(row, layout)
+    )  # fmt: skip
+    return view, standard_errors(view, evaluate(view)[0])
+
+
+def world(rng: np.random.Generator, users: int = 3_000, n: int = 40_000) -> Columns:
+    """Users of very different activity whose click rates differ beyond what the model knows: a design effect."""
+    activity = np.exp(rng.normal(0, 1, users))
+    who = rng.choice(users, n, p=activity / activity.sum())
+    known, unknown = rng.normal(-3, 0.8, n), rng.normal(0, 0.5, users)[who]
+    label = (rng.random(n) < 1 / (1 + np.exp(-known - unknown))).astype(np.int8)
+    ids = rng.integers(1, 2**63, users).astype(np.uint64)
+    return 1 / (1 + np.exp(-known - 0.125)), label, ids[who]
+
+
+def test_every_metric_that_can_have_an_error_has_one() -> None:
+    view, errors = seen(*world(np.random.default_rng(0)))
+    without = {"auc_error", "gauc_users", "gauc_impressions"}
+    assert {m.name for m in METRICS} - without == set(WITH_ERROR)
+    assert set(errors.stderr) == set(WITH_ERROR) - {"gauc_request"}  # nothing was requested
+    assert view.blocks is not None
+    assert all(value is not None and 0 < value < 1 for value in errors.stderr.values())
+
+
+@pytest.mark.parametrize(
+    ("users", "low", "high"), [(300, 0.85, 1.25), (3_000, 0.85, 1.25)], ids=["few users", "many users"]
+)
+def test_errors_are_those_of_repeating_the_experiment(users: int, low: float, high: float) -> None:
+    rng = np.random.default_rng(users)
+    values, stated = [], []
+    names = [name for name in WITH_ERROR if name not in ("gauc_request", "ece")]
+    for _ in range(150):
+        view, errors = seen(*world(rng, users, 15_000))
+        metrics = evaluate(view)[0]
+        values.append([float(metrics[name] or 0.0) for name in names])
+        stated.append([float(errors.stderr[name] or 0.0) for name in names])
+    truth = np.std(values, axis=0, ddof=1)
+    ratio = dict(zip(names, np.mean(stated, axis=0) / truth, strict=True))
+    inside = np.abs(np.array(values) - np.mean(values, axis=0)) < 1.96 * np.array(stated)
+    coverage = dict(zip(names, inside.mean(axis=0), strict=True))
+    assert all(low < r < high for r in ratio.values()), ratio
+    assert all(c > 0.88 for c in coverage.values()), coverage  # 150 runs: 95% less four standard errors
+
+
+def test_ignoring_users_would_understate_the_error() -> None:
+    _, errors = seen(*world(np.random.default_rng(1), users=100))
+    assert errors.design["ctr"] > 3
+    assert errors.design["calibration"] > 3
+
+
+def test_the_linearisation_is_the_delete_one_block_jackknife() -> None:
+    p, label, user = world(np.random.default_rng(2), users=500)
+    _, errors = seen(p, label, user)
+    block = blocks_of(user)
+    for name, metric in (("auc", roc_auc_score), ("log_loss", sk_log_loss)):
+        left_out = np.array([metric(label[block != g], p[block != g]) for g in range(BLOCKS)])
+        jackknife = np.sqrt((BLOCKS - 1) / BLOCKS * ((left_out - left_out.mean()) ** 2).sum())
+        assert errors.stderr[name] == pytest.approx(jackknife, rel=0.03)
+
+
+def test_without_blocks_enough_impressions_count_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    p = rng.uniform(0.1, 0.4, 400)
+    label = (rng.random(400) < p).astype(np.int8)
+    _, errors = seen(p, label, np.full(400, 7, np.uint64))
+    assert errors.stderr["ctr"] == pytest.approx(np.std(label) / 20, rel=1e-6)
+    assert errors.stderr["mean_pclick"] == pytest.approx(np.std(p) / 20, rel=0.01)
+    assert not errors.design
+
+
+def test_nothing_has_an_error_where_it_has_no_value() -> None:
+    _, errors = seen(np.array([0.2, 0.3]), np.zeros(2, np.int8), np.array([1, 2], np.uint64))
+    assert set(errors.stderr) == {"ctr", "mean_pclick", "log_loss", "mse", "mae", "ece"}

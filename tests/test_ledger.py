@@ -1,0 +1,244 @@
+"""The ledger of comparisons against a slow, obvious twin; its laws: order, batches, retraction, restart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from streameval.columns import Scored
+from streameval.counting import references
+from streameval.counting.ledger import PART_D, PART_D_SQ, PART_N, PART_Y, SCALARS, SERVED_L, SERVED_N, SERVED_Y, Ledger
+from streameval.counting.references import References
+from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.events import Catalog
+from streameval.sketches import blocks
+from streameval.sketches.blocks import BLOCKS, SCALE, D, N, Y, blocks_of
+
+BASE = 1_700_000_040_000
+PANE, EDGES = 60_000, (0.05, 0.2)
+CATALOG = Catalog(("country",), 5)
+for name in ("v1", "v2", "v3"):
+    CATALOG.series_code("m", name)
+
+
+class Traffic:
+    """n impressions: served by v1 or v2, some with shadow scores of the other versions."""
+
+    def __init__(self, n: int, seed: int, gap: int = 1_000) -> None:
+        rng = np.random.default_rng(seed)
+        self.ts = BASE + np.sort(rng.integers(0, n * gap, n))
+        self.user = rng.integers(1, 2**62, max(n // 3, 1)).astype(np.uint64)[rng.integers(0, max(n // 3, 1), n)]
+        self.label = (rng.random(n) < 0.3).astype(np.int8)
+        self.country = rng.integers(0, 4, n)
+        self.series = rng.integers(0, 2, n).astype(np.int32)
+        self.p = rng.uniform(0.01, 0.6, (n, 3))
+        self.shadow = rng.random((n, 3)) < 0.7
+        self.shadow[np.arange(n), self.series] = True
+
+    def part(self, rows: NDArray[np.int64], label: NDArray[np.int8] | None = None) -> tuple[Labelled, Scored]:
+        n = rows.size
+        labels = self.label[rows] if label is None else label
+        labelled = Labelled(
+            self.ts[rows],
+            self.user[rows],
+            self.country[rows],
+            labels,
+            np.zeros(n, np.bool_),
+            None,
+            np.ones(n, np.bool_),
+        )
+        index = np.arange(n, dtype=np.int32)
+        parts = [(index, self.series[rows], self.p[rows, self.series[rows]])]
+        for other in range(3):
+            on = self.shadow[rows, other] & (self.series[rows] != other)
+            parts.append((index[on], np.full(int(on.sum()), other, np.int32), self.p[rows[on], other]))
+        bounds = tuple(np.cumsum([0, *(row.size for row, _, _ in parts)]).tolist())
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return labelled, Scored(bounds, *columns, np.zeros(columns[0].size, np.bool_))
+
+
+class Counting:
+    """A scoreboard and its ledger, as a monitor has them."""
+
+    def __init__(self) -> None:
+        self.board = Scoreboard(SliceRows(CATALOG), 1, EDGES, PANE, [], "impressions", 1 << 30)
+        self.ledger = Ledger(self.board.references, PANE, CATALOG.radix, 1, EDGES)
+
+    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
+        self.board.observe(labelled, scored, sign)
+        self.ledger.observe(labelled, scored, sign)
+
+    def content(self, end: int = 1 << 40) -> dict[str, Any]:
+        self.ledger.advance(end)
+        segments = {
+            (number, key): sums.tolist() for number, by_key in self.ledger.segments() for key, sums in by_key.items()
+        }
+        pairs, served = self.ledger.parts(0)
+        some = {key: sums.tolist() for key, sums in (*pairs.items(), *served.items()) if sums.any()}
+        return {"segments": segments, "parts": some}
+
+
+def counted(traffic: Traffic, cuts: list[int]) -> Counting:
+    counting = Counting()
+    for rows in np.split(np.arange(traffic.ts.size), sorted(cuts)):
+        if rows.size:
+            counting.observe(*traffic.part(rows))
+    return counting
+
+
+@pytest.fixture(autouse=True)
+def few_labels_make_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "ENOUGH", (10, 25, 70))
+
+
+def loss(p: float, label: int) -> float:
+    return -math.log(p if label else 1 - p)
+
+
+def test_sums_are_those_of_a_loop_over_impressions() -> None:
+    traffic = Traffic(3_000, 0)
+    content = counted(traffic, [500, 501, 1200]).content()["segments"]
+    block = blocks_of(traffic.user).astype(int)
+    served = {key[1][0]: np.zeros(SCALARS) for key in content if key[1][1] < 0}
+    pairs = {key[1]: np.zeros((BLOCKS, 3)) for key in content if key[1][1] >= 0}
+    assert set(served) == {0, 1}
+    assert set(pairs) == {(0, 1), (0, 2), (1, 0), (1, 2)}
+    for i in range(traffic.ts.size):
+        a, label = int(traffic.series[i]), int(traffic.label[i])
+        mine = loss(traffic.p[i, a], label)
+        at = block[i] * 8
+        served[a][at + N] += 1
+        served[a][at + Y] += label
+        served[a][at + blocks.L] += mine
+        served[a][at + blocks.P] += traffic.p[i, a]
+        for b in range(3):
+            if b != a and traffic.shadow[i, b]:
+                pairs[a, b][block[i]] += (1, label, loss(traffic.p[i, b], label) - mine)
+    for a, expected in served.items():
+        found = sum(np.array(sums) for key, sums in content.items() if key[1] == (a, -1))
+        for cell in (N, Y):
+            assert np.array_equal(found[cell:SCALARS:8], expected[cell::8])
+        for cell in (blocks.L, blocks.P):
+            assert found[cell:SCALARS:8] / SCALE == pytest.approx(expected[cell::8], abs=1e-6)
+    for key, expected in pairs.items():
+        found = sum(np.array(sums) for (_, row), sums in content.items() if row == key)
+        assert np.array_equal(found[0:SCALARS:8], expected[:, 0])
+        assert np.array_equal(found[1:SCALARS:8], expected[:, 1])
+        assert found[D:SCALARS:8] / SCALE == pytest.approx(expected[:, 2], abs=1e-6)
+
+
+def test_parts_add_up_to_the_whole() -> None:
+    counting = counted(Traffic(2_000, 1), [])
+    content = counting.content()
+    pairs, served = counting.ledger.parts(0)
+    for dimension in (0, 1):
+        whole = sum(np.array(s) for (_, key), s in content["segments"].items() if key == (0, 1))
+        some = [sums for key, sums in pairs.items() if key[:3] == (0, 1, dimension)]
+        total = np.sum(some, axis=0)
+        assert len(some) >= 3
+        assert total[PART_N : PART_N + BLOCKS].tolist() == whole[0:SCALARS:8].tolist()
+        assert total[PART_D : PART_D + BLOCKS].tolist() == whole[D:SCALARS:8].tolist()
+        assert (total[PART_Y], total[PART_D_SQ]) == (whole[1:SCALARS:8].sum(), whole[SCALARS + blocks.D_SQ])
+        alone = sum(np.array(s) for (_, key), s in content["segments"].items() if key == (1, -1))
+        total = np.sum([sums for key, sums in served.items() if key[:3] == (1, -1, dimension)], axis=0)
+        assert total[SERVED_N] == alone[N:SCALARS:8].sum()
+        assert total[SERVED_Y] == alone[Y:SCALARS:8].sum()
+        assert total[SERVED_L] == alone[blocks.L : SCALARS : 8].sum()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 99), st.lists(st.integers(0, 400), max_size=6))
+def test_batches_do_not_matter(seed: int, cuts: list[int]) -> None:
+    traffic = Traffic(400, seed)
+    assert counted(traffic, cuts).content() == counted(traffic, []).content()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 99), st.lists(st.integers(0, 399), min_size=1, max_size=40, unique=True))
+def test_a_label_that_changes_is_as_if_it_had_always_been_so(seed: int, changed: list[int]) -> None:
+    traffic = Traffic(400, seed)
+    curves = counted(traffic, [])  # the curves are those of the first labels
+    rows = np.array(sorted(changed))
+    counting = counted(traffic, [100])
+    counting.observe(*traffic.part(rows), -1)
+    counting.observe(*traffic.part(rows, 1 - traffic.label[rows]), +1)
+    traffic.label[rows] = 1 - traffic.label[rows]
+    straight = Counting()
+    if not curves.board.references.final.all():
+        return
+    straight.ledger = Ledger(curves.board.references, PANE, CATALOG.radix, 1, EDGES)
+    straight.ledger.observe(*traffic.part(np.arange(400)), 1)
+    assert counting.content() == straight.content()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 99), st.integers(0, 400), st.integers(0, 8))
+def test_a_restart_changes_nothing(seed: int, at: int, looked: int) -> None:
+    traffic = Traffic(400, seed)
+    straight, before = Counting(), Counting()
+    rows = np.arange(400)
+    end = BASE // PANE + looked
+    for counting in (straight, before):
+        if at:
+            counting.observe(*traffic.part(rows[:at]))
+        counting.ledger.cut(end)
+        counting.ledger.advance(end)
+    catalog = Catalog(("country",), 5)
+    for version in ("v3", "other", "v2"):
+        catalog.series_code("m", version)
+    codes = catalog.adopt({**CATALOG.names(), "values": [["", "", "a", "b"]]})
+    after = Counting()
+    after.board.references.restore(before.board.references.state(), codes.series)
+    after.ledger.restore(before.ledger.state(), codes)
+    back = np.argsort(codes.series)
+    again = Counting()
+    again.board.references.restore(after.board.references.state(), _inverse(codes.series))
+    inverse = Catalog(("country",), 5).adopt({"series": [], "values": [["", "", "a", "b"]]})
+    again.ledger.restore(after.ledger.state(), type(codes)(_inverse(codes.series), inverse.values, inverse.radix))
+    assert back.size == 3
+    for counting in (straight, again):
+        if at < 400:
+            counting.observe(*traffic.part(rows[at:]))
+    assert again.content() == straight.content()
+
+
+def _inverse(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    out = np.zeros(int(codes.max()) + 1, np.int32)
+    out[codes] = np.arange(codes.size)
+    return out
+
+
+def test_the_placed_sums_are_the_auc_and_its_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(references, "ENOUGH", (10, 100, 600))
+    traffic = Traffic(6_000, 5)
+    score = np.random.default_rng(0).normal(0, 1, (6_000, 3)) + np.array([1.0, 0.4, 0.2]) * traffic.label[:, None]
+    traffic.p = 1 / (1 + np.exp(2 - score))
+    traffic.shadow[:] = True
+    content = counted(traffic, []).content()["segments"]
+    whole = sum(np.array(s) for (_, key), s in content.items() if key == (0, 1))
+    on = traffic.series == 0
+    clicks, others = int(traffic.label[on].sum()), int((1 - traffic.label[on]).sum())
+    placed = (
+        whole[blocks.PAIR_PHI1 : SCALARS : 8].sum() / clicks + whole[blocks.PAIR_PHI0 : SCALARS : 8].sum() / others
+    ) / SCALE
+    auc = [roc_auc_score(traffic.label[on], traffic.p[on, v]) for v in (0, 1)]
+    assert placed == pytest.approx(auc[1] - auc[0], abs=1e-3)
+
+
+def test_what_is_forgotten_or_cleared_is_gone() -> None:
+    counting = counted(Traffic(8_000, 3), [])
+    counting.ledger.advance(1 << 40)
+    numbers = [number for number, _ in counting.ledger.segments()]
+    assert len(numbers) == 3
+    counting.ledger.forget_before(numbers[1])
+    assert [number for number, _ in counting.ledger.segments()] == numbers[1:]
+    counting.ledger.clear(1)
+    assert {key for _, by_key in counting.ledger.segments() for key in by_key} == {(0, -1), (0, 2)}
+    assert isinstance(counting.board.references, References)

@@ -1,0 +1,84 @@
+"""`streameval plan`: what it asks of the statistics, and of a running monitor."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from streameval.client import MonitorError
+from streameval.compare.reading_json import comparison_json
+from streameval.config import Server
+from streameval.plan_command import observed, plan
+from streameval.publish import Publisher
+from streameval.report import empty_snapshot
+from streameval.server import create_app, serve
+from tests.comparisons import comparison
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[tuple[Any, ...]]:
+    """What planning was asked."""
+    calls: list[tuple[Any, ...]] = []
+
+    def planned(*arguments: Any) -> SimpleNamespace:
+        calls.append(arguments)
+        return SimpleNamespace(n50=75_000, n90=210_000, clicks50=1_500, variance=0.25, note="Rough.")
+
+    module = ModuleType("streameval.compare.planning")
+    module.plan = planned
+    monkeypatch.setitem(sys.modules, "streameval.compare.planning", module)
+    return calls
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(plan, list(arguments))
+    return done.exit_code, done.output
+
+
+def test_it_says_how_many_impressions_a_difference_needs(asked) -> None:
+    code, output = run("--auc", "-0.005", "--log-loss", "0.01", "--alpha", "0.05", "--setup", "split")
+    assert code == 0
+    assert asked == [("auc", -0.005, 0.05, "split", 0.02, 1.5), ("log_loss", 0.01, 0.05, "split", 0.02, 1.5)]
+    assert output.splitlines()[0] == (
+        "auc -0.005 (split, alpha 0.05, CTR 0.02, design effect 1.5): half of the time within 75,000 impressions "
+        "(1,500 clicks), nine times of ten within 210,000. Rough."
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--auc", "0"), ("--auc", "nan"), ("--auc", "-0.1", "--alpha", "1"), ("--auc", "1", "--ctr", "0")]
+)
+def test_what_cannot_be_planned_is_wrong_usage(asked, arguments) -> None:
+    assert run(*arguments)[0] == 2
+    assert asked == []
+
+
+def test_a_running_monitor_lends_its_variance(asked) -> None:
+    snapshot = empty_snapshot(0.0)
+    object.__setattr__(snapshot, "comparisons", (comparison(),))
+    handle = serve(create_app(Publisher(snapshot), Server(), version="1", environ={}), "127.0.0.1", 0)
+    try:
+        code, output = run("--auc", "-0.005", "--gauc", "-0.01", "--url", handle.url)
+    finally:
+        handle.stop()
+    assert code == 0
+    metric, _, _, _, ctr, design_effect, variance = asked[0]
+    assert (metric, ctr, design_effect) == ("auc", 802 / 41_234, 1.0)
+    assert variance == pytest.approx(0.001**2 * 41_234)
+    assert "as observed in comparison 2-paired" in output
+    assert len(asked[1]) == 6  # nothing is known of gauc there
+    assert "the monitor has nothing to go by" in output
+
+
+def test_only_a_comparison_of_the_same_setup_counts() -> None:
+    told = [comparison_json(comparison(setup="split")), comparison_json(comparison(number=1))]
+    found = observed(told, "auc", "paired")
+    assert found is not None
+    assert found.comparison == "1-paired"
+    assert observed(told, "gauc", "paired") is None
+    with pytest.raises(MonitorError):
+        observed([{"metrics": 3}], "auc", "paired")
