@@ -294,8 +294,9 @@ class Pipeline:
         weighting = s.users.weighting
         share = self._share_users(len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
         board = Scoreboard(
-            self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share
-        )
+            self._slice_rows, len(self.catalog.dimensions), s.buckets.edges, self._pane, self._windows, weighting, share,
+            s.join.correction_horizon,
+        )  # fmt: skip
         learners = [
             Learner(make_model(model), self.catalog.series_code(model.name, "online", "online")) for model in s.models
         ]

@@ -107,10 +107,10 @@ def sketched(
     n, no = p.size, np.zeros(p.size, np.bool_)
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
     overall.reserve(int(series.max(initial=0)) + 1, n)
+    curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
     add_scores(
         overall, slices, p, np.arange(n, dtype=np.int32), series, np.empty((0, n), np.int32), no,
-        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8),
-        np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32), sign,
+        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8), no, curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64), sign,
     )  # fmt: skip
     return overall.drain()
 

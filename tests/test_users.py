@@ -48,7 +48,7 @@ def test_a_sample_that_shrinks_while_a_batch_is_counted_does_not_mix_users_up() 
     catalog = Catalog()
     for name in ("v1", "v2"):
         catalog.series_code("m", name)
-    board = Scoreboard(SliceRows(catalog), 0, (0.5,), 60_000, [], "impressions", 15_000_000)
+    board = Scoreboard(SliceRows(catalog), 0, (0.5,), 60_000, [], "impressions", 15_000_000, 3_600_000)
     user = rng.integers(1, 2**62, people).astype(np.uint64)[rng.integers(0, people, n)]
     label = (rng.random(n) < 0.3).astype(np.int8)
     labelled = Labelled(

@@ -4,13 +4,13 @@ that scored the same impressions (see `sketches.blocks`), by pane until somebody
 A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only. What it sees of them
 must not depend on when a batch ended, nor a restart: so a label counts as it was when it was due, and what is late (an
 impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
-it came.
+it came. A version takes part from the pane on for which it has placement curves (`references`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
-from streameval.counting.references import References, score_bins
+from streameval.counting.references import References
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
 from streameval.sketches import blocks
-from streameval.sketches.accumulate import log_loss
+from streameval.sketches.accumulate import CURVE_BITS, log_loss
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS, blocks_of
+from streameval.sketches.grid import key_bin, score_key
 
 HOUR = 3_600_000
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
@@ -53,6 +54,15 @@ def _fixed(x: float) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
+def _curve_bins(p: NDArray[np.float64]) -> NDArray[np.int16]:
+    """The bin of every score in the placement curves."""
+    out = np.empty(p.size, np.int16)
+    for i in range(p.size):
+        out[i] = key_bin(score_key(p[i]), CURVE_BITS)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
 def _add_served(
     rows: NDArray[np.int64],
     served_row: NDArray[np.int32],
@@ -61,6 +71,7 @@ def _add_served(
     label: NDArray[np.int8],
     block: NDArray[np.int8],
     bins: NDArray[np.int16],
+    ready: NDArray[np.bool_],
     curve: NDArray[np.int32],
     sign: int,
     loss: NDArray[np.float64],
@@ -71,7 +82,7 @@ def _add_served(
     """Adds impressions to what their server has; leaves their log loss in `loss`."""
     for i in rows:
         r = served_row[i]
-        if r < 0:
+        if r < 0 or not ready[series[i]]:
             continue
         clicked = np.int64(label[i])
         loss[i] = log_loss(p[i], clicked)
@@ -120,9 +131,9 @@ def _add_pairs(
     """Adds other versions' scores of impressions to what the pair has."""
     for k in range(row.size):
         r = pair_row[k]
-        if r < 0:
-            continue
         i = row[k]
+        if r < 0 or not ready[served[i]] or not ready[other[k]]:
+            continue
         clicked = np.int64(label[i])
         d = log_loss(p[k], clicked) - loss[i]
         strict = min(max(d, -STRICT), STRICT)
@@ -134,11 +145,9 @@ def _add_pairs(
         sums[r, at + blocks.PAIR_L] += sign * _fixed(loss[i])
         sums[r, at + blocks.PAIR_P] += sign * _fixed(p_served[i])
         sums[r, at + blocks.PAIR_P_OTHER] += sign * _fixed(p[k])
-        if ready[served[i]] and ready[other[k]]:
-            a, b = curve[served[i], clicked, bins_served[i]], curve[other[k], clicked, bins[k]]
-            placement = np.int64(b) - np.int64(a)
-            sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
-            sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
+        placement = np.int64(curve[other[k], clicked, bins[k]]) - np.int64(curve[served[i], clicked, bins_served[i]])
+        sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
+        sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
         sums[r, SCALARS + blocks.D_SQ] += sign * d_sq
         sums[r, SCALARS + blocks.D_STRICT] += sign * _fixed(strict)
         sums[r, SCALARS + blocks.D_STRICT_SQ] += sign * _fixed(strict * strict)
@@ -179,29 +188,6 @@ def _numbers(
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Unplaced:
-    """Impressions (`other` -1) or pairs counted before their curves were final; columns."""
-
-    pane: NDArray[np.int64]
-    late: NDArray[np.int8]
-    served: NDArray[np.int32]
-    other: NDArray[np.int32]
-    bins_served: NDArray[np.int16]
-    bins: NDArray[np.int16]
-    block: NDArray[np.int8]
-    label: NDArray[np.int8]
-    sign: NDArray[np.int8]
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """By name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def take(self, on: NDArray[np.bool_]) -> _Unplaced:
-        """Some of them."""
-        return _Unplaced(**{name: column[on] for name, column in self.columns().items()})
-
-
 class Ledger:
     """The sums of one partition."""
 
@@ -233,9 +219,6 @@ class Ledger:
         self._segments: dict[int, Matrix] = {}  # by first pane
         self._parts: dict[int, Both] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
-        self._unplaced: list[_Unplaced] = []  # what has no final curves
-        self._curve, self._ready = references.curve.copy(), references.ready.copy()  # by which it was placed
-        self._changes = references.changes
         self.untracked = 0  # scores of versions beyond `MOST_ROWS`
 
     # -- counting ------------------------------------------------------------------------------------------------
@@ -268,11 +251,10 @@ class Ledger:
         series[scored.row[logged]] = scored.series[logged]
         p = np.zeros(n)
         p[scored.row[logged]] = scored.p[logged]
-        self._place()
         self._reserve(int(scored.series.max()) + 1)
-        bins, block = score_bins(p), blocks_of(labelled.user)
+        bins, block = _curve_bins(p), blocks_of(labelled.user)
         row, other, p_other = scored.row[logged.stop :], scored.series[logged.stop :], scored.p[logged.stop :]
-        bins_other = score_bins(p_other)
+        bins_other = _curve_bins(p_other)
         served_row = self._number(series, np.full(n, -1, np.int32))
         served = series[row]
         compared = (other != served) & (served_row[row] >= 0)
@@ -283,14 +265,28 @@ class Ledger:
         first = np.concatenate(([0], np.flatnonzero(np.diff(pane)) + 1, [n]))
         shifted = [bound - logged.stop for bound in scored.bounds[1:]]
         cuts = [a + np.searchsorted(row[a:b], first) for a, b in pairwise(shifted)]
-        curve, ready = self._references.curve, self._references.ready
         for j in range(first.size - 1):
             number = int(pane[first[j]])
+            curves = self._references.at(number)
+            ready, curve = curves.ready, curves.curve
             sums = self._matrix(self._waiting[late], number, len(self._rows), WIDTH)
             pair_parts, served_parts = self._part_matrices(self._waiting_parts[late], number)
             here = np.arange(first[j], first[j + 1])
             _add_served(
-                here, served_row, series, p, labelled.label, block, bins, curve, sign, loss, sums, part, served_parts
+                here,
+                served_row,
+                series,
+                p,
+                labelled.label,
+                block,
+                bins,
+                ready,
+                curve,
+                sign,
+                loss,
+                sums,
+                part,
+                served_parts,
             )
             for cut in cuts:
                 some = slice(int(cut[j]), int(cut[j + 1]))
@@ -299,7 +295,6 @@ class Ledger:
                         pair_row[some], row[some], series, other[some], p, p_other[some], labelled.label, block, bins,
                         bins_other[some], ready, curve, sign, loss, sums, pair_part[:, some], pair_parts,
                     )  # fmt: skip
-        self._hold(pane, late, labelled.label, block, sign, series, bins, served_row, row, other, bins_other, pair_row)
 
     def cut(self, pane: int) -> None:
         """From this pane on sums are kept apart from those before; it must not have been looked at."""
@@ -377,21 +372,18 @@ class Ledger:
                     for both in self._both():
                         both[place][i : i + 1] = 0
         self._part_of[gone] = -1
-        self._unplaced = [u.take((u.served != series) & (u.other != series)) for u in self._unplaced]
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
         parts = sum(a.nbytes + b.nbytes for a, b in self._both())
-        waiting = sum(column.nbytes for u in self._unplaced for column in u.columns().values())
-        return sums + parts + waiting + self._part_of.nbytes
+        return sums + parts + self._part_of.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
-        unplaced = _joined(self._unplaced)
         return {
             "rows": [list(key) for key in self._rows],
             "pair_parts": [list(key) for key in self._pair_parts],
@@ -407,7 +399,6 @@ class Ledger:
             ],
             "parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._parts.items())],
             "cuts": list(self._cuts),
-            "unplaced": None if unplaced is None else unplaced.columns(),
             "untracked": self.untracked,
         }
 
@@ -443,14 +434,6 @@ class Ledger:
         self._parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["parts"]}
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
-        if state["unplaced"] is not None:
-            columns = {name: column.copy() for name, column in state["unplaced"].items()}
-            for name in ("served", "other"):
-                on = columns[name] >= 0
-                columns[name][on] = codes.series[columns[name][on]]
-            self._unplaced = [_Unplaced(**columns)]
-        references = self._references  # restored before
-        self._curve, self._ready, self._changes = references.curve.copy(), references.ready.copy(), references.changes
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -532,96 +515,6 @@ class Ledger:
         kept[number] = matrix
         return matrix
 
-    def _hold(
-        self,
-        pane: NDArray[np.int64],
-        late: int,
-        label: NDArray[np.int8],
-        block: NDArray[np.int8],
-        sign: int,
-        series: NDArray[np.int32],
-        bins: NDArray[np.int16],
-        served_row: NDArray[np.int32],
-        row: NDArray[np.int32],
-        other: NDArray[np.int32],
-        bins_other: NDArray[np.int16],
-        pair_row: NDArray[np.int32],
-    ) -> None:
-        """Keeps what has no final curves, to be placed again."""
-        if not self._references.open:
-            return
-        final = self._references.final
-        alone = np.flatnonzero((served_row >= 0) & ~final[series])
-        if alone.size:
-            signs, nobody = np.full(alone.size, sign, np.int8), np.full(alone.size, -1, np.int32)
-            nothing = np.zeros(alone.size, np.int16)
-            self._unplaced.append(
-                _Unplaced(
-                    pane[alone],
-                    np.full(alone.size, late, np.int8),
-                    series[alone],
-                    nobody,
-                    bins[alone],
-                    nothing,
-                    block[alone],
-                    label[alone],
-                    signs,
-                )
-            )
-        both = np.flatnonzero((pair_row >= 0) & ~(final[series[row]] & final[other]))
-        if both.size:
-            i, signs = row[both], np.full(both.size, sign, np.int8)
-            self._unplaced.append(
-                _Unplaced(
-                    pane[i],
-                    np.full(both.size, late, np.int8),
-                    series[i],
-                    other[both],
-                    bins[i],
-                    bins_other[both],
-                    block[i],
-                    label[i],
-                    signs,
-                )
-            )
-
-    def _place(self) -> None:
-        """Adds what changes of the curves make of what was counted before; what has final curves is kept no longer."""
-        references = self._references
-        if references.changes == self._changes:
-            return
-        rows = _joined(self._unplaced)
-        if rows is not None:
-            was, squared_was = _placements(rows, self._curve, self._ready)
-            now, squared_now = _placements(rows, references.curve, references.ready)
-            number = self._row_of[rows.served, rows.other + 1].astype(np.int64)
-            cell = rows.block.astype(np.int64) * PAIR_CELLS + blocks.PHI0 - rows.label
-            square = np.where(rows.other < 0, blocks.PHI0_SQ, blocks.PAIR_PHI0_SQ) - rows.label + SCALARS
-            for pane, late in np.unique(np.stack((rows.pane, rows.late.astype(np.int64))), axis=1).T.tolist():
-                on = (rows.pane == pane) & (rows.late == late)
-                sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
-                np.add.at(sums, (number[on], cell[on]), ((now - was) * rows.sign)[on])
-                np.add.at(sums, (number[on], square[on]), ((squared_now - squared_was) * rows.sign)[on])
-            final = references.final
-            self._unplaced = [rows.take(~(final[rows.served] & ((rows.other < 0) | final[rows.other])))]
-        self._curve, self._ready, self._changes = references.curve.copy(), references.ready.copy(), references.changes
-
-
-def _placements(
-    rows: _Unplaced, curve: NDArray[np.int32], ready: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(placements, their squares) by these curves, fixed point; 0 where a curve is missing."""
-    have = ready.size
-    known = (rows.served < have) & (rows.other < have)
-    served, other = np.where(known, rows.served, 0), np.where(known, rows.other, 0)
-    if not have:
-        return np.zeros(rows.pane.size, np.int64), np.zeros(rows.pane.size, np.int64)
-    known &= ready[served] & ((rows.other < 0) | ready[other])
-    mine = curve[served, rows.label, rows.bins_served].astype(np.int64)
-    theirs = curve[other, rows.label, rows.bins].astype(np.int64)
-    placement = np.where(known, np.where(rows.other < 0, mine, theirs - mine), 0)
-    return placement, np.rint((placement / SCALE) ** 2 * SCALE).astype(np.int64)
-
 
 def _rows(labelled: Labelled, scored: Scored, on: NDArray[np.bool_]) -> tuple[Labelled, Scored]:
     """Some of the rows, with their scores."""
@@ -642,10 +535,3 @@ def _grown(matrix: Matrix, rows: int) -> Matrix:
     if len(matrix) >= rows:
         return matrix
     return np.concatenate((matrix, np.zeros((rows - len(matrix), matrix.shape[1]), np.int64)))
-
-
-def _joined(parts: list[_Unplaced]) -> _Unplaced | None:
-    some = [part for part in parts if part.pane.size]
-    if not some:
-        return None
-    return _Unplaced(**{name: np.concatenate([p.columns()[name] for p in some]) for name in some[0].columns()})

@@ -3,192 +3,202 @@
 The curves of a series are F0(s), the share of non-clicks that score below s, and S1(s), the share of clicks that score
 above s (ties by half). With A = F0(s) for a click and B = S1(s) - AUC for a non-click, mean(A) + mean(B) is the AUC,
 and what a user adds to the two sums is what the user adds to the AUC (the structural components of DeLong et al. 1988;
-for clusters Obuchowski 1997). The curves are frozen, so sums only grow; an error of a curve enters the estimate only to
-second order, and B is centred, so sums made with different curves (of other partitions) add up.
+for clusters Obuchowski 1997). A pane's impressions are placed by curves of what came before it, whenever they are
+counted, so sums only grow and are taken back exactly. An error of a curve enters the estimate only to second order, and B
+is centred, so sums made with different curves (of other hours, of other partitions) add up.
 
-A partition makes the curves of a series from its own first labels, by time: rough ones as soon as there are `ENOUGH[0]`
-labels of either kind, better ones at the further counts, the last of which stay. Until then labels are kept here, and
-placed again whenever the curves change. Only labels that are on time make curves, as they were when they matured: which
-those are, and so every sum, depends on the partition's events alone, however they are cut into batches.
+A partition makes the curves of a series from its own labels, as they were when they matured on time, so they depend on
+nothing but its events: first, from a few hundred impressions, those that the scores promise if they are calibrated; then
+from labels; then anew every hour from the last day's, because scores drift: curves of the first hours put an AUC
+difference off by more than its standard error within a day (docs/detection.md).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.blocks import SCALE
-from streameval.sketches.grid import bin_count, key_bin, score_key
+from streameval.sketches.grid import bin_count, bin_edges
 
+HOUR = 3_600_000
+DAY_HOURS = 24
 BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
-# Labels of either kind that curves are made of. An AUC from the first curves is off by 1e-3 (one standard deviation), and
-# by 5e-4, 2e-4 and 4e-5 at 100, 300 and 1,000 labels; differences of like models by as much (docs/metrics.md).
-ENOUGH = (50, 300, 2000)
-MOST_LABELS = 1 << 18  # from which the last curves are made at the most, though one kind may be scarce
-MOST_ROWS = 1 << 20  # that are kept, late ones and corrections included: 13 MB
-_OPEN = 1 << 62
+PROMISED = 256  # impressions from which the first curves are made, as promised by the scores
+# Labels of either kind that curves are made of: an AUC is then off by 6e-4 and 4e-5, one standard deviation, for what is
+# placed by them.
+ENOUGH = (100, 1_000)
+
+_EDGES = bin_edges(CURVE_BITS)
+_MIDDLE = (_EDGES[:-1] + _EDGES[1:]) / 2
+_NEVER = -(1 << 62)
+Counts = NDArray[np.int64]  # [series, 2, BINS]: labels by bin
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """n labels that waited and can be placed now: columns."""
+class Curves:
+    """The curves that place a pane's impressions.
 
-    pane: NDArray[np.int64]
-    block: NDArray[np.int8]
-    bin: NDArray[np.int16]
-    label: NDArray[np.int8]
-    sign: NDArray[np.int8]
+    `curve[s, 1]` is F0 and `curve[s, 0]` is S1 less the AUC, of series s by bin, in units of 1 / `blocks.SCALE`: the
+    first index after the series is the label. They are 0 where `ready[s]` is not set.
+    """
 
+    def __init__(self, curve: NDArray[np.int32], ready: NDArray[np.bool_]) -> None:
+        self.curve = curve
+        self.ready = ready
 
-@dataclass(slots=True)
-class _Waiting:
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, BINS), np.int64))  # by label
-    parts: list[Placed] = field(default_factory=list)
-    rows: int = 0  # in the parts
-    stage: int = 0  # how often curves were made
-    until: int = _OPEN  # ms: the moment at which there were enough for the next ones
+    def grown(self, series: int) -> Curves:
+        """With room for series 0 .. series - 1."""
+        more = series - self.ready.size
+        if more <= 0:
+            return self
+        return Curves(
+            np.concatenate((self.curve, np.zeros((more, 2, BINS), np.int32))),
+            np.concatenate((self.ready, np.zeros(more, np.bool_))),
+        )
 
-    def count(
-        self, ts: NDArray[np.int64], bins: NDArray[np.int16], label: NDArray[np.int8]
-    ) -> NDArray[np.int64] | None:
-        """Takes in labels by ascending time; the counts to make curves of, once all labels of their moment have come."""
-        out = None
-        while ts.size and self.stage < len(ENOUGH):
-            if self.until == _OPEN:
-                no, yes = self.counts.sum(axis=1).tolist()
-                clicks, others = np.cumsum(label == 1) + yes, np.cumsum(label == 0) + no
-                enough = np.minimum(clicks, others) >= ENOUGH[self.stage]
-                enough |= clicks + others >= MOST_LABELS
-                if enough.any():
-                    self.until = int(ts[np.argmax(enough)])
-            end = int(np.searchsorted(ts, self.until, side="right"))
-            np.add.at(self.counts, (label[:end], bins[:end]), 1)
-            if end == ts.size:
-                break
-            out = self.counts.copy()
-            ts, bins, label = ts[end:], bins[end:], label[end:]
-            self.stage, self.until = self.stage + 1, _OPEN
-        return out
-
-
-@numba.njit(cache=True, nogil=True)
-def score_bins(p: NDArray[np.float64]) -> NDArray[np.int16]:
-    """The bin of every score in the curves."""
-    out = np.empty(p.size, np.int16)
-    for i in range(p.size):
-        out[i] = key_bin(score_key(p[i]), CURVE_BITS)
-    return out
+    def copy(self) -> Curves:
+        """To be changed."""
+        return Curves(self.curve.copy(), self.ready.copy())
 
 
 class References:
-    """The curves of one partition's series.
+    """The curves of one partition's series, by pane."""
 
-    `curve[s, 1]` is F0 and `curve[s, 0]` is S1 less the AUC, of series s by bin, in units of 1 / `blocks.SCALE`: the
-    first index after the series is the label. They are 0 until a series is `ready`, and stay once they are `final`.
-    """
-
-    def __init__(self) -> None:
-        self.curve = np.zeros((0, 2, BINS), np.int32)
-        self.ready = np.zeros(0, np.bool_)
-        self.final = np.zeros(0, np.bool_)
-        self.changes = 0  # of any curve
-        self._waiting: dict[int, _Waiting] = {}
+    def __init__(self, pane: int, horizon: int) -> None:
+        """`pane`, and `horizon` of corrections, in ms."""
+        self._pane = pane
+        self._keep = -(-horizon // pane) + 1  # panes whose curves are kept
+        self._from: list[int] = [_NEVER]  # first panes
+        self._curves: list[Curves] = [Curves(np.zeros((0, 2, BINS), np.int32), np.zeros(0, np.bool_))]
+        self._now = _NEVER  # the pane that is being counted
+        self.counting: Counts = np.zeros((0, 2, BINS), np.int64)  # its labels on time, for `add_scores` to add to
+        self._total: Counts = self.counting.copy()
+        self._hours: dict[int, Counts] = {}  # of the last day
+        self._stage = np.zeros(0, np.int8)  # 0: no curves, 1: promised, 2: of `ENOUGH[0]` labels, 3: of `ENOUGH[1]`
 
     def reserve(self, series: int) -> None:
         """Makes room for series 0 .. series - 1."""
-        have = self.ready.size
-        if series > have:
-            self.curve = np.concatenate((self.curve, np.zeros((series - have, 2, BINS), np.int32)))
-            self.ready = np.concatenate((self.ready, np.zeros(series - have, np.bool_)))
-            self.final = np.concatenate((self.final, np.zeros(series - have, np.bool_)))
+        more = series - self._stage.size
+        if more > 0:
+            self._stage = np.concatenate((self._stage, np.zeros(more, np.int8)))
+            self.counting, self._total = _grown(self.counting, series), _grown(self._total, series)
+            self._hours = {hour: _grown(counts, series) for hour, counts in self._hours.items()}
+            self._curves = [curves.grown(series) for curves in self._curves]
 
-    @property
-    def open(self) -> bool:
-        """Whether any series that has been seen is not final."""
-        return bool(self._waiting)
+    def begin(self, pane: int) -> None:
+        """Labels on time of this pane are counted from here on; all of those before have been."""
+        if pane <= self._now:
+            return
+        before, self._now = self._now, pane
+        if before == _NEVER:
+            return
+        self._total += self.counting
+        hour, now = (number * self._pane // HOUR for number in (before, pane))
+        if hour not in self._hours:
+            self._hours[hour] = np.zeros_like(self._total)
+        self._hours[hour] += self.counting
+        self.counting[:] = 0
+        made = self._made(hour < now, now)
+        if made is not None:
+            self._from.append(pane)
+            self._curves.append(made)
+        old = bisect_right(self._from, pane - self._keep) - 1
+        del self._from[: max(old, 0)], self._curves[: max(old, 0)]
 
-    def hold(self, series: int, rows: Placed, ts: NDArray[np.int64], matured: NDArray[np.int8]) -> Placed | None:
-        """Keeps labels of a series that is not final; when its curves have changed, all of those kept: to be placed again.
-
-        `ts` (ms, ascending) and `matured`: when the impressions were shown, and what their labels were at maturity; -1:
-        not on time, or counted before.
-        """
-        waiting = self._waiting.setdefault(series, _Waiting())
-        waiting.parts.append(rows)
-        waiting.rows += rows.pane.size
-        makes = matured >= 0
-        counts = waiting.count(ts[makes], rows.bin[makes], matured[makes])
-        if waiting.rows > MOST_ROWS:  # nearly everything is late: no better curves are to be expected
-            counts, waiting.stage = waiting.counts.copy(), len(ENOUGH)
-        if counts is None:
-            return None
-        kept = _joined(waiting.parts)
-        waiting.parts = [kept]
-        self._make(series, counts)
-        if waiting.stage == len(ENOUGH):
-            self.final[series] = True
-            del self._waiting[series]
-        return kept
+    def at(self, pane: int) -> Curves:
+        """The curves of a pane."""
+        return self._curves[max(bisect_right(self._from, pane) - 1, 0)]
 
     def clear(self, series: int) -> None:
         """Forgets a series."""
-        self._waiting.pop(series, None)
-        if series < self.ready.size:
-            self.ready[series] = self.final[series] = False
-            self.curve[series] = 0
+        if series < self._stage.size:
+            self._stage[series] = 0
+            for counts in (self.counting, self._total, *self._hours.values()):
+                counts[series] = 0
+            for curves in self._curves:
+                curves.curve[series], curves.ready[series] = 0, False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the curves and of what waits."""
-        waiting = sum(13 * sum(p.pane.size for p in w.parts) + w.counts.nbytes for w in self._waiting.values())
-        return self.curve.nbytes + waiting
+        """Bytes of the curves and counts."""
+        counts = sum(c.nbytes for c in (self.counting, self._total, *self._hours.values()))
+        return counts + sum(curves.curve.nbytes for curves in self._curves)
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`; series by their codes."""
-        ready = np.flatnonzero(self.ready)
-        waiting = []
-        for series, one in self._waiting.items():
-            rows = _joined(one.parts)
-            columns = {"pane": rows.pane, "block": rows.block, "bin": rows.bin, "label": rows.label, "sign": rows.sign}
-            waiting.append(
-                {"series": series, "counts": one.counts.copy(), "until": one.until, "stage": one.stage, **columns}
-            )
-        return {"series": ready, "curve": self.curve[ready], "final": self.final[ready], "waiting": waiting}
+        return {
+            "now": self._now,
+            "counting": self.counting.copy(),
+            "total": self._total.copy(),
+            "hours": [[hour, counts.copy()] for hour, counts in sorted(self._hours.items())],
+            "stage": self._stage.copy(),
+            "curves": [
+                [first, curves.curve, curves.ready]
+                for first, curves in zip(self._from, self._curves, strict=True)
+            ],
+        }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
         """Takes over what `state` gave. `codes[c]` is what series c is called here."""
-        series = codes[state["series"]] if len(state["series"]) else np.empty(0, np.int32)
-        self.reserve(int(series.max(initial=-1)) + 1)
-        self.curve[series] = state["curve"]
-        self.ready[series] = True
-        self.final[series] = state["final"]
-        for saved in state["waiting"]:
-            rows = Placed(*(saved[name].copy() for name in ("pane", "block", "bin", "label", "sign")))
-            self._waiting[int(codes[saved["series"]])] = _Waiting(
-                saved["counts"].copy(), [rows], rows.pane.size, saved["stage"], saved["until"]
-            )
+        n = len(state["stage"])
+        place = codes[:n]
+        self.reserve(int(place.max(initial=-1)) + 1)
+        size = self._stage.size
 
-    def _make(self, series: int, counts: NDArray[np.int64]) -> None:
-        no, yes = counts.astype(np.float64)
-        others, clicks = max(no.sum(), 1.0), max(yes.sum(), 1.0)
-        below = (np.cumsum(no) - no / 2) / others
-        above = (clicks - np.cumsum(yes) + yes / 2) / clicks
-        auc = float(below @ yes) / clicks
-        self.changes += 1
-        self.curve[series, 1] = np.rint(below * SCALE)
-        self.curve[series, 0] = np.rint((above - auc) * SCALE)
-        self.ready[series] = True
+        def moved(column: NDArray[Any]) -> NDArray[Any]:
+            out = np.zeros((size, *column.shape[1:]), column.dtype)
+            used = column.reshape(len(column), -1).any(axis=1) if len(column) else np.zeros(0, np.bool_)
+            out[place[: len(column)][used]] = column[used]
+            return out
+
+        self._now = state["now"]
+        self.counting, self._total = moved(state["counting"]), moved(state["total"])
+        self._hours = {hour: moved(counts) for hour, counts in state["hours"]}
+        self._stage = moved(state["stage"])
+        self._from = [first for first, _, _ in state["curves"]]
+        self._curves = [Curves(moved(curve), moved(ready)) for _, curve, ready in state["curves"]]
+
+    def _made(self, new_hour: bool, hour: int) -> Curves | None:
+        """The curves from now on; None: as before."""
+        labels = self._total.sum(axis=2)
+        least, n = labels.min(axis=1), labels.sum(axis=1)
+        stage = np.where(least >= ENOUGH[1], 3, np.where(least >= ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
+        again = stage > self._stage
+        day = self._total
+        if new_hour:
+            for old in [h for h in self._hours if h < hour - DAY_HOURS]:
+                del self._hours[old]
+            day = sum(self._hours.values(), np.zeros_like(self._total))
+            again |= (stage == 3) & (day.sum(axis=2).min(axis=1) >= ENOUGH[1])
+        if not again.any():
+            return None
+        self._stage = np.maximum(self._stage, stage).astype(np.int8)
+        out = self._curves[-1].copy()
+        for series in np.flatnonzero(again).tolist():
+            counts = day[series] if day[series].sum(axis=1).min() >= ENOUGH[1] else self._total[series]
+            out.curve[series], out.ready[series] = _curve(counts, promised=bool(stage[series] == 1)), True
+        return out
 
 
-def _joined(parts: list[Placed]) -> Placed:
-    if not parts:
-        nothing = np.empty(0, np.int8)
-        return Placed(np.empty(0, np.int64), nothing, np.empty(0, np.int16), nothing, nothing)
-    columns = zip(*((p.pane, p.block, p.bin, p.label, p.sign) for p in parts), strict=True)
-    return Placed(*(np.concatenate(column) for column in columns))
+def _curve(counts: NDArray[np.int64], promised: bool) -> NDArray[np.int32]:
+    """The curves of labels by bin, int64[2, BINS]; `promised`: of what the scores promise, whatever the labels."""
+    no, yes = counts.astype(np.float64)
+    if promised:
+        both = no + yes
+        no, yes = both * (1 - _MIDDLE), both * _MIDDLE
+    others, clicks = max(no.sum(), 1e-300), max(yes.sum(), 1e-300)
+    below = (np.cumsum(no) - no / 2) / others
+    above = (clicks - np.cumsum(yes) + yes / 2) / clicks
+    auc = float(below @ yes) / clicks
+    out = np.empty((2, BINS), np.int32)
+    out[1], out[0] = np.rint(below * SCALE), np.rint((above - auc) * SCALE)
+    return out
+
+
+def _grown(counts: Counts, series: int) -> Counts:
+    return np.concatenate((counts, np.zeros((series - len(counts), 2, BINS), np.int64)))

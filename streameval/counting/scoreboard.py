@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
-from streameval.counting.references import Placed, References, score_bins
+from streameval.counting.references import References
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
 from streameval.events import RETIRED, Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.blocks import PHI0, blocks_of
-from streameval.sketches.layout import BLOCK_CELLS, Layout
+from streameval.sketches.blocks import blocks_of
+from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
-from streameval.sketches.sparse import SparseVector
 
 # Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
 OVERALL_BITS = 10
@@ -127,8 +126,9 @@ class Scoreboard:
         windows: list[int],
         weighting: Weighting,
         users_budget: int,
+        horizon: int,
     ) -> None:
-        """`pane` in ms, `windows` in panes, `users_budget` in bytes."""
+        """`pane` and `horizon` (of corrections) in ms, `windows` in panes, `users_budget` in bytes."""
         self.pane = pane
         self.weighting = weighting
         self.overall_layout = Layout(OVERALL_BITS, edges, by_block=True)
@@ -138,7 +138,7 @@ class Scoreboard:
         self.overall_windows: list[Window] = [self.overall.window(length) for length in windows]
         self.slice_windows: list[Window] = [self.slices.window(length) for length in windows]
         self.users = Users(windows, weighting, users_budget)
-        self.references = References()
+        self.references = References(pane, horizon)
         self.scratch = Scratch(self.overall_layout)
         self._slice_scratch = Scratch(self.slice_layout)
         self._slice_rows = slice_rows
@@ -163,19 +163,21 @@ class Scoreboard:
         cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
         for j in range(first.size - 1):
             number = int(pane[first[j]])
+            if labelled.fresh[first[j] : first[j + 1]].any():
+                self.references.begin(number)
+            curves = self.references.at(number)
             parts = [slice(int(cut[j]), int(cut[j + 1])) for cut in cuts]
             for part in parts:
                 entries, exact = add_scores(
                     self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
                     slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, block,
-                    self.references.curve, sign,
+                    labelled.fresh, curves.curve, curves.ready, self.references.counting, sign,
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
                 self._rank(number, scored.series[part], entries, exact, value, sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
-        self._hold(labelled, scored, block, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
@@ -224,33 +226,6 @@ class Scoreboard:
         self.slices.restore(state["slices"], slice_rows)
         self.users.restore(state["users"], codes.series)
         self.references.restore(state["references"], codes.series)
-
-    def _hold(self, labelled: Labelled, scored: Scored, block: NDArray[np.int8], sign: int) -> None:
-        """Keeps scores of series whose placement curves are not final; places them again when the curves change."""
-        final = self.references.final[scored.series]
-        if bool(final.all()):
-            return
-        for one in np.unique(scored.series[~final]).tolist():
-            on = np.flatnonzero(scored.series == one)
-            on = on[np.argsort(scored.row[on], kind="stable")]  # by time, whoever gave the score
-            row = scored.row[on]
-            label, first = labelled.label[row], np.where(labelled.corrected[row], 0, labelled.label[row])
-            matured = np.where(labelled.fresh[row], first, -1).astype(np.int8)
-            pane, signs = labelled.ts[row] // self.pane, np.full(row.size, sign, np.int8)
-            rows = Placed(pane, block[row], score_bins(scored.p[on]), label, signs)
-            before = self.references.curve[one].astype(np.int64)
-            kept = self.references.hold(one, rows, labelled.ts[row], matured)
-            if kept is not None:
-                self._place(one, kept, self.references.curve[one] - before)
-
-    def _place(self, series: int, rows: Placed, change: NDArray[np.int64]) -> None:
-        """Adds what a change of their series' curves makes of scores that were counted before."""
-        placement = change[rows.label, rows.bin] * rows.sign
-        cell = rows.block.astype(np.int64) * BLOCK_CELLS + PHI0 - rows.label
-        cell += series * self.overall_layout.size + self.overall_layout.blocks
-        for pane in np.unique(rows.pane).tolist():
-            on = rows.pane == pane
-            self.overall.add(pane, SparseVector.of(cell[on], placement[on]))
 
     def _rank(
         self,

@@ -24,7 +24,7 @@ from streameval.metrics.view import View
 from streameval.sketches.accumulate import CURVE_BITS, log_loss
 from streameval.sketches.blocks import ABSOLUTE, BLOCKS, PHI0, PHI1, SCALE, SQUARED, L, N, P, Y
 from streameval.sketches.grid import bin_edges
-from streameval.sketches.layout import BLOCK_CELLS, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
+from streameval.sketches.layout import BLOCK_CELLS, BLOCK_PLACED0, BLOCK_PLACED1, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
 from streameval.sketches.ranks import SQUARE_SCALE
 
 ENOUGH_BLOCKS = 30  # blocks with impressions, from which the variance between them is used
@@ -43,7 +43,7 @@ def _cells(**values: float) -> Coefficients:
 
 _PLACE = {
     "n": N, "y": Y, "p": P, "loss": L, "squared": SQUARED, "absolute": ABSOLUTE, "phi1": PHI1, "phi0": PHI0,
-    "request_w": BLOCK_REQUEST_W, "request_wa": BLOCK_REQUEST_WA,
+    "request_w": BLOCK_REQUEST_W, "request_wa": BLOCK_REQUEST_WA, "placed1": BLOCK_PLACED1, "placed0": BLOCK_PLACED0,
 }  # fmt: skip
 
 
@@ -79,10 +79,10 @@ def _nmse(view: View, total: Coefficients) -> Coefficients:
 
 
 def _auc(view: View, total: Coefficients) -> Coefficients:
-    """mean of PHI1 over clicks + mean of PHI0 over non-clicks (Obuchowski 1997)."""
-    clicks, others = total[Y], total[N] - total[Y]
+    """mean of PHI1 over clicks + mean of PHI0 over non-clicks, of those placed (Obuchowski 1997)."""
+    clicks, others = total[BLOCK_PLACED1], total[BLOCK_PLACED0]
     one, zero = total[PHI1] / clicks, total[PHI0] / others
-    return _cells(phi1=1 / clicks, phi0=1 / others, y=-one / clicks + zero / others, n=-zero / others)
+    return _cells(phi1=1 / clicks, phi0=1 / others, placed1=-one / clicks, placed0=-zero / others)
 
 
 def _gauc_request(view: View, total: Coefficients) -> Coefficients:
@@ -124,7 +124,9 @@ def standard_errors(
     by_block = view.blocks.astype(np.float64) if view.blocks is not None else np.zeros((0, BLOCK_CELLS))
     by_block[:, [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]] /= SCALE
     total = by_block.sum(axis=0) if view.blocks is not None else mean
-    placed = bool(total[PHI1]) or bool(total[PHI0])
+    placed = (
+        2 * (total[BLOCK_PLACED1] + total[BLOCK_PLACED0]) > total[N] and total[BLOCK_PLACED1] * total[BLOCK_PLACED0] > 0
+    )
     stderr: dict[str, float | None] = {}
     effects: dict[str, float] = {}
     for name, influence in INFLUENCES.items():
@@ -138,6 +140,8 @@ def standard_errors(
             at = influence(view, total)
             deviations = by_block @ at
             variance = BLOCKS / (BLOCKS - 1) * float((deviations * deviations).sum())
+            if name == "auc":  # of those placed: the first minutes of a version have no curves
+                variance *= (total[BLOCK_PLACED1] + total[BLOCK_PLACED0]) / total[N]
             if alone:
                 effects[name] = variance / alone
         elif alone is None:
@@ -215,6 +219,7 @@ def _second_moments(
                 cell[L] = log_loss(p[i], label)
                 cell[SQUARED] = error * error
                 cell[ABSOLUTE] = error
+                cell[BLOCK_PLACED1], cell[BLOCK_PLACED0] = label, 1 - label
                 cell[PHI1] = (below + no[i] / 2) / others if label else 0.0
                 cell[PHI0] = 0.0 if label else (above + yes[i] / 2) / clicks - auc
                 for a in range(BLOCK_CELLS):

@@ -21,6 +21,7 @@ from streameval.sketches.grid import key_bin, score_bits, score_key
 from streameval.sketches.layout import (
     ABSOLUTE,
     BLOCK_CELLS,
+    BLOCK_PLACED0,
     BUCKET_CELLS,
     BUCKETS,
     CLICKS,
@@ -87,7 +88,9 @@ def _count(cells: NDArray[np.int64], start: int, terms: Terms, bucket: int, bin_
 
 
 @numba.njit(inline="always")
-def _count_block(cells: NDArray[np.int64], at: int, p: float, clicked: int, sign: int, placement: int) -> None:
+def _count_block(
+    cells: NDArray[np.int64], at: int, p: float, clicked: int, sign: int, placed: bool, placement: int
+) -> None:
     """Adds a score to the block of users that begins at `at`."""
     error = abs(p - clicked)
     cells[at + blocks.N] += sign
@@ -96,7 +99,9 @@ def _count_block(cells: NDArray[np.int64], at: int, p: float, clicked: int, sign
     cells[at + blocks.L] += sign * np.int64(np.rint(log_loss(p, clicked) * blocks.SCALE))
     cells[at + blocks.SQUARED] += sign * np.int64(np.rint(error * error * blocks.SCALE))
     cells[at + blocks.ABSOLUTE] += sign * np.int64(np.rint(error * blocks.SCALE))
-    cells[at + blocks.PHI0 - clicked] += sign * placement
+    if placed:
+        cells[at + blocks.PHI0 - clicked] += sign * placement
+        cells[at + BLOCK_PLACED0 - clicked] += sign
 
 
 @numba.njit(cache=True, nogil=True)
@@ -109,7 +114,10 @@ def _add(
     corrected: NDArray[np.bool_],
     slot: NDArray[np.int32],
     block: NDArray[np.int8],
+    fresh: NDArray[np.bool_],
     curve: NDArray[np.int32],
+    ready: NDArray[np.bool_],
+    counting: NDArray[np.int64],
     sign: int,
     edges: NDArray[np.float64],
     blocks_at: int,
@@ -153,8 +161,13 @@ def _add(
             cells[r * size + CORRECTED] += sign * np.int64(corrected[at])
             cells[r * size + VIOLATIONS] += sign * np.int64(violation[i])
         if blocks_at < histogram:
-            placement = np.int64(curve[r, clicked, key_bin(key, CURVE_BITS)])
-            _count_block(cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], clicked, sign, placement)
+            curve_bin = key_bin(key, CURVE_BITS)
+            placement = np.int64(curve[r, clicked, curve_bin])
+            if fresh[at]:
+                counting[r, 0 if corrected[at] else clicked, curve_bin] += 1
+            _count_block(
+                cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], clicked, sign, ready[r], placement
+            )
         cell = slice_histogram + clicked * slice_bins + key_bin(key, slice_bits)
         for d in range(slice_row.shape[0]):
             r = slice_row[d, i]
@@ -267,7 +280,10 @@ def add_scores(
     corrected: NDArray[np.bool_],
     slot: NDArray[np.int32],
     block: NDArray[np.int8],
+    fresh: NDArray[np.bool_],
     curve: NDArray[np.int32],
+    ready: NDArray[np.bool_],
+    counting: NDArray[np.int64],
     sign: int = 1,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
@@ -275,11 +291,12 @@ def add_scores(
     Score i of pClick p[i] in [0, 1] belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
     (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, the
     user's slot and block stand at row[i] of `label`, `corrected`, `slot` and `block`. `curve` holds every series'
-    placements by label and bin (int32[series, 2, bins], see `counting.references`).
+    placements by label and bin, as far as `ready[series]` (int32[series, 2, bins], see `counting.references`); in `counting`, of the same shape, the
+    labels of `fresh` impressions are counted, as they were when they were due.
     """
     entries, exact = np.empty(p.size, np.uint64), np.empty(p.size, np.uint64)
     overall.n, slices.n = _add(
-        p, row, series, violation, label, corrected, slot, block, curve, sign, overall.edges, overall.layout.blocks,
+        p, row, series, violation, label, corrected, slot, block, fresh, curve, ready, counting, sign, overall.edges, overall.layout.blocks,
         overall.layout.histogram, slices.layout.histogram,
         overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
         overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,

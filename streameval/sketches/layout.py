@@ -24,9 +24,10 @@ PCLICK, LOG_LOSS, SQUARED, ABSOLUTE = 6, 8, 10, 12
 REQUEST_WEIGHT, REQUEST_AUC = 14, 16  # sum of w, sum of w * AUC over closed requests
 BUCKETS = 18  # first cell of the bucket table
 BUCKET_CELLS = 6  # impressions, clicks, pclick (2), log loss (2)
-# a block of users: the cells of `blocks`, then what its closed requests weigh, and weight times AUC
-BLOCK_REQUEST_W, BLOCK_REQUEST_WA = SERIES_CELLS, SERIES_CELLS + 1
-BLOCK_CELLS = SERIES_CELLS + 2
+# a block of users: the cells of `blocks`, then what its closed requests weigh, and weight times AUC; then clicks and
+# non-clicks that were placed (see `counting.references`)
+BLOCK_REQUEST_W, BLOCK_REQUEST_WA, BLOCK_PLACED1, BLOCK_PLACED0 = range(SERIES_CELLS, SERIES_CELLS + 4)
+BLOCK_CELLS = SERIES_CELLS + 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def seen(p: NDArray[np.float64], label: NDArray[np.int8], user: NDArray[np.uint6
     """One version's impressions, a hundred a second, as the scoreboard counts them."""
     catalog = Catalog()
     catalog.series_code("m", "v1")
-    board = Scoreboard(SliceRows(catalog), 0, (0.01, 0.05, 0.2), 60_000, [], "impressions", 1 << 30)
+    board = Scoreboard(SliceRows(catalog), 0, (0.01, 0.05, 0.2), 60_000, [], "impressions", 1 << 30, 3_600_000)
     n = p.size
     ts, no = BASE + np.arange(n) * 10, np.zeros(n, np.bool_)
     labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, None, np.ones(n, np.bool_))
@@ -91,7 +91,7 @@ def test_the_linearisation_is_the_delete_one_block_jackknife() -> None:
     for name, metric in (("auc", roc_auc_score), ("log_loss", sk_log_loss)):
         left_out = np.array([metric(label[block != g], p[block != g]) for g in range(BLOCKS)])
         jackknife = np.sqrt((BLOCKS - 1) / BLOCKS * ((left_out - left_out.mean()) ** 2).sum())
-        assert errors.stderr[name] == pytest.approx(jackknife, rel=0.03)
+        assert errors.stderr[name] == pytest.approx(jackknife, rel=0.06)  # the first minute has no curves
 
 
 def test_without_blocks_enough_impressions_count_one_by_one() -> None:
