@@ -43,19 +43,19 @@ def oriented(sums: BlockSums) -> BlockSums:
     """
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
     for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
-        np.negative(blocks[..., cell], out=blocks[..., cell])
+        blocks[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
     blocks[..., cells.PAIR_L] = sums.blocks[..., cells.PAIR_L] + sums.blocks[..., cells.D]
     blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
     blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]
-    np.negative(scalars[..., cells.D_STRICT], out=scalars[..., cells.D_STRICT])
+    scalars[..., cells.D_STRICT] *= -1
     return BlockSums(blocks, scalars)
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
     """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 4]."""
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
-    np.negative(blocks[..., cells.G_WD], out=blocks[..., cells.G_WD])
-    np.negative(scalars[..., cells.G_W_WD], out=scalars[..., cells.G_W_WD])
+    blocks[..., cells.G_WD] *= -1
+    scalars[..., cells.G_W_WD] *= -1
     return BlockSums(blocks, scalars)
 
 
