@@ -111,11 +111,14 @@ def gaussian(
     hit = naive = False
     for begin in range(0, at.size, 64):
         part = slice(begin, begin + 64)
-        n = at[part].astype(np.float64)[:, None] - when
+        so_far = int((starts < at[part][-1]).sum())
+        n = at[part].astype(np.float64)[:, None] - when[:so_far]
         begun = n > 0
         n = np.where(begun, n, 0.0)
         w = np.repeat(n[..., None], 64, axis=-1)
-        sums = [np.where(begun[..., None], a[part][:, None] - b, 0.0) for a, b in zip(arms, before, strict=True)]
+        sums = [
+            np.where(begun[..., None], a[part][:, None] - b[:so_far], 0.0) for a, b in zip(arms, before, strict=True)
+        ]
         total = n * 64
         statistic = two_means(sums[1], w, -sums[0], w, total, total) if setup == "split" else ratio(sums[0], w, total)
         path = evidence.advance(at[part] * MINUTE, n.astype(np.int64), {"log_loss": statistic})
