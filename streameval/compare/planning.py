@@ -15,8 +15,8 @@ from streameval.compare.eprocess import best_rho, half_width
 P90 = 2.5  # of n50, from the simulation
 
 # per impression, of two retrained models whose logits correlate 0.96 (benchmarks/detection); observed ones replace them
-PAIRED_VARIANCE = {"log_loss": 0.11, "auc": 0.32, "gauc": 0.9}  # of relative log loss, AUC, GAUC: n * stderr**2
-SPLIT_VARIANCE = {"log_loss": 14.0, "auc": 11.0}  # per impression of both arms at 50:50
+PAIRED_VARIANCE = {"log_loss": 0.15, "auc": 0.33, "gauc": 0.9}  # stderr**2 * n, clustering included
+SPLIT_VARIANCE = {"log_loss": 5.5, "auc": 9.5}  # per impression of both arms at 50:50
 CTR = 0.03
 
 
