@@ -39,7 +39,7 @@ OVERALL = len(METRICS)  # column of paths, behind the metrics
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
-DEFAULT_WEIGHTS = {"log_loss": 0.4, "auc": 0.4, "gauc": 0.1, "calibration": 0.1}
+DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.25, "gauc": 0.05, "calibration": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Rule:
     )  # of metrics in the overall verdict
     certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
     windows: int = 28  # processes: one from the start, the others begin every few hours
-    first_weight: float = 0.7  # of the one from the start; the others share the rest
+    first_weight: float = 0.8  # of the one from the start; the others share the rest
     optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
     restart_optimum: float = 1500.0  # of the other windows
     min_duration: int = 3_600_000  # ms
