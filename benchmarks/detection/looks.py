@@ -15,6 +15,7 @@ from streameval.sketches import blocks as cells
 
 MINUTE = 60_000
 RESTART = 360  # minutes between processes
+_STEP = 30  # looks at a time: what fits the cache
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,20 @@ class PairedLooks:
         for first in range(0, DAY, RESTART):
             self._before.append((self._pair, self._gauc))
             part = slice(first, first + RESTART)
-            pairs, rows = _cumulated(self._pair, pair, part), _cumulated(self._gauc, gauc, part)
-            looked = paired.windows(pairs, _stacked([b[0] for b in self._before]))
-            at = (self._minute + np.arange(1, RESTART + 1)) * MINUTE
-            yield Looks(
-                at,
-                pairs.blocks[..., cells.PAIR_N].sum(axis=-1),
-                paired.clicks(looked),
-                paired.statistics(looked, paired.windows(rows, _stacked([b[1] for b in self._before]))),
-                pairs.scalars,
-            )
-            self._pair, self._gauc = _last(pairs), _last(rows)
-            self._minute += RESTART
+            before = [_stacked([b[i] for b in self._before]) for i in range(2)]
+            for begin in range(first, first + RESTART, _STEP):
+                part = slice(begin, begin + _STEP)
+                pairs, rows = _cumulated(self._pair, pair, part), _cumulated(self._gauc, gauc, part)
+                looked = paired.windows(pairs, before[0])
+                yield Looks(
+                    (self._minute + np.arange(1, _STEP + 1)) * MINUTE,
+                    pairs.blocks[..., cells.PAIR_N].sum(axis=-1),
+                    paired.clicks(looked),
+                    paired.statistics(looked, paired.windows(rows, before[1])),
+                    pairs.scalars,
+                )
+                self._pair, self._gauc = _last(pairs), _last(rows)
+                self._minute += _STEP
 
 
 class SplitLooks:
@@ -90,19 +93,16 @@ class SplitLooks:
                 a, b = served[0][hour], served[1][hour]
                 now = split.strata(a, b)
                 counts = np.stack([x[..., cells.Y].sum(axis=-1) for x in (a, b)], axis=-1) + self._clicks
-                looked = split.Strata(
-                    (self._done.totals + now.totals)[:, None] - before.totals,
-                    (self._done.devs + now.devs)[:, None] - before.devs,
-                )
                 n = a[..., cells.N].sum(axis=-1) + b[..., cells.N].sum(axis=-1) + self._impressions
                 at = (self._minute + np.arange(1, 61)) * MINUTE
-                yield Looks(
-                    at,
-                    n,
-                    (counts[:, None] - clicks_before).min(axis=-1),
-                    split.statistics(looked),
-                    np.zeros((60, 6), np.int64),
-                )
+                for begin in range(0, 60, _STEP // 2):
+                    part = slice(begin, begin + _STEP // 2)
+                    looked = split.Strata(
+                        (self._done.totals + now.totals[part])[:, None] - before.totals,
+                        (self._done.devs + now.devs[part])[:, None] - before.devs,
+                    )
+                    fewer = (counts[part][:, None] - clicks_before).min(axis=-1)
+                    yield Looks(at[part], n[part], fewer, split.statistics(looked), np.zeros((_STEP // 2, 6), np.int64))
                 self._done = split.Strata(self._done.totals + now.totals[-1], self._done.devs + now.devs[-1])
                 self._clicks, self._impressions = counts[-1], int(n[-1])
                 self._minute += 60

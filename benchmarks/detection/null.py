@@ -17,6 +17,7 @@ from streameval.compare.reading import METRICS
 
 ZERO = dict.fromkeys(METRICS, 0.0)
 NAMES = (*METRICS, "overall")
+LEVELS = (0.05, 0.01)
 
 
 def rules(alpha: float = 0.05) -> dict[str, Rule]:
@@ -37,36 +38,30 @@ class Alarms:
         return p, float(np.sqrt(p * (1 - p) / max(self.runs, 1)))
 
 
-def in_world(seed: int, alphas: tuple[float, ...] = (0.05, 0.01), count: int = 7, peers: bool = True) -> list[set[str]]:
-    """What fired in one week of equal versions, in the direction drawn and in the opposite one."""
-    out: list[set[str]] = []
-    takers = [
-        (setup, turned, kind(turned))
-        for setup, kind in (("paired", PairedLooks), ("split", SplitLooks))
-        for turned in (False, True)
-    ]
-    evidence = {(s, turned, a): Evidence(rules(a)["margin 0"], 0) for s, turned, _ in takers for a in alphas}
-    fired: tuple[set[str], set[str]] = (set(), set())
+def in_world(seed: int, count: int = 7, peers: bool = True) -> list[set[str]]:
+    """What fired in one week of equal versions: in the direction drawn, and (paired only) with the versions exchanged.
+
+    One e-process serves both levels: it has passed 0.01 when e >= 100.
+    """
+    takers = [("paired", 0, PairedLooks()), ("paired", 1, PairedLooks(turned=True)), ("split", 0, SplitLooks())]
+    evidence = {(setup, side): Evidence(rules()["margin 0"], 0) for setup, side, _ in takers}
+    fired: list[set[str]] = [set(), set()]
     tracks: list[Looks] = []
     rows = []
-    for minutes in days(seed, lambda _: BASELINE, count):
+    for minutes in days(seed, lambda _: BASELINE, count, rows=(2, 3)):
         rows.append(minutes.pair)
-        for setup, turned, taker in takers:
+        for setup, side, taker in takers:
             for looks in taker.take(minutes):
-                for alpha in alphas:
-                    e = evidence[setup, turned, alpha]
-                    path = e.advance(looks.at, looks.clicks, looks.statistics)
-                    for i in range(OVERALL + 1):
-                        if path.verdict[-1, i] == 1:
-                            fired[turned].add(f"{setup} {NAMES[i]} {alpha}")
-                if setup == "paired" and not turned:
+                evidence[setup, side].advance(looks.at, looks.clicks, looks.statistics)
+                if setup == "paired" and side == 0:
                     tracks.append(_since_start(looks))
+    for (setup, side), e in evidence.items():
+        for i, name in enumerate(NAMES):
+            peak = e.standing(None if i == OVERALL else name).peak_worse
+            fired[side] |= {f"{setup} {name} {alpha}" for alpha in LEVELS if peak >= np.log(1 / alpha)}
     if peers:
-        for rule, at in textbook(track(tracks, rows)).items():
-            if at >= 0:
-                fired[0].add(rule)
-    out.extend(fired)
-    return out
+        fired[0] |= {rule for rule, at in textbook(track(tracks, rows)).items() if at >= 0}
+    return fired
 
 
 def track(looks: list[Looks], rows: list[BlockSums]) -> Track:
@@ -116,11 +111,14 @@ def gaussian(
     hit = naive = False
     for begin in range(0, at.size, 64):
         part = slice(begin, begin + 64)
-        n = at[part].astype(np.float64)[:, None] - when
+        so_far = int((starts < at[part][-1]).sum())
+        n = at[part].astype(np.float64)[:, None] - when[:so_far]
         begun = n > 0
         n = np.where(begun, n, 0.0)
         w = np.repeat(n[..., None], 64, axis=-1)
-        sums = [np.where(begun[..., None], a[part][:, None] - b, 0.0) for a, b in zip(arms, before, strict=True)]
+        sums = [
+            np.where(begun[..., None], a[part][:, None] - b[:so_far], 0.0) for a, b in zip(arms, before, strict=True)
+        ]
         total = n * 64
         statistic = two_means(sums[1], w, -sums[0], w, total, total) if setup == "split" else ratio(sums[0], w, total)
         path = evidence.advance(at[part] * MINUTE, n.astype(np.int64), {"log_loss": statistic})
@@ -139,14 +137,20 @@ def gaussian_alarms(deff: float, setup: str, runs: int, alpha: float = 0.05) -> 
     return out
 
 
-def world_alarms(runs: int, seed: int = 10_000, **options: object) -> tuple[Alarms, Alarms]:
-    """`runs` weeks: (both directions together, 2 * runs; the one that peers see, runs)."""
-    both, one = Alarms(), Alarms()
+def world_alarms(runs: int, seed: int = 10_000, peers: int = 100) -> tuple[Alarms, Alarms, Alarms]:
+    """`runs` weeks: paired in both directions (2 * runs), split (runs), and the textbook rules on the first `peers`."""
+    both, one, others = Alarms(), Alarms(), Alarms()
     for i in range(runs):
-        fired = in_world(seed + i, **options)  # type: ignore[arg-type]
-        for names in fired:
-            both.runs += 1
-            both.fired.update(names)
-        one.runs += 1
-        one.fired.update(fired[0])
-    return both, one
+        add_run(in_world(seed + i, peers=i < peers), both, one, others if i < peers else None)
+    return both, one, others
+
+
+def add_run(fired: list[set[str]], both: Alarms, one: Alarms, others: Alarms | None) -> None:
+    """Counts what `in_world` found."""
+    for names in fired:
+        both.runs += 1
+        both.fired.update(names)
+    for alarms in (one, others):
+        if alarms is not None:
+            alarms.runs += 1
+            alarms.fired.update(fired[0])

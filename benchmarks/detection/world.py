@@ -78,8 +78,10 @@ class Minutes:
 class World:
     """One replication: its users are fixed; days are drawn in order."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, shocks: int | None = None) -> None:
+        """`shocks`: the seed of the days' and hours' shocks alone, where runs must share them."""
         self._rng = rng = np.random.default_rng(seed)
+        self._shock_rng = rng if shocks is None else np.random.default_rng(shocks)
         activity = np.exp(rng.standard_normal(USERS))
         self._cumulative = np.cumsum(activity / activity.sum())
         self._users = rng.standard_normal((4, USERS)) * np.array([[SD_USER], [1.0], [1.0], [1.0]])
@@ -99,11 +101,12 @@ class World:
         arrived: float = 1.0,
         share: NDArray[np.float64] | float = 0.5,
         begin: int = 0,
+        rows: tuple[int, ...] = (0, 1, 2, 3),
     ) -> tuple[Minutes, tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]]:
         """Sums of one day from minute `begin` on, and (old pClick, new pClick, label) of its impressions.
 
         `share` of users in arm B, by minute. Reference curves are those of the last 24 hours' labels, made anew every hour
-        unless `refresh` is off.
+        unless `refresh` is off. `rows` says which served rows are wanted; the others stay empty.
         """
         rng = self._rng
         minute = np.arange(DAY)
@@ -114,10 +117,12 @@ class World:
         users = np.minimum(np.searchsorted(self._cumulative, rng.random(counts.sum())), USERS - 1)
         hourly = np.empty(24)
         for hour in range(24):
-            self._hour_shock = RHO_HOUR * self._hour_shock + SD_HOUR * np.sqrt(1 - RHO_HOUR**2) * rng.standard_normal()
+            self._hour_shock = (
+                RHO_HOUR * self._hour_shock + SD_HOUR * np.sqrt(1 - RHO_HOUR**2) * self._shock_rng.standard_normal()
+            )
             hourly[hour] = self._hour_shock
         base = BASE + SWING_ODDS * np.sin(2 * np.pi * (minute - 1080) / DAY)
-        shocks = np.repeat(hourly, 60) + SD_DAY * rng.standard_normal()
+        shocks = np.repeat(hourly, 60) + SD_DAY * self._shock_rng.standard_normal()
         n = int(lengths.sum())
         pair = BlockSums(np.zeros((DAY, 64, 8), np.int64), np.zeros((DAY, 6), np.int64))
         gauc = BlockSums(np.zeros((DAY, 64, 2), np.int64), np.zeros((DAY, 4), np.int64))
@@ -141,6 +146,7 @@ class World:
             np.sqrt(np.array([BASELINE.noise, candidate.noise])),
             arrived,
             refresh,
+            np.isin(np.arange(4), rows),
             self._histograms,
             self._curves,
             self._constants,
@@ -182,14 +188,14 @@ def _freeze(histograms, curves, constants):  # type: ignore[no-untyped-def]
 @numba.njit(cache=True)
 def _day(  # type: ignore[no-untyped-def]
     seed, session_minute, lengths, users, block_of, latent, arm, share, base, shocks, sd_item, tables, shrink, sd_own, arrived,
-    refresh, histograms, curves, constants, pair, pair_k, gauc, gauc_k, served, served_k, scores, labels,
+    refresh, wanted, histograms, curves, constants, pair, pair_k, gauc, gauc_k, served, served_k, scores, labels,
 ):  # fmt: skip
     np.random.seed(seed)
     half = np.sqrt(0.5)
     shared = np.sqrt(NOISE_SHARED) * half
     i, hour = 0, -1
     p, loss, phi = np.empty(2), np.empty(2), np.empty(2)
-    conc = np.empty(2)
+    conc, odds = np.empty(2), np.empty(2)
     for s in range(lengths.size):
         u, t = users[s], session_minute[s]
         g = block_of[u]
@@ -217,12 +223,14 @@ def _day(  # type: ignore[no-untyped-def]
                     (base[t] + shrink[m] * (seen + own) - _INPUT_LOW) * (_INPUTS - 1) / (_INPUT_HIGH - _INPUT_LOW),
                 )
                 scores[m, i] = p[m] = q
-                loss[m] = -np.log(q) if y else -np.log1p(-q)
-                position = (np.log(q) - _LOWEST) * _BINS / -_LOWEST
+                log_p, log_not = np.log(q), np.log1p(-q)
+                odds[m] = log_p - log_not
+                loss[m] = -log_p if y else -log_not
+                position = (log_p - _LOWEST) * _BINS / -_LOWEST
                 histograms[hour, m, int(y), min(max(int(position), 0), _BINS - 1)] += 1
                 phi[m] = _at(curves[m, 0], position) if y else _at(curves[m, 1], position) - constants[m]
                 for row in (m, 2 + m):
-                    if row < 2 or in_b == (m == 1):
+                    if wanted[row] and (row < 2 or in_b == (m == 1)):
                         served[row, t, g, 0] += 1
                         served[row, t, g, 1] += y
                         served[row, t, g, 2] += _fixed(q)
@@ -240,9 +248,8 @@ def _day(  # type: ignore[no-untyped-def]
             pair[t, g, 6 if y else 7] += _fixed(f)
             pair_k[t, 0] += _fixed(d * d)
             pair_k[t, 1 if y else 2] += _fixed(f * f)
-            odds = np.log(p[1] / (1.0 - p[1])) - np.log(p[0] / (1.0 - p[0]))
-            if abs(odds) > 2.0:
-                logit = np.log(p[0] / (1.0 - p[0])) + np.sign(odds) * 2.0
+            if abs(odds[1] - odds[0]) > 2.0:
+                logit = odds[0] + np.sign(odds[1] - odds[0]) * 2.0
                 q = 1.0 / (1.0 + np.exp(-logit))
                 d = (-np.log(q) if y else -np.log1p(-q)) - loss[0]
                 pair_k[t, 5] += 1

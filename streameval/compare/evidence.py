@@ -5,13 +5,13 @@ harm, candidate against baseline (`paired`, `split`). How e-values are put toget
 
 - windows: a mean over the process that begins at the start and those that begin anew every few hours, so that a break on
   day 3 is found almost as fast as one on day 0 (those that have not begun count 1). *Not worse* has the first window only.
-- optima: a mean over mixture widths, good at large and at small effects.
 - calibration: harm > m says that for one of two signs both of two statistics exceed m: the mean over signs of the
   smaller one; for *not worse* the smaller over signs of the mean.
 - overall worse: the weighted mean over metrics, at alpha. A metric that is not there counts 1.
 - overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
 
-rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there; evidence
+rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
+boundary is tightest at `optimum` clicks (earlier in windows that begin anew: they are there for what is new); evidence
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
 *not worse* stands until *worse* is found: a version that was good for two days may break on the third.
 
@@ -29,7 +29,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.eprocess import log_mixture, normal_score, t_score
+from streameval.compare.eprocess import best_rho, half_width, log_mixture, normal_score
 from streameval.compare.paired import GAP, MID
 from streameval.compare.ratio import Reals, Statistic
 from streameval.compare.reading import METRICS, Verdict
@@ -39,7 +39,7 @@ OVERALL = len(METRICS)  # column of paths, behind the metrics
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
-DEFAULT_WEIGHTS = {"log_loss": 0.4, "auc": 0.4, "gauc": 0.1, "calibration": 0.1}
+DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.25, "gauc": 0.05, "calibration": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,9 @@ class Rule:
     )  # of metrics in the overall verdict
     certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
     windows: int = 28  # processes: one from the start, the others begin every few hours
-    first_weight: float = 0.5  # of the one from the start; the others share the rest
-    optima: tuple[float, ...] = (1000.0, 10000.0)  # clicks at which the mixtures are tightest
+    first_weight: float = 0.8  # of the one from the start; the others share the rest
+    optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
+    restart_optimum: float = 1500.0  # of the other windows
     min_duration: int = 3_600_000  # ms
     min_clicks: int = 200
     min_blocks: int = 30
@@ -70,7 +71,7 @@ class Rule:
             raise ValueError("weights must not be negative and add up to 1")
         if not self.certified or not set(self.certified) <= set(METRICS):
             raise ValueError(f"certified must name some of {', '.join(METRICS)}")
-        if self.windows < 1 or not 0 < self.first_weight <= 1 or not self.optima or min(self.optima) <= 0:
+        if self.windows < 1 or not 0 < self.first_weight <= 1 or not min(self.optimum, self.restart_optimum) > 0:
             raise ValueError("windows >= 1, 0 < first_weight <= 1, and optima above 0 are needed")
 
     def window_weights(self) -> Reals:
@@ -119,7 +120,7 @@ class Evidence:
                 np.log(np.array([rule.weights[m] for m in METRICS], np.float64)),
                 certified,
                 np.log(rule.window_weights()),
-                np.array(rule.optima, np.float64) * _rho_factor(rule.alpha),
+                best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
             )
 
     def advance(self, at: NDArray[np.int64], clicks: NDArray[np.int64], statistics: Mapping[str, Statistic]) -> Path:
@@ -182,10 +183,9 @@ class Evidence:
                 continue
             s = statistics[name]
             alpha = self.rule.alpha / (4.0 if name in {MID, GAP} else 2.0)
-            rhos = self._frozen[0, i] * self._constants[5]
-            v = s.variance() * s.weight**2
+            rho = self._frozen[0, i] * self._constants[5][0]
             with np.errstate(invalid="ignore", divide="ignore"):
-                half = _half(v, s.df, rhos, math.log(1.0 / alpha)) / s.weight
+                half = half_width(s.variance() * s.weight**2, rho, alpha, s.df) / s.weight
             half = np.where(np.isfinite(half) & np.isfinite(s.theta), half, np.inf)
             theta = np.where(np.isfinite(s.theta), s.theta, 0.0)
             leaf[name] = (theta - half, theta + half)
@@ -234,58 +234,16 @@ def _harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
     return out
 
 
-def _rho_factor(alpha: float) -> float:
-    level = 2.0 * math.log(1.0 / (2.0 * alpha))
-    return 1.0 / (level + math.log1p(level))
-
-
 @numba.njit(cache=True)
-def _leaf(theta: float, weight: float, v: float, df: float, frozen: float, optima: NDArray[np.float64]) -> float:
-    """log e of theta > 0, a mean over optima."""
-    t = theta / math.sqrt(v)
+def _leaf(theta: float, weight: float, v: float, df: float, rho: float) -> float:
+    """log e of theta > 0."""
     variance = v * weight * weight
-    s = normal_score(t, df) * math.sqrt(variance)
-    if optima.size == 1:
-        return log_mixture(s, variance, frozen * optima[0])
-    total = -math.inf
-    for k in range(optima.size):
-        total = np.logaddexp(total, log_mixture(s, variance, frozen * optima[k]))
-    return total - math.log(optima.size)
-
-
-@numba.njit(cache=True)
-def _half_one(v: float, df: float, rhos: NDArray[np.float64], level: float) -> float:
-    """The S at which the mean of mixtures reaches the level, by bisection; then from normal to t."""
-    if not (v > 0.0 and rhos[0] > 0.0):
-        return math.inf
-    low, high = 0.0, 60.0 * math.sqrt(v + rhos[-1])
-    for _ in range(100):
-        mid = 0.5 * (low + high)
-        total = -math.inf
-        for k in range(rhos.size):
-            total = np.logaddexp(total, log_mixture(mid, v, rhos[k]))
-        if total - math.log(rhos.size) < level:
-            low = mid
-        else:
-            high = mid
-    return t_score(high / math.sqrt(v), df) * math.sqrt(v)
-
-
-def _half(v: Reals, df: Reals, rhos: Reals, level: float) -> Reals:
-    out = np.empty(v.size)
-    _halves(v.ravel(), df.ravel(), rhos, level, out)
-    return out.reshape(v.shape)
-
-
-@numba.njit(cache=True)
-def _halves(v: Reals, df: Reals, rhos: Reals, level: float, out: Reals) -> None:
-    for i in range(v.size):
-        out[i] = _half_one(v[i], df[i], rhos, level)
+    return log_mixture(normal_score(theta / math.sqrt(v), df) * math.sqrt(variance), variance, rho)
 
 
 @numba.njit(cache=True)
 def _advance(  # type: ignore[no-untyped-def]
-    elapsed, at, clicks, packed, margins, tolerances, log_weights, certified, log_windows, optima,
+    elapsed, at, clicks, packed, margins, tolerances, log_weights, certified, log_windows, rhos,
     frozen, peak, found, level, min_duration, min_clicks, worse, not_worse, standing,
 ):  # fmt: skip
     looks, begun = clicks.shape
@@ -315,9 +273,9 @@ def _advance(  # type: ignore[no-untyped-def]
                                 packed[2, i, t, j],
                                 packed[3, i, t, j],
                             )
-                            leaf[2 * (i - m)] = _leaf(theta - margins[m], w, v, df, frozen[j, i], optima)
+                            leaf[2 * (i - m)] = _leaf(theta - margins[m], w, v, df, frozen[j, i] * rhos[j])
                             if pieces == 2:
-                                leaf[2 * (i - m) + 1] = _leaf(-theta - margins[m], w, v, df, frozen[j, i], optima)
+                                leaf[2 * (i - m) + 1] = _leaf(-theta - margins[m], w, v, df, frozen[j, i] * rhos[j])
                         value = leaf[0]
                         if pieces == 2:
                             value = np.logaddexp(min(leaf[0], leaf[2]), min(leaf[1], leaf[3])) - math.log(2.0)
@@ -329,9 +287,11 @@ def _advance(  # type: ignore[no-untyped-def]
                                     packed[2, i, t, j],
                                     packed[3, i, t, j],
                                 )
-                                leaf[2 * (i - m)] = _leaf(tolerances[m] - theta, w, v, df, frozen[j, i], optima)
+                                leaf[2 * (i - m)] = _leaf(tolerances[m] - theta, w, v, df, frozen[j, i] * rhos[j])
                                 if pieces == 2:
-                                    leaf[2 * (i - m) + 1] = _leaf(tolerances[m] + theta, w, v, df, frozen[j, i], optima)
+                                    leaf[2 * (i - m) + 1] = _leaf(
+                                        tolerances[m] + theta, w, v, df, frozen[j, i] * rhos[j]
+                                    )
                             not_worse[t, m] = leaf[0]
                             if pieces == 2:
                                 not_worse[t, m] = min(

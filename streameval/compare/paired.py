@@ -41,12 +41,9 @@ def oriented(sums: BlockSums) -> BlockSums:
     Blocks int64[..., G, 8], scalars int64[..., 6]. Exact: the other's loss is the server's plus D. The strict sums assume
     that the odds ratio was clipped on both sides, so that the bound holds for -D too.
     """
-    blocks, scalars = (
-        sums.blocks.copy(),
-        sums.scalars.copy(),
-    )  # *= -1: NumPy 2.4.6 np.negative(x, out=x) is wrong with strides
+    blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
     for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
-        blocks[..., cell] *= -1
+        blocks[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
     blocks[..., cells.PAIR_L] = sums.blocks[..., cells.PAIR_L] + sums.blocks[..., cells.D]
     blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
     blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]

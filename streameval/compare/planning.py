@@ -8,7 +8,6 @@ it is found by iteration on n.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from streameval.compare.eprocess import best_rho, half_width
@@ -16,8 +15,8 @@ from streameval.compare.eprocess import best_rho, half_width
 P90 = 2.5  # of n50, from the simulation
 
 # per impression, of two retrained models whose logits correlate 0.96 (benchmarks/detection); observed ones replace them
-PAIRED_VARIANCE = {"log_loss": 0.11, "auc": 0.32, "gauc": 0.9}  # of relative log loss, AUC, GAUC: n * stderr**2
-SPLIT_VARIANCE = {"log_loss": 14.0, "auc": 11.0}  # per impression of both arms at 50:50
+PAIRED_VARIANCE = {"log_loss": 0.15, "auc": 0.33, "gauc": 0.9}  # stderr**2 * n, clustering included
+SPLIT_VARIANCE = {"log_loss": 5.5, "auc": 9.5}  # per impression of both arms at 50:50
 CTR = 0.03
 
 
@@ -37,7 +36,7 @@ def impressions(
     margin: float = 0.0,
     deff: float = 1.0,
     ctr: float = CTR,
-    optima: tuple[float, ...] = (1500.0,),
+    optimum: float = 3000.0,
     share: float = 1.0,
     floor: float = 0.0,
 ) -> Plan:
@@ -50,16 +49,11 @@ def impressions(
     if effect <= margin:
         raise ValueError(f"an effect of {effect} is within the margin of {margin}: it will not be called worse")
     per = deff * variance / (effect - margin) ** 2  # impressions for one unit of z**2
-    level = alpha * share / len(optima)
-    best = math.inf
-    for clicks in optima:  # in units of one click's variance
-        rho = float(best_rho(clicks, alpha))
-        n = per * 10.0
-        for _ in range(60):
-            v = max(n * ctr, 1e-9)
-            z = float(half_width(v, rho, level)) / math.sqrt(v)
-            n = 0.5 * (n + per * z * z)
-        best = min(best, n)
+    rho = float(best_rho(optimum, alpha))  # in units of one click's variance
+    best = per * 10.0
+    for _ in range(60):
+        v = max(best * ctr, 1e-9)
+        best = 0.5 * (best + per * (float(half_width(v, rho, alpha * share)) ** 2 / v))
     n50 = max(best, floor)
     return Plan(n50, max(P90 * best, floor))
 

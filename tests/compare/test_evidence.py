@@ -1,0 +1,190 @@
+"""The state of a comparison: any cut of the looks, any restart, the same bits; and verdicts that mean what they say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streameval.compare import paired
+from streameval.compare.evidence import DEFAULT_MARGINS, OVERALL, Evidence, Path, Rule, harm
+from streameval.compare.paired import GAP, MID
+from streameval.compare.ratio import Statistic
+from streameval.compare.reading import METRICS
+from streameval.sketches.blocks import BlockSums
+
+from .pairs import draw, pair_rows
+
+MINUTE = 60_000
+LOOKS, WINDOWS = 40, 4
+ZERO = dict.fromkeys(METRICS, 0.0)
+
+
+def drawn_looks(noise: float = 0.5, seed: int = 0, n: int = 400) -> tuple[np.ndarray, np.ndarray, dict[str, Statistic]]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(LOOKS):
+        block, y, p, q = draw(rng, n, noise=0.0)
+        q = 1 / (1 + np.exp(-(np.log(q / (1 - q)) + noise * rng.normal(size=q.size))))
+        rows.append(pair_rows(block, y, p, q))
+    total = BlockSums(np.stack([r.blocks for r in rows]).cumsum(0), np.stack([r.scalars for r in rows]).cumsum(0))
+    starts = [0, 10, 20, 30]
+    before = BlockSums(
+        np.stack([total.blocks[s - 1] if s else 0 * total.blocks[0] for s in starts]),
+        np.stack([total.scalars[s - 1] if s else 0 * total.scalars[0] for s in starts]),
+    )
+    sums = paired.windows(total, before)
+    sums = BlockSums(np.maximum(sums.blocks, 0) * 0 + sums.blocks, sums.scalars)
+    for j, s in enumerate(starts):  # what has not begun is empty
+        sums.blocks[:s, j] = 0
+        sums.scalars[:s, j] = 0
+    return np.arange(1, LOOKS + 1) * MINUTE, paired.clicks(sums), paired.statistics(sums)
+
+
+LOOKED = drawn_looks()
+RULE = Rule(alpha=0.05, margins=ZERO, windows=WINDOWS, min_duration=5 * MINUTE)
+
+
+def advance(e: Evidence, part: slice, looked: tuple[np.ndarray, np.ndarray, dict[str, Statistic]] = LOOKED) -> Path:
+    at, clicks, statistics = looked
+    return e.advance(at[part], clicks[part], {k: s[part] for k, s in statistics.items()})
+
+
+@given(st.lists(st.integers(1, LOOKS - 1), unique=True, max_size=8), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_any_cut_of_the_looks_and_any_restart_give_the_same_bits(cuts: list[int], restart: bool) -> None:
+    whole = Evidence(RULE, 0)
+    path = advance(whole, slice(None))
+    e = Evidence(RULE, 0)
+    parts = []
+    edges = [0, *sorted(cuts), LOOKS]
+    for a, b in itertools.pairwise(edges):
+        parts.append(advance(e, slice(a, b)))
+        if restart:
+            e = Evidence.restore(RULE, json.loads(json.dumps(e.state())))
+    assert np.array_equal(np.concatenate([p.log_e_worse for p in parts]), path.log_e_worse)
+    assert np.array_equal(np.concatenate([p.log_e_not_worse for p in parts]), path.log_e_not_worse)
+    assert np.array_equal(np.concatenate([p.verdict for p in parts]), path.verdict)
+    assert json.dumps(e.state()) == json.dumps(whole.state())
+
+
+def test_windows_that_have_not_begun_may_be_left_out() -> None:
+    at, clicks, statistics = LOOKED
+    e, f = Evidence(RULE, 0), Evidence(RULE, 0)
+    a = e.advance(at[:10], clicks[:10], {k: s[:10] for k, s in statistics.items()})
+    b = f.advance(at[:10], clicks[:10, :1], {k: s[:10, :1] for k, s in statistics.items()})
+    assert np.array_equal(a.log_e_worse, b.log_e_worse)
+    assert e.state() == f.state()
+
+
+def test_a_worse_version_is_called_worse_when_the_evidence_reaches_the_level() -> None:
+    e = Evidence(RULE, 0)
+    path = advance(e, slice(None))
+    s = e.standing()
+    assert s.verdict == "worse"
+    ready = (LOOKED[0] >= RULE.min_duration) & (LOOKED[1][:, 0] >= RULE.min_clicks)
+    first = np.flatnonzero(ready & (path.log_e_worse[:, OVERALL] >= np.log(20)))[0]
+    assert s.worse_at == LOOKED[0][first]
+    assert path.verdict[first, OVERALL] == 1
+    assert (path.verdict[:first, OVERALL] != 1).all()
+    assert s.peak_worse == path.log_e_worse[ready, OVERALL].max()
+    assert e.standing("log_loss").verdict == "worse"
+
+
+def test_no_verdict_before_the_floors() -> None:
+    for rule in (
+        Rule(alpha=0.05, margins=ZERO, windows=WINDOWS, min_duration=LOOKS * MINUTE + 1),
+        Rule(alpha=0.05, margins=ZERO, windows=WINDOWS, min_duration=0, min_clicks=10**6),
+        Rule(alpha=0.05, margins=ZERO, windows=WINDOWS, min_duration=0, min_blocks=65),
+    ):
+        e = Evidence(rule, 0)
+        assert (advance(e, slice(None)).verdict == 0).all()
+        assert e.standing().verdict == "undecided"
+        assert e.standing().peak_worse == pytest.approx(0.0, abs=1e-12)
+
+
+def test_an_equal_version_is_certified_and_may_still_break() -> None:
+    looked = drawn_looks(noise=0.01)
+    e = Evidence(RULE, 0)
+    path = advance(e, slice(None), looked)
+    assert e.standing().verdict == "not_worse"
+    assert set(path.verdict[:, OVERALL]) == {0, 2}
+    certified_at = e.standing().not_worse_at
+    at, clicks, statistics = drawn_looks(noise=1.5, seed=1)
+    e.advance(at + LOOKS * MINUTE, clicks, statistics)
+    assert e.standing().verdict == "worse"
+    assert e.standing().not_worse_at == certified_at  # on record
+
+
+def test_bounds_hold_the_estimate_and_exclude_the_margin_only_with_a_verdict() -> None:
+    e = Evidence(Rule(alpha=0.05, margins=ZERO, windows=1, min_duration=0), 0)
+    at, clicks, statistics = LOOKED
+    first = {k: s[:, :1] for k, s in statistics.items()}
+    path = e.advance(at, clicks[:, :1], first)
+    bounds = e.bounds({k: s[:, 0] for k, s in first.items()})
+    points = harm({k: s[:, 0] for k, s in first.items()})
+    assert set(bounds) == {"log_loss", "auc", "calibration"}
+    for name, (lower, upper) in bounds.items():
+        ok = np.isfinite(points[name])
+        assert (lower[ok] <= points[name][ok]).all()
+        assert (upper[ok] >= points[name][ok]).all()
+    ready = clicks[:, 0] >= 200
+    above = bounds["log_loss"][0] > 0
+    assert (path.log_e_worse[above & ready, 0] >= np.log(1 / 0.05)).all()  # bounds are two-sided, hence wider
+
+
+def test_before_anything_is_known_bounds_are_infinite() -> None:
+    e = Evidence(RULE, 0)
+    lower, upper = e.bounds({k: s[:1, 0] for k, s in LOOKED[2].items()})["log_loss"]
+    assert lower[0] == -np.inf
+    assert upper[0] == np.inf
+
+
+def test_missing_metrics_count_one() -> None:
+    e = Evidence(RULE, 0)
+    path = e.advance(LOOKED[0], LOOKED[1], {})
+    assert np.abs(path.log_e_worse).max() < 1e-12
+    assert (path.log_e_not_worse == 0).all()
+
+
+def test_both_pieces_of_calibration_are_needed() -> None:
+    def flat(theta: float, v: float) -> Statistic:
+        one = np.ones((1, 1))
+        return Statistic(theta * one, 1000 * one, v * one, v * one, 63 * one, 64 * one)
+
+    def log_e(mid: float, gap: float) -> float:
+        e = Evidence(Rule(windows=1, min_duration=0), 0)
+        got = e.advance(np.array([MINUTE]), np.array([[1000]]), {MID: flat(mid, 1e-4), GAP: flat(gap, 1e-4)})
+        return float(got.log_e_worse[0, 3])
+
+    assert log_e(0.4, 0.4) > 20
+    assert log_e(-0.4, -0.4) > 20
+    assert log_e(0.4, 0.0) < 0
+    assert log_e(0.4, -0.4) < 0  # the candidate mends it
+
+
+def test_rules_and_looks_that_make_no_sense_are_refused() -> None:
+    for wrong in (
+        {"alpha": 0.6},
+        {"margins": {"auc": 0.0}},
+        {"weights": dict.fromkeys(METRICS, 0.5)},
+        {"certified": ()},
+        {"windows": 0},
+        {"first_weight": 0.0},
+    ):
+        with pytest.raises(ValueError, match=r"\w"):
+            Rule(**wrong)  # type: ignore[arg-type]
+    e = Evidence(RULE, 0)
+    with pytest.raises(ValueError, match="clicks"):
+        e.advance(LOOKED[0], LOOKED[1][:, 0], {})
+    with pytest.raises(ValueError, match="auc"):
+        e.advance(LOOKED[0], LOOKED[1], {"auc": LOOKED[2]["auc"][:, 0]})
+    with pytest.raises(ValueError, match="windows"):
+        Evidence.restore(Rule(windows=3), e.state())
+    assert Rule().window_weights().sum() == pytest.approx(1.0)
+    assert Rule(windows=1).window_weights().tolist() == [1.0]
+    assert set(DEFAULT_MARGINS) == set(METRICS)
