@@ -29,6 +29,7 @@ def own_codes(
     `position` counts from 0, negative is absent; `propensity` NaN is absent.
     """
     name = catalog.dimensions[dimension]
+    names: tuple[str, ...]
     if name == POSITION:
         stratum, names = np.searchsorted(_POSITION_FROM, position, side="right") - 1, POSITIONS
         stratum[position < 0] = -1
