@@ -182,11 +182,19 @@ def user_findings(
     clicks: Ints,
     loss: tuple[Reals, Reals],
 ) -> tuple[Finding, ...]:
-    """The users whose log loss has grown most, of (baseline, candidate); users by increasing hash, clicks the candidate's.
+    """The users whose log loss has grown most, of (baseline, candidate); users by increasing hash, clicks the candidate's. A
+    user may be there once for every partition.
 
     Only when nearly all that the candidate scored are users with the same impressions in both. `value` is the hash as
     the users' lists write it.
     """
+    first = [np.flatnonzero(np.concatenate(([True], u[1:] != u[:-1]))) if u.size else u.astype(np.int64) for u in users]
+    if not all(f.size for f in first):
+        return ()
+    users = users[0][first[0]], users[1][first[1]]
+    impressions = np.add.reduceat(impressions[0], first[0]), np.add.reduceat(impressions[1], first[1])
+    clicks = np.add.reduceat(clicks, first[1])
+    loss = np.add.reduceat(loss[0], first[0]), np.add.reduceat(loss[1], first[1])
     _, a, b = np.intersect1d(users[0], users[1], assume_unique=True, return_indices=True)
     same = impressions[0][a] == impressions[1][b]
     a, b = a[same], b[same]
