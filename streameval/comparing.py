@@ -14,8 +14,10 @@ from streameval.compare.sums import Ints, Key
 from streameval.compare.words import headline
 from streameval.config import Compare
 from streameval.events import RETIRED, Catalog, Series
+from streameval.explaining import Explanations
 from streameval.join.policy import FOREVER, NEVER
 from streameval.monitor import Monitor
+from streameval.report import UserColumns
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +30,15 @@ class Comparisons:
     """Deploys and comparisons over the monitors of a process. Used by the loop's thread, when nothing is being counted."""
 
     def __init__(
-        self, settings: Compare, catalog: Catalog, pane: int, attribution_window: int, announcements: Announcements
+        self,
+        settings: Compare,
+        catalog: Catalog,
+        pane: int,
+        attribution_window: int,
+        edges: Sequence[float],
+        announcements: Announcements,
     ) -> None:
-        """`pane` and `attribution_window` in ms."""
+        """`pane` and `attribution_window` in ms; `edges`: inner edges of the pClick buckets."""
         s = settings
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
@@ -41,6 +49,7 @@ class Comparisons:
         self._pane, self._attribution_window = pane, attribution_window
         self._announcements = announcements
         self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS), pane)
+        self._explanations = Explanations(rule, s.horizon, catalog, pane, attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
     @property
@@ -89,9 +98,10 @@ class Comparisons:
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
 
-    def readings(self) -> tuple[Comparison, ...]:
-        """For the readers."""
-        out = self._board.readings(lambda tracked, reading: reading)
+    def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
+        """For the readers, with all that partitions and users tell."""
+        self._explanations.begin(monitors, users, self._board.tracked)
+        out = self._board.readings(self._explanations.finish)
         for comparison in out:
             if comparison.verdict != self._said.get(comparison.id, "undecided"):
                 self._said[comparison.id] = comparison.verdict
@@ -122,6 +132,7 @@ class Comparisons:
                     yield segment, named(self._catalog.series, rows.items())
 
         self._board.rebuild(segments)
+        self._explanations.forget()
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""

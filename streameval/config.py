@@ -127,7 +127,10 @@ class Windows(_Section):
 class Slices(_Section):
     """Which slices of the traffic get results of their own."""
 
-    dimensions: tuple[str, ...] = Field((), description="names from an event's `slices` that get results of their own")
+    dimensions: tuple[str, ...] = Field(
+        (),
+        description="names from an event's `slices` that get results of their own; `position` and `propensity` are strata of the event's own fields",
+    )
     max_values: Int = Field(
         50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`"
     )

@@ -61,7 +61,7 @@ class Pipeline:
         )
         self._health = HealthJudge(self._pane)
         self._comparisons = Comparisons(
-            settings.compare, self.catalog, self._pane, settings.join.attribution_window,
+            settings.compare, self.catalog, self._pane, settings.join.attribution_window, edges,
             announcements or Announcements(),
         )  # fmt: skip
         self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
@@ -206,7 +206,7 @@ class Pipeline:
             history=history,
             budget_used=self._budgets(monitors),
             deploys=self._comparisons.deploys,
-            comparisons=self._comparisons.readings(),
+            comparisons=self._comparisons.readings(monitors, self._users),
         )
 
     def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:

@@ -107,13 +107,13 @@ class Board:
     # -- readers -------------------------------------------------------------------------------------------------
 
     def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
-        """The comparisons that rest on anything, oldest first; `finish` adds what the sums do not tell."""
-        out = []
-        for tracked in self.tracked:
-            reading = tracked.reading()
-            if reading.impressions:
-                out.append(finish(tracked, reading))
-        return tuple(out)
+        """The comparisons that something is known of, oldest first; `finish` adds what the sums do not tell."""
+        every = [finish(tracked, tracked.reading()) for tracked in self.tracked]
+        return tuple(
+            c
+            for c in every
+            if c.impressions or any(e.baseline is not None and e.candidate is not None for e in c.early)
+        )
 
     # -- checkpoints, partitions ---------------------------------------------------------------------------------
 

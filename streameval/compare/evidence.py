@@ -172,6 +172,12 @@ class Evidence:
             float(peaks[1]),
         )
 
+    def rhos(self, leaf: str = "log_loss") -> Reals | None:
+        """The mixtures' rho of the first window, one per optimum, as frozen; None: not yet. In units of S = theta * W."""
+        frozen = self._frozen[0, LEAVES.index(leaf)]
+        out: Reals = frozen * self._constants[5]
+        return None if math.isnan(frozen) else out
+
     def bounds(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[Reals, Reals]]:
         """(lower, upper) of harm per metric, each float64[...], from statistics [...] of the first window at any looks.
 

@@ -170,11 +170,16 @@ class SplitSums:
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`: of the hours in which both served."""
-        out = np.zeros((2, SERIES_CELLS), np.int64)
+        baseline, candidate = self.arms().sum(axis=1)
+        return baseline, candidate
+
+    def arms(self) -> Ints:
+        """Sums of the arms over the hours in which both served, int64[2, G, 8]."""
+        out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
         for rows in self._rows.values():
             if self._counts(rows):
-                out += rows.sum(axis=1)
-        return out[0], out[1]
+                out += rows
+        return out
 
     def blocks(self) -> int:
         """See `Sums`: of the arm that has fewer."""

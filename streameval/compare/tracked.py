@@ -80,6 +80,20 @@ class Tracked:
         """How many have begun."""
         return len(self._starts) + 1
 
+    @property
+    def taken(self) -> int:
+        """Impressions at the last look that was taken."""
+        return self._seen
+
+    def log_loss(self) -> Statistic | None:
+        """The first window's statistic; its fields are scalars. None: nothing to compare."""
+        statistics = self._sums.statistics()
+        return statistics["log_loss"][0, 0] if "log_loss" in statistics else None
+
+    def arms(self) -> Ints | None:
+        """What the two arms served in the hours in which both did, int64[2, G, 8]; None unless the setup is split."""
+        return self._sums.arms() if isinstance(self._sums, SplitSums) else None
+
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """Adds a row of the ledger."""
         if segment >= self.segment:

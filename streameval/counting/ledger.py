@@ -38,12 +38,14 @@ PART_N, PART_D = 0, BLOCKS
 PART_Y, PART_D_SQ = 2 * BLOCKS, 2 * BLOCKS + 1
 PART_WIDTH = 2 * BLOCKS + 2
 # and of a version that served
-SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ = range(5)
+SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
+SERVED_WIDTH = 6
 
 assert SERIES_CELLS == PAIR_CELLS
 
 Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
 Part = tuple[int, int, int, int]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
+Value = tuple[int, int]  # (dimension, value) of a part
 Matrix = NDArray[np.int64]
 Both = tuple[Matrix, Matrix]
 
@@ -106,6 +108,7 @@ def _add_served(
             parts[q, SERVED_P] += sign * p_fixed
             parts[q, SERVED_L] += sign * loss_fixed
             parts[q, SERVED_L_SQ] += sign * loss_sq
+            parts[q, SERVED_L_Y] += sign * clicked * loss_fixed
 
 
 @numba.njit(cache=True, nogil=True)
@@ -348,6 +351,27 @@ class Ledger:
                         into[key] = sums.copy()
         return out
 
+    def pair_parts(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
+        """(values, sums int64[K, PART_WIDTH]) of a pair by part of the traffic, over the segments from pane `start`, before `end`."""
+        at = np.array([i for i, key in enumerate(self._pair_parts) if key[:2] == (served, other)], np.int64)
+        out = np.zeros((at.size, PART_WIDTH), np.int64)
+        for number, (pairs, _) in self._parts.items():
+            if start <= number < end:
+                have = int(np.searchsorted(at, len(pairs)))
+                out[:have] += pairs[at[:have]]
+        return [self._pair_parts[i][2:] for i in at.tolist()], out
+
+    def served_parts(self, served: int, start: int, end: int) -> tuple[list[Value], dict[int, Matrix]]:
+        """(values, int64[K, SERVED_WIDTH] by segment) of what a version served, as `pair_parts`."""
+        at = np.array([i for i, key in enumerate(self._served_parts) if key[0] == served], np.int64)
+        out = {}
+        for number, (_, totals) in self._parts.items():
+            if start <= number < end:
+                have = int(np.searchsorted(at, len(totals)))
+                out[number] = np.zeros((at.size, SERVED_WIDTH), np.int64)
+                out[number][:have] = totals[at[:have]]
+        return [self._served_parts[i][2:] for i in at.tolist()], out
+
     def forget_before(self, pane: int) -> None:
         """Lets go of segments that ended before a pane."""
         keep = self.segment(pane)
@@ -503,7 +527,7 @@ class Ledger:
             names.append((*self._rows[int(new_row[i])], dimension, int(new_value[i]) - dimension * self._values))
 
     def _part_matrices(self, kept: dict[int, Both], number: int) -> Both:
-        pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, 5), np.int64)))
+        pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, SERVED_WIDTH), np.int64)))
         pairs, served = _grown(pairs, len(self._pair_parts)), _grown(served, len(self._served_parts))
         kept[number] = pairs, served
         return pairs, served

@@ -228,6 +228,17 @@ class Joiner:
         """Impressions whose label is not mature."""
         return self._end - self._start - self._mature
 
+    def pending_rows(self, most: int) -> NDArray[np.int64]:
+        """The newest rows whose label is not mature, at most so many, in order of arrival (of the newest `4 * most` rows)."""
+        first = max(self._start, self._end - 4 * most)
+        rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
+        return rows[max(0, rows.size - most) :]
+
+    @property
+    def newest_label(self) -> int:
+        """The event time (ms) up to which the input that carries clicks has been read; NEVER before its first event."""
+        return int(self._newest[-1])
+
     @property
     def known(self) -> int:
         """Impressions that clicks can still find: pending, or mature and inside the correction horizon."""

@@ -97,6 +97,14 @@ class Access:
             return False
         return self._everything or path == _USERS or path.startswith(_USERS + "/")
 
+    def may_see_users(self, authorization: list[str]) -> bool:
+        """Whether a request with these Authorization headers could ask for single users."""
+        try:
+            self.check("GET", _USERS, authorization)
+        except Problem:
+            return False
+        return True
+
     def check(self, method: str, path: str, authorization: list[str]) -> None:
         """Raises Problem unless a request with these Authorization headers may go on."""
         if not self.needs_token(method, path):

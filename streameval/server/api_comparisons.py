@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -9,9 +10,11 @@ from starlette.responses import Response
 
 from streameval.compare.reading import SETUPS, Comparison
 from streameval.compare.reading_json import comparison_json, looks_json
+from streameval.compare.who import USER
 from streameval.publish import Publisher
 from streameval.report import Snapshot
 from streameval.server import schemas_compare as schemas
+from streameval.server.access import Access
 from streameval.server.answers import answer, rfc3339
 from streameval.server.problems import problem_responses, unknown
 from streameval.server.queries import ComparisonsQuery, VerdictQuery
@@ -19,8 +22,8 @@ from streameval.server.selection import models
 from streameval.server.verdicts import verdict_json
 
 
-def router(publisher: Publisher) -> APIRouter:
-    """/api/v1/comparisons and /api/v1/models/{model}/verdict."""
+def router(publisher: Publisher, access: Access) -> APIRouter:
+    """/api/v1/comparisons and /api/v1/models/{model}/verdict. Users are named only to who may ask for single users."""
     routes = APIRouter(prefix="/api/v1", tags=["comparisons"], responses=problem_responses(404, 422))
 
     @routes.get("/comparisons", response_model=schemas.Comparisons)
@@ -34,8 +37,9 @@ def router(publisher: Publisher) -> APIRouter:
             lambda: {
                 "matched": len(found),
                 "truncated": len(found) > query.limit,
-                "comparisons": [comparison_json(c, rfc3339) for c in found[: query.limit]],
+                "comparisons": [comparison_json(_shown(c, request, access), rfc3339) for c in found[: query.limit]],
             },
+            private=True,
         )
 
     @routes.get("/comparisons/{id}", response_model=schemas.ComparisonWithLooks)
@@ -53,7 +57,11 @@ def router(publisher: Publisher) -> APIRouter:
         return answer(
             request,
             snapshot,
-            lambda: {**comparison_json(found, rfc3339), "looks": looks_json(found.looks, rfc3339)},
+            lambda: {
+                **comparison_json(_shown(found, request, access), rfc3339),
+                "looks": looks_json(found.looks, rfc3339),
+            },
+            private=True,
         )
 
     @routes.get("/models/{model:path}/verdict", response_model=schemas.Verdict)
@@ -70,6 +78,13 @@ def router(publisher: Publisher) -> APIRouter:
         return answer(request, snapshot, lambda: verdict_json(snapshot, model, query.candidate))
 
     return routes
+
+
+def _shown(c: Comparison, request: Request, access: Access) -> Comparison:
+    """Without the users that carry it, unless they may be seen."""
+    if access.may_see_users(request.headers.getlist("authorization")):
+        return c
+    return replace(c, findings=tuple(f for f in c.findings if f.dimension != USER))
 
 
 def _matching(snapshot: Snapshot, query: ComparisonsQuery) -> list[Comparison]:

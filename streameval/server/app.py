@@ -89,7 +89,7 @@ def create_app(
     app.include_router(api_results.router(publisher, history))
     app.include_router(api_series.router(publisher, history))
     app.include_router(api_deploys.router(publisher, announcements, clock))
-    app.include_router(api_comparisons.router(publisher))
+    app.include_router(api_comparisons.router(publisher, access))
     app.include_router(api_users.router(publisher))
     app.include_router(api_stream.router(streams))
     collector = SnapshotCollector(

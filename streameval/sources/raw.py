@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streameval.events import Catalog, Clicks, Features, Impressions, Names, Shadow
 from streameval.hashing import hash_strings
 from streameval.sources.features import take_hashed
+from streameval.sources.own_slices import own_codes
 
 IMPRESSION, CLICK = 1, 2
 Problem = tuple[str, str, str]  # reason, field, message
@@ -148,7 +149,11 @@ def _impressions(raw: RawEvents, rules: Rules, rows: NDArray[np.int64]) -> Impre
     impression_id, user_id, request_id = take(raw.impression_id), take(raw.user_id), take(raw.request_id)
     catalog = rules.catalog
     series = _series(take(raw.model), take(raw.model_version), catalog)
-    codes = [_slice_codes(take(column), d, catalog) for d, column in enumerate(raw.slices)]
+    position, propensity = raw.position[rows], raw.propensity[rows]
+    codes = [
+        _slice_codes(take(column), d, catalog, own_codes(d, catalog, position, propensity))
+        for d, column in enumerate(raw.slices)
+    ]
     names = None
     if rules.keep_names:
         texts = (c.fill_null("").to_numpy(zero_copy_only=False) for c in (impression_id, user_id, request_id))
@@ -164,8 +169,8 @@ def _impressions(raw: RawEvents, rules: Rules, rows: NDArray[np.int64]) -> Impre
         pclick=raw.pclick[rows],
         slices=catalog.combine(codes) if codes else np.zeros(rows.size, np.int64),
         label=raw.clicked[rows],
-        position=raw.position[rows].astype(np.int32),
-        propensity=raw.propensity[rows],
+        position=position.astype(np.int32),
+        propensity=propensity,
         shadow=_shadow(raw, rows, series, catalog),
         features=None if raw.features is None else take_hashed(raw.features, rows),
         names=names,
@@ -198,12 +203,18 @@ def _series(model: pa.Array, version: pa.Array, catalog: Catalog) -> NDArray[np.
     return code[inverse]
 
 
-def _slice_codes(column: pa.Array, dimension: int, catalog: Catalog) -> NDArray[np.int64]:
+def _slice_codes(
+    column: pa.Array, dimension: int, catalog: Catalog, absent: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Value codes of what `slices` says; `absent`: of events whose slices say nothing (None: `__missing__`)."""
+    if absent is not None and column.null_count == len(column):
+        return absent
     encoded = column.dictionary_encode()
     codes = np.array([catalog.value_code(dimension, v) for v in encoded.dictionary.to_pylist()] or [0], np.int64)
     out: NDArray[np.int64] = codes[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)]
     if column.null_count:
-        out[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        out[null] = 0 if absent is None else absent[null]
     return out
 
 

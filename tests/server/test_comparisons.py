@@ -191,3 +191,18 @@ def test_a_metric_has_its_standard_error_beside_it_or_a_reason(build, ask) -> No
     assert "auc_stderr" not in row["reasons"]
     (row,) = ask("/api/v1/results", results=(build.empty_result(),)).json()["results"]
     assert row["reasons"]["auc_stderr"] == "no_impressions"
+
+
+def test_users_that_carry_a_difference_are_named_only_to_who_may_ask_for_users(build, client_of) -> None:
+    token = "a-token-of-some-length"
+    app = create_app(Publisher(build.snapshot()), Server(), version="1", environ={"STREAMEVAL_TOKEN": token})
+    client = client_of(app)
+    for path in ("/api/v1/comparisons", "/api/v1/comparisons/2-paired"):
+        for headers, users in (
+            ({}, False), ({"Authorization": "Bearer wrong"}, False), ({"Authorization": f"Bearer {token}"}, True),
+        ):  # fmt: skip
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 200
+            assert ("0123456789abcdef" in answer.text) == users
+            assert "Authorization" in answer.headers["Vary"]
+            assert '"country"' in answer.text

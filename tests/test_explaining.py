@@ -1,0 +1,211 @@
+"""Findings, mixes and early readings end to end: simulated traffic through a pipeline."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from streameval import explaining
+from streameval.config import Settings
+from streameval.events import Batch
+from streameval.pipeline import Pipeline
+from streameval.report import Snapshot
+from streameval.simulate.encode import Event, events
+from streameval.simulate.scenario import Scenario, Version
+from streameval.simulate.traffic import Traffic
+from streameval.sources.decode import Decoder
+from streameval.testing import ManualClock
+
+BROKEN = "jp"
+
+
+def scenario(**more: object) -> Scenario:
+    settings = {
+        "rate": 20.0, "duration_s": 2_400.0, "users": 2_000, "ctr": 0.15, "click_delay_s": 30.0, "window_s": 600.0,
+        "versions": (Version("v1"), Version("v2", share=0.0)), "shadow": True, **more,
+    }  # fmt: skip
+    return Scenario(**settings)
+
+
+def make_pipeline(**sections: object) -> Pipeline:
+    tree = {
+        "slices": {"dimensions": ["country", "position"]},
+        "compare": {"alpha": 0.05, "min_duration": "5m"},
+        "join": {"attribution_window": "10m", "allowed_lateness": "1m", "request_gap": "1m"},
+        **sections,
+    }
+    return Pipeline(Settings.model_validate(tree), ManualClock())
+
+
+@functools.cache
+def traffic(s: Scenario) -> tuple[Event, ...]:
+    return tuple(events(Traffic(s)))
+
+
+def broken(s: Scenario) -> Iterator[Event]:
+    """The shadow version has gone wrong in one country; elsewhere it is the one that serves."""
+    for event in traffic(s):
+        if event.kind == "impression":
+            fields = {**event.fields}
+            p = fields["pclick"]
+            fields["predictions"] = {"v2": min(3 * p, 0.95) if fields["slices"]["country"] == BROKEN else p}
+            yield Event(event.arrives, event.kind, event.key, fields)
+        else:
+            yield event
+
+
+def batches(pipeline: Pipeline, some: Iterator[Event] | tuple[Event, ...], size: int = 3_000) -> Iterator[Batch]:
+    decoder = Decoder(pipeline.catalog, clock=lambda: 1 << 60, max_future=0)
+    every = [event.json(with_type=True) for event in some]
+    for start in range(0, len(every), size):
+        values = every[start : start + size]
+        n = len(values)
+        yield decoder.messages(
+            values, [0] * n, topic=("t",), partition=0, offsets=range(n), format="json", shared=True
+        )[0]
+
+
+def comparison(snapshot: Snapshot, setup: str):
+    return next(c for c in snapshot.comparisons if c.setup == setup)
+
+
+def test_a_country_that_breaks_is_named_and_only_it() -> None:
+    pipeline = make_pipeline()
+    for batch in batches(pipeline, broken(scenario())):
+        pipeline.take(batch)
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    c = comparison(snapshot, "paired")
+    first = c.findings[0]
+    assert (first.dimension, first.value, first.significant) == ("country", BROKEN, True)
+    assert first.share == pytest.approx(1.0)
+    others = [f for f in c.findings if f.dimension == "country" and f.value != BROKEN]
+    assert len(others) == 4
+    assert not any(f.significant or f.difference for f in others)
+    totals = {
+        r.slice[1]: r.totals for r in snapshot.results if r.slice and r.slice[0] == "country" and r.window == "all"
+    }
+    assert first.impressions == totals[BROKEN].impressions
+    positions = [f for f in c.findings if f.dimension == "position"]
+    assert {f.value for f in positions} == {"0", "1", "2", "3-4"}
+    assert sum(f.share for f in positions) == pytest.approx(1.0)
+    users = [f for f in c.findings if f.dimension == "user"]
+    assert users
+    assert users[0].difference > 0
+    assert not any(f.significant for f in users)
+    said = snapshot.report()["comparisons"][0]
+    assert said["findings"][0]["value"] == BROKEN
+    assert {e["name"] for e in said["early"]} == {
+        "promised_auc",
+        "promised_ctr",
+        "corrected_calibration",
+        "score_shift",
+    }
+
+
+def test_early_readings_come_before_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explaining, "EARLY_SECONDS", 0.0)
+    monkeypatch.setattr(explaining, "EARLY_SHARE", 0)
+    s = scenario(versions=(Version("v1"), Version("v2", bias=0.5, start_s=1_200.0, share=0.5)), duration_s=1_750.0)
+    pipeline = make_pipeline()
+    early = {}
+    end = s.start_ms + 1_700_000
+    some = tuple(e for e in traffic(s) if e.arrives < end)
+    for batch in batches(pipeline, some):
+        pipeline.take(batch)
+        for c in pipeline.snapshot().comparisons:
+            early[c.id.split("-")[1]] = c.impressions, {e.name: e for e in c.early}
+    impressions, readings = early["paired"]
+    assert impressions == 0, "no label of the deploy is mature yet"
+    shift = readings["score_shift"]
+    assert (shift.baseline, shift.candidate) == (0.0, pytest.approx(0.5, abs=0.05))
+    assert readings["promised_ctr"].candidate > readings["promised_ctr"].baseline
+    block = [b for b in Traffic(s).blocks() if 1_200 <= (b.ts[0] - s.start_ms) / 1000 < 1_700]
+    served = [np.concatenate([b.version for b in block]) == v for v in (0, 1)]
+    pclick, clicked = np.concatenate([b.pclick for b in block]), np.concatenate([b.clicked for b in block])
+    for version, found in (
+        (0, readings["corrected_calibration"].baseline),
+        (1, readings["corrected_calibration"].candidate),
+    ):
+        final = pclick[served[version], version].sum() / clicked[served[version]].sum()
+        assert found == pytest.approx(final, rel=0.12)
+    assert early["split"][1]["score_shift"].reason == "not_the_same_impressions"
+
+
+def test_a_snapshot_without_news_reads_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline()
+    for batch in batches(pipeline, broken(scenario(duration_s=1_800.0))):
+        pipeline.take(batch)
+    pipeline.finish()
+    before = pipeline.snapshot()
+
+    def never(*_: object) -> None:
+        raise AssertionError("read again")
+
+    for name in ("paired_findings", "paired_mixes", "split_findings", "split_mixes", "early_readings"):
+        monkeypatch.setattr(explaining, name, never)
+    after = pipeline.snapshot()
+    assert [c.findings for c in after.comparisons] == [c.findings for c in before.comparisons]
+    assert before.comparisons[0].findings
+
+
+def test_a_split_says_what_is_mix_and_what_is_within() -> None:
+    s = scenario(versions=(Version("v1"), Version("v2", noise=1.5, start_s=60.0, share=0.5)), shadow=False, users=5_000)
+    pipeline = make_pipeline()
+    for batch in batches(pipeline, traffic(s)):
+        pipeline.take(batch)
+    pipeline.finish()
+    c = comparison(pipeline.snapshot(), "split")
+    assert {(m.dimension, m.metric) for m in c.mixes} >= {
+        (d, m) for d in ("country", "position") for m in ("ctr", "log_loss", "calibration")
+    }
+    for m in c.mixes:
+        assert m.total == pytest.approx(m.mix + m.within)
+    assert {f.dimension for f in c.findings} == {"country", "position", "pclick"}
+    for dimension in ("country", "position"):
+        assert sum(f.share for f in c.findings if f.dimension == dimension) == pytest.approx(1.0)
+        assert sum(f.impressions for f in c.findings if f.dimension == dimension) == c.impressions
+
+
+def test_findings_are_those_of_one_partition_whatever_their_number() -> None:
+    found = []
+    for partitions in (1, 3):
+        pipeline = make_pipeline()
+        for batch in batches(pipeline, broken(scenario(duration_s=1_200.0))):
+            for p in range(partitions):
+                keep = [batch] if partitions == 1 else _parts(batch, partitions, p)
+                for one in keep:
+                    pipeline.take(one)
+        pipeline.finish()
+        c = comparison(pipeline.snapshot(), "paired")
+        found.append({(f.dimension, f.value): (f.impressions, f.clicks, f.difference, f.share) for f in c.findings})
+    assert found[0].keys() == found[1].keys()
+    for key, numbers in found[0].items():
+        assert found[1][key] == pytest.approx(numbers, rel=1e-6)
+
+
+def _parts(batch: Batch, partitions: int, which: int) -> list[Batch]:
+    """The events of the impressions that fall to one partition."""
+
+    def taken(columns: object, on: np.ndarray) -> dict[str, object]:
+        return {
+            f.name: getattr(columns, f.name)[on]
+            for f in fields(columns)
+            if isinstance(getattr(columns, f.name), np.ndarray)
+        }
+
+    mine = batch.impressions.id % np.uint64(partitions) == which
+    at = np.flatnonzero(mine)
+    shadow = batch.impressions.shadow
+    indptr = np.arange(at.size + 1, dtype=np.int64)
+    kept = replace(
+        batch.impressions,
+        **taken(batch.impressions, mine),
+        shadow=replace(shadow, indptr=indptr, series=shadow.series[at], pclick=shadow.pclick[at]),
+    )
+    clicks = replace(batch.clicks, **taken(batch.clicks, batch.clicks.id % np.uint64(partitions) == which))
+    return [replace(batch, partition=which, impressions=kept, clicks=clicks)]
