@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streameval import __version__, config_file, deploy_commands, logs
+from streameval import __version__, config_file, deploy_commands, logs, plan_command
 
 if TYPE_CHECKING:
     from streameval.config import Settings
@@ -62,6 +62,7 @@ def cli(log_format: str, log_level: str) -> None:
 
 cli.add_command(deploy_commands.deploy)
 cli.add_command(deploy_commands.gate)
+cli.add_command(plan_command.plan)
 
 
 @cli.command()

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from streameval.client import MonitorError
+from streameval.compare import planning
 from streameval.deploy_commands import TOKEN_FILE, URL_IF_ANY, monitor_at
-
-
-class Plan(Protocol):
-    """What planning says of one effect."""
-
-    n50: int
-    n90: int
-    clicks50: int
-    variance: float
-    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +63,31 @@ def plan(
     if not all(effect and math.isfinite(effect) for effect in wanted.values()):
         raise click.UsageError("a difference to see must not be 0, for example --auc -0.005")
     comparisons = [] if url is None else monitor_at(url, token_file).comparisons(model, None)
-    planned: Callable[..., Plan] = importlib.import_module("streameval.compare.planning").plan
     for metric, effect in wanted.items():
         seen = observed(comparisons, metric, setup)
+        try:
+            found = _planned(metric, effect, alpha, setup, ctr, design_effect, seen)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
         if seen is None:
-            found = planned(metric, effect, alpha, setup, ctr, design_effect)
             source = f"CTR {ctr:g}, design effect {design_effect:g}" + (
                 "; the monitor has nothing to go by" if url else ""
             )
         else:
-            found = planned(metric, effect, alpha, setup, seen.ctr, 1.0, seen.variance)
             source = f"as observed in comparison {seen.comparison}"
         click.echo(
             f"{metric} {effect:+g} ({setup}, alpha {alpha:g}, {source}): half of the time within {found.n50:,} "
             f"impressions ({found.clicks50:,} clicks), nine times of ten within {found.n90:,}"
             + (f". {found.note}" if found.note else "")
         )
+
+
+def _planned(
+    metric: str, effect: float, alpha: float, setup: str, ctr: float, design_effect: float, seen: Observed | None
+) -> planning.Estimate:
+    if seen is None:
+        return planning.plan(metric, effect, alpha, setup, ctr, design_effect)
+    return planning.plan(metric, effect, alpha, setup, seen.ctr, 1.0, seen.variance)
 
 
 def observed(comparisons: list[dict[str, Any]], metric: str, setup: str) -> Observed | None:

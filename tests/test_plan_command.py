@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from streameval.client import MonitorError
+from streameval.compare import planning
 from streameval.compare.reading_json import comparison_json
 from streameval.config import Server
 from streameval.plan_command import observed, plan
@@ -28,9 +29,7 @@ def asked(monkeypatch) -> list[tuple[Any, ...]]:
         calls.append(arguments)
         return SimpleNamespace(n50=75_000, n90=210_000, clicks50=1_500, variance=0.25, note="Rough.")
 
-    module = ModuleType("streameval.compare.planning")
-    module.plan = planned
-    monkeypatch.setitem(sys.modules, "streameval.compare.planning", module)
+    monkeypatch.setattr(planning, "plan", planned)
     return calls
 
 
@@ -82,3 +81,18 @@ def test_only_a_comparison_of_the_same_setup_counts() -> None:
     assert observed(told, "gauc", "paired") is None
     with pytest.raises(MonitorError):
         observed([{"metrics": 3}], "auc", "paired")
+
+
+def test_it_plans() -> None:
+    code, output = run("--auc", "-0.005", "--alpha", "0.05", "--ctr", "0.03")
+    assert code == 0
+    found = re.search(r"within ([\d,]+) impressions \(([\d,]+) clicks\), nine times of ten within ([\d,]+)", output)
+    assert found is not None
+    n50, clicks, n90 = (int(number.replace(",", "")) for number in found.groups())
+    assert 50_000 < n50 < 400_000
+    assert clicks == pytest.approx(0.03 * n50, rel=0.01)
+    assert n90 > 2 * n50
+    fewer = run("--auc", "-0.02", "--alpha", "0.05", "--ctr", "0.03")[1]
+    assert int(re.search(r"within ([\d,]+)", fewer)[1].replace(",", "")) < n50 / 8
+    assert run("--gauc", "-0.01", "--setup", "split")[0] == 2
+    assert "within the margin" in run("--auc", "-0.0005")[1]

@@ -8,9 +8,11 @@ it is found by iteration on n.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from streameval.compare.eprocess import best_rho, half_width
+from streameval.compare.evidence import Rule
 
 P90 = 2.5  # of n50, from the simulation
 
@@ -18,6 +20,7 @@ P90 = 2.5  # of n50, from the simulation
 PAIRED_VARIANCE = {"log_loss": 0.15, "auc": 0.33, "gauc": 0.9}  # stderr**2 * n, clustering included
 SPLIT_VARIANCE = {"log_loss": 5.5, "auc": 9.5}  # per impression of both arms at 50:50
 CTR = 0.03
+DESIGN_EFFECT = 1.5  # in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,45 @@ def impressions(
         best = 0.5 * (best + per * (float(half_width(v, rho, alpha * share)) ** 2 / v))
     n50 = max(best, floor)
     return Plan(n50, max(P90 * best, floor))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a deploy would need, under the default rule."""
+
+    n50: int  # impressions, in half of the cases
+    n90: int  # in nine of ten
+    clicks50: int
+    variance: float  # of the estimate times impressions
+    note: str
+
+
+def plan(
+    metric: str,
+    effect: float,
+    alpha: float,
+    setup: str,
+    ctr: float,
+    design_effect: float,
+    variance: float | None = None,
+) -> Estimate:
+    """Impressions until a difference `effect` of "log_loss" (relative), "auc" or "gauc" would be called worse.
+
+    `variance`: as observed (`stderr**2 * impressions`); None: that of the simulation, scaled to this CTR and design
+    effect. ValueError for what is never called worse, or not compared in this setup.
+    """
+    known = PAIRED_VARIANCE if setup == "paired" else SPLIT_VARIANCE
+    if metric not in known:
+        raise ValueError(f"{metric} is not compared in the setup {setup}; it can be one of {', '.join(known)}")
+    rule = Rule(alpha=alpha)
+    per = known[metric] * CTR / ctr * design_effect / DESIGN_EFFECT if variance is None else variance
+    share = rule.weights[metric] * rule.first_weight
+    found = impressions(
+        abs(effect), per, alpha=alpha, margin=rule.margins[metric], ctr=ctr, optimum=rule.optimum, share=share,
+        floor=rule.min_clicks / ctr,
+    )  # fmt: skip
+    note = "At 50:50; a canary of share s needs 0.25 / (s (1 - s)) times that." if setup == "split" else ""
+    return Estimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note)
 
 
 def split_variance(variance: float, share: float) -> float:

@@ -87,7 +87,7 @@ class Tracked:
 
     def log_loss(self) -> Statistic | None:
         """The first window's statistic; its fields are scalars. None: nothing to compare."""
-        statistics = self._sums.statistics()
+        statistics = self._statistics()
         return statistics["log_loss"][0, 0] if "log_loss" in statistics else None
 
     def arms(self) -> Ints | None:
@@ -115,7 +115,7 @@ class Tracked:
         if withheld is not None or impressions - self._seen <= self._seen // GROWTH:
             return
         self._seen = impressions
-        statistics = self._sums.statistics()
+        statistics = self._statistics()
         was = self.evidence.standing()
         path = self.evidence.advance(np.array([at]), self._sums.clicks(), statistics)
         self._note(at, was.verdict, path)
@@ -204,6 +204,14 @@ class Tracked:
             floors_met=self._floor(elapsed, clicks, blocks) is None,
         )  # fmt: skip
 
+    def _statistics(self) -> dict[str, Statistic]:
+        """Of every window; one that never serves looks under-predicting by selection alone, so its calibration is left out."""
+        out = self._sums.statistics()
+        if self.deploy.kind == "shadow":
+            for name in (MID, GAP):
+                out.pop(name, None)
+        return out
+
     def _new_sums(self) -> Sums:
         kind = PairedSums if self.setup == "paired" else SplitSums
         return kind(self.baseline, self.candidate)
@@ -277,7 +285,7 @@ class Tracked:
     def _metrics(
         self, baseline: Ints, candidate: Ints, worse: Sequence[float], not_worse: Sequence[float]
     ) -> tuple[MetricReading, ...]:
-        statistics = self._sums.statistics()
+        statistics = self._statistics()
         differences = self._differences(statistics)
         out = []
         for i, name in enumerate(METRICS):
