@@ -34,7 +34,7 @@ class Comparisons:
         s = settings
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
-            min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks,
+            min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
         )  # fmt: skip
         self._fingerprint = repr(rule)
         self._settings, self._catalog = settings, catalog

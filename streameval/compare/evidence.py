@@ -15,6 +15,8 @@ rho is frozen, per window and metric, at its first look with enough clicks and b
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
 *not worse* stands until *worse* is found: a version that was good for two days may break on the third.
 
+Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
+
 One scalar kernel does all of this look by look, so any way to cut the looks into calls gives the same bits.
 """
 
@@ -59,6 +61,7 @@ class Rule:
     min_duration: int = 3_600_000  # ms
     min_clicks: int = 200
     min_blocks: int = 30
+    strict: bool = False  # whether a paired comparison's `worse` rests on `strict` alone
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -122,10 +125,17 @@ class Evidence:
                 np.array(rule.optima, np.float64) * _rho_factor(rule.alpha),
             )
 
-    def advance(self, at: NDArray[np.int64], clicks: NDArray[np.int64], statistics: Mapping[str, Statistic]) -> Path:
+    def advance(
+        self,
+        at: NDArray[np.int64],
+        clicks: NDArray[np.int64],
+        statistics: Mapping[str, Statistic],
+        strict: Reals | None = None,
+    ) -> Path:
         """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each statistic [T, J],
         for the J <= rule.windows windows that have begun (an empty one is undefined, which is no evidence). A metric without
-        statistics is not there. ValueError for other shapes.
+        statistics is not there. `strict` float64[T]: the log e of the strict mode, which then has the log loss and alone decides
+        *worse*. ValueError for other shapes.
         """
         shape = clicks.shape
         if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
@@ -145,6 +155,7 @@ class Evidence:
             at.astype(np.int64),
             np.ascontiguousarray(clicks, np.int64),
             packed,
+            np.full(shape[0], np.nan) if strict is None else strict,
             *self._constants,
             self._frozen,
             self._peak,
@@ -285,7 +296,7 @@ def _halves(v: Reals, df: Reals, rhos: Reals, level: float, out: Reals) -> None:
 
 @numba.njit(cache=True)
 def _advance(  # type: ignore[no-untyped-def]
-    elapsed, at, clicks, packed, margins, tolerances, log_weights, certified, log_windows, optima,
+    elapsed, at, clicks, packed, strict, margins, tolerances, log_weights, certified, log_windows, optima,
     frozen, peak, found, level, min_duration, min_clicks, worse, not_worse, standing,
 ):  # fmt: skip
     looks, begun = clicks.shape
@@ -343,6 +354,8 @@ def _advance(  # type: ignore[no-untyped-def]
             total = np.logaddexp(total, log_weights[m] + worse[t, m])
             if certified[m]:
                 least = min(least, not_worse[t, m])
+        if not math.isnan(strict[t]):
+            worse[t, 0] = total = strict[t]
         worse[t, metrics] = total
         not_worse[t, metrics] = least
         if elapsed[t] >= min_duration and begun > 0 and clicks[t, 0] >= min_clicks:

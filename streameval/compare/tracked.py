@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from streameval.compare import strict
 from streameval.compare.evidence import OVERALL, Evidence, Path, Rule, harm
 from streameval.compare.paired import GAP, MID
 from streameval.compare.ratio import Statistic
@@ -59,6 +61,7 @@ class Tracked:
         self.withheld: str | None = None  # why nothing is decided now
         self._sums: Sums = self._new_sums()
         self._starts: list[int] = []  # segments at which later windows began
+        self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
         self._seen = 0  # impressions at the last look
         self._drawn = 0  # impressions at the last look that is kept
         self._looks: list[_Look] = []
@@ -103,7 +106,7 @@ class Tracked:
         self._seen = impressions
         statistics = self._sums.statistics()
         was = self.evidence.standing()
-        path = self.evidence.advance(np.array([at]), self._sums.clicks(), statistics)
+        path = self.evidence.advance(np.array([at]), self._sums.clicks(), statistics, self._strict())
         self._note(at, was.verdict, path)
         self._path = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
         if impressions - self._drawn > self._drawn // 50:
@@ -138,6 +141,7 @@ class Tracked:
             "withheld": self.withheld,
             "looks": [[look.at, look.impressions, look.clicks, look.log_e, *map(list, look.metrics)] for look in self._looks],
             "evidence": self.evidence.state(),
+            "strict_margin": self._strict_margin,
         }  # fmt: skip
 
     @classmethod
@@ -147,6 +151,7 @@ class Tracked:
         out = cls(deploy, state["setup"], baseline, candidate, state["start"], state["segment"], rule)
         out.evidence = Evidence.restore(rule, state["evidence"])
         out.looked, out.withheld = state["looked"], state["withheld"]
+        out._strict_margin = state["strict_margin"]
         for segment in state["starts"]:
             out.begin(segment)
         out._seen, out._drawn = state["seen"], state["drawn"]
@@ -193,6 +198,24 @@ class Tracked:
     def _new_sums(self) -> Sums:
         kind = PairedSums if self.setup == "paired" else SplitSums
         return kind(self.baseline, self.candidate)
+
+    def _strict(self) -> NDArray[np.float64] | None:
+        """log e float64[1] of the strict mode, 0 before its margin is known; None: it is off, or the setup has none.
+
+        The margin in nats is the relative one of the log loss that the baseline has when the floors of clicks and users
+        are met; its own error, a few percent of what is a choice anyway, is left aside.
+        """
+        if not self.rule.strict or not isinstance(self._sums, PairedSums):
+            return None
+        baseline, _ = self._sums.totals()
+        clicks, n = int(self._sums.clicks()[0, 0]), int(baseline[cells.N])
+        if self._strict_margin is None:
+            if clicks < self.rule.min_clicks or self._sums.blocks() < self.rule.min_blocks:
+                return np.zeros(1)
+            self._strict_margin = self.rule.margins["log_loss"] * int(baseline[cells.L]) / SCALE / n
+        scalars = self._sums.strict()
+        d, squares = int(scalars[cells.D_STRICT]) / SCALE, int(scalars[cells.D_STRICT_SQ]) / SCALE
+        return np.array([strict.log_e(d, squares, n, min(self._strict_margin, 0.99))])
 
     def _floor(self, elapsed: int, clicks: int, blocks: int) -> str | None:
         """Which evidence floor is not met yet."""

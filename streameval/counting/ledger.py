@@ -7,6 +7,7 @@ batches; a correction of an older pane waits for the next look.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,14 +22,17 @@ from streameval.counting.references import References, score_bins
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
 from streameval.sketches import blocks
-from streameval.sketches.accumulate import log_loss
+from streameval.sketches.accumulate import CLIP, log_loss
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS, blocks_of
 
 HOUR = 3_600_000
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
 WIDTH = SCALARS + blocks.PAIR_SCALARS
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
-STRICT = 2.0  # nats: within which the strict mode's differences are kept
+STRICT = (
+    2.0  # nats: the strict mode clips the other's odds to within e**STRICT of the server's, so its differences are, too
+)
+_MOST_ODDS = math.exp(STRICT)
 
 # a part of the traffic, of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
@@ -47,6 +51,20 @@ Matrix = NDArray[np.int64]
 @numba.njit(inline="always")
 def _fixed(x: float) -> int:
     return int(np.rint(x * SCALE))
+
+
+@numba.njit(inline="always")
+def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
+    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
+    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
+    odds = a / (1.0 - a)
+    if b > _MOST_ODDS * odds * (1.0 - b):
+        odds *= _MOST_ODDS
+    elif _MOST_ODDS * b < odds * (1.0 - b):
+        odds /= _MOST_ODDS
+    else:
+        return d
+    return log_loss(odds / (1.0 + odds), clicked) - loss
 
 
 @numba.njit(cache=True, nogil=True)
@@ -122,7 +140,7 @@ def _add_pairs(
         i = row[k]
         clicked = np.int64(label[i])
         d = log_loss(p[k], clicked) - loss[i]
-        strict = min(max(d, -STRICT), STRICT)
+        strict = strict_difference(p_served[i], p[k], clicked, loss[i], d)
         d_fixed, d_sq = _fixed(d), _fixed(d * d)
         at = np.int64(block[i]) * PAIR_CELLS
         sums[r, at + blocks.PAIR_N] += sign
