@@ -40,7 +40,7 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, attribution_window
         self._announcements = announcements
-        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS), pane)
+        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
     @property
@@ -78,6 +78,7 @@ class Comparisons:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
                     over = f" replaces {deploy.replaces}" if deploy.replaces else ""
                     log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
+                self._board.tell_past(lambda: self._segments(monitors))
                 for monitor in monitors:
                     self.begin(monitor)
             else:
@@ -117,13 +118,13 @@ class Comparisons:
 
     def rebuild(self, monitors: Sequence[Monitor]) -> None:
         """A partition has come or gone."""
+        self._board.rebuild(lambda: self._segments(monitors))
 
-        def segments() -> Iterator[tuple[int, Mapping[Key, Ints]]]:
-            for monitor in monitors:
-                for segment, rows in monitor.ledger.segments():
-                    yield segment, named(self._catalog.series, rows.items())
-
-        self._board.rebuild(segments)
+    def _segments(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
+        """Everything that has been looked at."""
+        for monitor in monitors:
+            for segment, rows in monitor.ledger.segments():
+                yield segment, named(self._catalog.series, rows.items())
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""

@@ -204,8 +204,8 @@ class Evidence:
         if MID in leaf and GAP in leaf:
             (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
             out["calibration"] = (
-                _harm(mid_low, gap_low, -mid_high, -gap_high),
-                _harm(mid_high, gap_high, -mid_low, -gap_low),
+                calibration_harm(mid_low, gap_low, -mid_high, -gap_high),
+                calibration_harm(mid_high, gap_high, -mid_low, -gap_low),
             )
         return out
 
@@ -236,11 +236,12 @@ def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
     out = {name: statistics[name].theta for name in METRICS if name in statistics}
     if MID in statistics:
         mid, gap = statistics[MID].theta, statistics[GAP].theta
-        out["calibration"] = _harm(mid, gap, -mid, -gap)
+        out["calibration"] = calibration_harm(mid, gap, -mid, -gap)
     return out
 
 
-def _harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
+def calibration_harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
+    """|new| - |old| from new + old, new - old and the same with signs turned (or bounds of them)."""
     out: Reals = np.maximum(np.minimum(mid, gap), np.minimum(other_mid, other_gap))
     return out
 
