@@ -3,8 +3,9 @@
 Levels since the deploy against the same hours one week earlier. Two errors add: sampling, from user blocks (users return,
 so a block's deviations are subtracted before they are squared), and days that differ for reasons of their own. The latter
 does not shrink with traffic and is measured on history: a placebo day's level over the same clock hours, of finished days
-without a deploy, varies by v_day; the difference of two such means has 2 v_day per day elapsed. The larger of the two is
-used, with a t of days - 1. It holds if days are exchangeable: holidays and campaigns break it.
+without a deploy, varies by v_day; the difference of two such means has 2 v_day per day elapsed, with a t of days - 1. What
+counts is the smaller of the two e-values, one by each variance: with few days, v_day may be small by luck. It holds if days
+are exchangeable: holidays and campaigns break it.
 
 Metrics, none of which follows the CTR to first order:
 
@@ -41,6 +42,7 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
 Kind = Literal["log_loss", "auc", "calibration", "mean_pclick"]
+KINDS: tuple[Kind, ...] = ("log_loss", "auc", "calibration", "mean_pclick")
 ADVICE = "score a few percent of the traffic with the old version too (shadow predictions): a paired comparison needs a thousandth of the traffic"
 
 
@@ -117,15 +119,53 @@ def _placed(n: Reals, y: Reals, above: Reals, below: Reals) -> Level:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """after - before: float64[...] each; `variance` the larger of sampling and days."""
+    """after - before: float64[...] each, and its variance by user blocks and by days, each with its degrees of freedom."""
 
     theta: Reals
-    variance: Reals
     sampling: Reals
-    df: float
+    between: Reals
+    df_sampling: float
+    df_between: float
 
     def __neg__(self) -> Shift:
-        return Shift(-self.theta, self.variance, self.sampling, self.df)
+        return Shift(-self.theta, self.sampling, self.between, self.df_sampling, self.df_between)
+
+    def variance(self) -> Reals:
+        """The larger one."""
+        out: Reals = np.maximum(self.sampling, self.between)
+        return out
+
+    def _both(self) -> tuple[tuple[Reals, float], tuple[Reals, float]]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first, second = np.asarray(1.0 / self.sampling), np.asarray(1.0 / self.between)
+        return (first, self.df_sampling), (second, self.df_between)
+
+    def log_e(self, tau: float, margin: float) -> Reals:
+        """log e [...] for theta > margin; `tau` > 0, in the metric's unit, is the smallest effect that matters. 0: unknown."""
+        parts = []
+        for information, df in self._both():
+            with np.errstate(invalid="ignore"):
+                s = np.asarray((self.theta - margin) * information)
+            known = np.isfinite(s) & (information > 0)
+            part = np.zeros(s.shape)
+            part[known] = eprocess.log_e(s[known], information[known], 2.0 / tau**2, df)
+            parts.append(part)
+        out: Reals = np.minimum(*parts)
+        return out
+
+    def half_width(self, tau: float, alpha: float) -> Reals:
+        """Half of theta's confidence sequence of level 1 - 2 alpha: it holds at all looks at once. Infinite: unknown."""
+        parts = []
+        for information, df in self._both():
+            part = np.full(information.shape, np.inf)
+            known = np.isfinite(information) & (information > 0)
+            part[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, df) / information[known]
+            parts.append(part)
+        out: Reals = np.maximum(*parts)
+        return out
+
+
+UNDEFINED = Shift(np.array(np.nan), np.array(np.nan), np.array(np.nan), 1.0, 1.0)
 
 
 def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | float) -> Shift:
@@ -139,18 +179,7 @@ def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | flo
     groups = devs.shape[-1]
     sampling = groups / (groups - 1) * np.einsum("...g,...g->...", devs, devs)
     between = 2.0 * placebo.var(axis=0, ddof=1) / np.maximum(1.0, elapsed_days)
-    return Shift(after.value - before.value, np.maximum(sampling, between), sampling, float(min(days, groups) - 1))
-
-
-def log_e(change: Shift, tau: float, margin: float = 0.0) -> Reals:
-    """log e [...] for theta > margin; `tau` > 0, in the metric's unit, is the smallest effect that matters."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.asarray(1.0 / change.variance)
-        s = np.asarray((change.theta - margin) * information)
-    known = np.isfinite(s) & (information > 0)
-    out = np.zeros(np.shape(s))
-    out[known] = eprocess.log_e(s[known], information[known], 2.0 / tau**2, change.df)
-    return out
+    return Shift(after.value - before.value, sampling, between, groups - 1.0, days - 1.0)
 
 
 def log_e_calibration(gap: Shift, mid: Shift, pclick: Shift, tau: float, margin: float) -> Reals:
@@ -160,17 +189,7 @@ def log_e_calibration(gap: Shift, mid: Shift, pclick: Shift, tau: float, margin:
     of the mean pClick. Of a sign all three must exceed the margin, so the smallest is evidence; then the mean over signs.
     """
     sides = [
-        np.min([log_e(s if sign > 0 else -s, tau, margin) for s in (gap, mid, pclick)], axis=0) for sign in (1, -1)
+        np.min([(s if sign > 0 else -s).log_e(tau, margin) for s in (gap, mid, pclick)], axis=0) for sign in (1, -1)
     ]
     out: Reals = np.logaddexp(sides[0], sides[1]) - np.log(2.0)
-    return out
-
-
-def half_width(change: Shift, tau: float, alpha: float) -> Reals:
-    """Half of theta's confidence sequence of level 1 - 2 alpha: it holds at all looks at once. Infinite where nothing is known."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.asarray(1.0 / change.variance)
-    out = np.full(np.shape(information), np.inf)
-    known = np.isfinite(information) & (information > 0)
-    out[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, change.df) / information[known]
     return out

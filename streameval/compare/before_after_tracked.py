@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare import before_after
-from streameval.compare.before_after import ADVICE, Kind, Level, Shift
+from streameval.compare.before_after import ADVICE, KINDS, UNDEFINED, Kind, Level, Shift
 from streameval.compare.evidence import OVERALL, Rule, calibration_harm
 from streameval.compare.reading import METRICS, Comparison, Deploy, MetricReading, Setup, Verdict
 from streameval.compare.record import UNKNOWN, Record
@@ -54,6 +54,15 @@ class _Hours:
     def before(self) -> list[int]:
         """One week earlier."""
         return [hour - WEEK for hour in self.after]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Periods:
+    """Sums int64[G, 8] of one kind; `days` int64[days, 1, 8]."""
+
+    before: Ints
+    after: Ints
+    days: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,27 +273,32 @@ class BeforeAfterTracked:
         """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric."""
         if not self._chosen:
             self._by, self._chosen = self._yardstick(hours), True
-        shifts = {kind: self._shift(kind, hours) for kind in ("log_loss", "auc", "calibration", "mean_pclick")}
+        served, elapsed = self._periods(hours, None), len(hours.after) / DAY
+        through = served if self._by is None else self._periods(hours, self._by)
+        shifts: dict[str, Shift] = {}
+        for kind in KINDS:
+            shifts[kind] = self._shift(kind, through if kind in ("log_loss", "auc") else served, elapsed)
         now, then = before_after.levels("calibration", after), before_after.levels("calibration", before)
         gap = shifts["calibration"]
-        mid = Shift(now.value + then.value, gap.variance, gap.sampling, gap.df)
+        both = now.devs + then.devs
+        mid = replace(gap, theta=now.value + then.value, sampling=BLOCKS / (BLOCKS - 1) * np.square(both).sum())
         alpha, out, metrics = self.rule.alpha, [0.0] * (OVERALL + 1), {}
         for i, name in enumerate(METRICS):
             if name not in _COMPARED:
                 continue
             tau, margin = max(self.rule.tolerances[name], FINEST), self.rule.margins[name]
             if name == "calibration":
-                half = before_after.half_width(gap, tau, alpha / 4.0)
+                half = gap.half_width(tau, alpha / 4.0)
                 value = before_after.log_e_calibration(gap, mid, shifts["mean_pclick"], tau, margin)
                 harm = [
                     float(calibration_harm(mid.theta + s, gap.theta + s, s - mid.theta, s - gap.theta))
-                    for s in (0.0 * half, -half, half)
+                    for s in (0.0, -half, half)
                 ]
             else:
-                half = before_after.half_width(shifts[name], tau, alpha / 2.0)
-                value = before_after.log_e(shifts[name], tau, margin)
-                harm = [float(shifts[name].theta + s) for s in (0.0 * half, -half, half)]
-            stderr = math.sqrt(float((gap if name == "calibration" else shifts[name]).variance))
+                half = shifts[name].half_width(tau, alpha / 2.0)
+                value = shifts[name].log_e(tau, margin)
+                harm = [float(shifts[name].theta + s) for s in (0.0, -half, half)]
+            stderr = math.sqrt(float((gap if name == "calibration" else shifts[name]).variance()))
             out[i] = float(value)
             metrics[name] = [*(harm if name != "auc" else [-harm[0], -harm[2], -harm[1]]), stderr]
         weights = np.array([self.rule.weights[name] for name in METRICS])
@@ -292,23 +306,29 @@ class BeforeAfterTracked:
             out[OVERALL] = float(np.logaddexp.reduce(np.log(weights) + out[:OVERALL]))
         return out, metrics
 
-    def _shift(self, kind: Kind, hours: _Hours) -> Shift:
-        by = self._by if kind in ("log_loss", "auc") else None
-        before, after = self._sum(self.baseline, hours.before, by), self._sum(self.candidate, hours.after, by)
-        placebo = hours.placebo if by is None else [d for d in hours.placebo if self._covered(self.baseline, d, by)]
-        unknown = by is not None and not self._covered(self.candidate, hours.after, by)
-        if unknown or len(placebo) < FEWEST_DAYS:
-            return Shift(np.array(math.nan), np.array(math.nan), np.array(math.nan), 1.0)
+    def _periods(self, hours: _Hours, by: Series | None) -> _Periods | None:
+        """None: not enough is known of how the online model compares."""
+        placebo = hours.placebo
+        if by is not None:
+            placebo = [day for day in placebo if self._covered(self.baseline, day, by)]
+            if len(placebo) < FEWEST_DAYS or not self._covered(self.candidate, hours.after, by):
+                return None
         days = np.stack([self._sum(self.baseline, day, by).sum(axis=0, keepdims=True) for day in placebo])
+        return _Periods(self._sum(self.baseline, hours.before, by), self._sum(self.candidate, hours.after, by), days)
+
+    def _shift(self, kind: Kind, periods: _Periods | None, elapsed: float) -> Shift:
+        """`elapsed` in days."""
+        if periods is None:
+            return UNDEFINED
+        by = self._by if kind in ("log_loss", "auc") else None
         unit = 1.0
         if kind == "log_loss":
             n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
-            unit = before_after.entropy_per_click(float(before[:, n].sum()), float(before[:, y].sum()))
-        then, now, usual = (self._level(kind, by, rows).over(unit) for rows in (before, after, days))
+            unit = before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
+        all_three = periods.before, periods.after, periods.days
+        then, now, usual = (self._level(kind, by, rows).over(unit) for rows in all_three)
         some = usual.value[np.isfinite(usual.value)]
-        if some.size < FEWEST_DAYS:
-            return Shift(np.array(math.nan), np.array(math.nan), np.array(math.nan), 1.0)
-        return before_after.shift(then, now, some, len(hours.after) / DAY)
+        return UNDEFINED if some.size < FEWEST_DAYS else before_after.shift(then, now, some, elapsed)
 
     @staticmethod
     def _level(kind: Kind, by: Series | None, rows: NDArray[np.int64]) -> Level:

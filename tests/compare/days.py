@@ -14,7 +14,7 @@ from streameval.sketches.blocks import BLOCKS, SCALE, SERIES_CELLS
 
 OLD, NEW = Series("m", "v1", "logged"), Series("m", "v2", "logged")
 ONLINE = Series("ftrl", "online", "online")
-USERS, HOURLY = 3000, 1500
+USERS, HOURLY = 3000, 2500
 SIGNAL = 0.7**2 + 0.9**2
 GRID = np.linspace(-14.0, 0.0, 1400)  # of log p
 Key = tuple[Series, Series | None]
@@ -22,7 +22,7 @@ Key = tuple[Series, Series | None]
 
 @dataclass(frozen=True)
 class Quality:
-    """The variance of what hides the true logit from a version, and what it multiplies its odds by."""
+    """The variance of what hides the true logit from a version, and what it multiplies its pClick by."""
 
     noise: float = 1.0
     scale: float = 1.0
@@ -31,14 +31,14 @@ class Quality:
 class Days:
     """Hours in order. Days differ in odds (5%) and in how much items can be told apart (`mix`, relative), unknown to the versions."""
 
-    def __init__(self, seed: int, mix: float = 0.03, base: float = -3.4) -> None:
+    def __init__(self, seed: int, mix: float = 0.03, base: float = -3.0) -> None:
         self._rng = rng = np.random.default_rng(seed)
         activity = np.exp(rng.standard_normal(USERS))
         self._activity = activity / activity.sum()
         self._user = 0.7 * rng.standard_normal(USERS)
         self._block = rng.integers(0, BLOCKS, USERS)
         self._mix, self._base, self._day, self._odds, self._spread = mix, base, -1, 0.0, 1.0
-        self._curves: dict[Quality, tuple[NDArray[np.float64], NDArray[np.float64], float]] = {}
+        self._curves: dict[tuple[Quality, float], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def hour(
         self,
@@ -58,11 +58,11 @@ class Days:
         user, truth, clicked = self._draw(int(rng.poisson(HOURLY)), hour, self._odds + np.log(swing), self._spread)
         told = np.log(swing) if knows else 0.0
         p = self._pclick(truth, quality, hour, told)
-        rows = {(served, None): self._row(user, clicked, quality, p)}
+        rows = {(served, None): self._row(user, clicked, quality, p, told)}
         if online:
             other = Quality(1.2)
             q = self._pclick(truth, other, hour, told)
-            rows[served, ONLINE] = self._pair(user, clicked, quality, p, other, q)
+            rows[served, ONLINE] = self._pair(user, clicked, quality, p, other, q, told)
         return rows
 
     def _draw(self, n: int, hour: int, odds: float, spread: float) -> tuple[NDArray, NDArray, NDArray]:
@@ -78,30 +78,30 @@ class Days:
         shrink = SIGNAL / (SIGNAL + quality.noise)
         left = SIGNAL * (1 - shrink)
         logit = self._base + 0.25 * np.sin(hour * np.pi / 12) + told + shrink * seen + left / 2
-        return 1 / (1 + np.exp(-np.minimum(logit, 4.0))) * quality.scale
+        return np.clip(quality.scale / (1 + np.exp(-logit)), 1e-6, 1 - 1e-6)
 
-    def _curve(self, quality: Quality) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    def _curve(self, quality: Quality, told: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """F0 and S1 less the AUC over GRID, from a sample of hours."""
-        if quality not in self._curves:
+        if (quality, told) not in self._curves:
             parts = []
             for hour in range(24):
-                _, truth, clicked = self._draw(8000, hour, 0.0, 1.0)
-                parts.append((np.log(self._pclick(truth, quality, hour, 0.0)), clicked))
+                _, truth, clicked = self._draw(4000, hour, told, 1.0)
+                parts.append((np.log(self._pclick(truth, quality, hour, told)), clicked))
             s, clicked = np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts])
             below = np.searchsorted(np.sort(s[~clicked]), GRID) / (~clicked).sum()
             above = 1 - np.searchsorted(np.sort(s[clicked]), GRID) / clicked.sum()
             auc = float(np.interp(s[clicked], GRID, below).mean())
-            self._curves[quality] = below, above - auc, auc
-        return self._curves[quality]
+            self._curves[quality, told] = below, above - auc
+        return self._curves[quality, told]
 
-    def _placed(self, quality: Quality, p: NDArray, clicked: NDArray) -> NDArray[np.float64]:
-        below, above, _ = self._curve(quality)
+    def _placed(self, quality: Quality, p: NDArray, clicked: NDArray, told: float) -> NDArray[np.float64]:
+        below, above = self._curve(quality, told)
         at = np.log(p)
         return np.where(clicked, np.interp(at, GRID, below), np.interp(at, GRID, above))
 
-    def _row(self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray) -> NDArray[np.int64]:
+    def _row(self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, told: float) -> NDArray[np.int64]:
         out, table = _empty()
-        block, placed = self._block[user], self._placed(quality, p, clicked)
+        block, placed = self._block[user], self._placed(quality, p, clicked, told)
         _put(table, block, cells.N, np.full(p.size, 1 / SCALE))
         _put(table, block, cells.Y, clicked / SCALE)
         _put(table, block, cells.P, p)
@@ -111,11 +111,11 @@ class Days:
         return out
 
     def _pair(
-        self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, other: Quality, q: NDArray
+        self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, other: Quality, q: NDArray, told: float
     ) -> NDArray[np.int64]:
         out, table = _empty()
         block = self._block[user]
-        placed = self._placed(other, q, clicked) - self._placed(quality, p, clicked)
+        placed = self._placed(other, q, clicked, told) - self._placed(quality, p, clicked, told)
         _put(table, block, cells.PAIR_N, np.full(p.size, 1 / SCALE))
         _put(table, block, cells.PAIR_Y, clicked / SCALE)
         _put(table, block, cells.D, _loss(q, clicked) - _loss(p, clicked))
