@@ -11,6 +11,7 @@ from streameval.compare.board import Board, Limits, named
 from streameval.compare.evidence import Rule
 from streameval.compare.reading import Comparison, Deploy
 from streameval.compare.sums import Ints, Key
+from streameval.compare.tracked import Tracked
 from streameval.compare.words import headline
 from streameval.config import Compare
 from streameval.events import RETIRED, Catalog, Series
@@ -42,13 +43,13 @@ class Comparisons:
         s = settings
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
-            min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks,
+            min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
         )  # fmt: skip
         self._fingerprint = repr(rule)
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, attribution_window
         self._announcements = announcements
-        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS), pane)
+        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
         self._explanations = Explanations(rule, s.horizon, catalog, pane, attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
@@ -85,6 +86,7 @@ class Comparisons:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
                     over = f" replaces {deploy.replaces}" if deploy.replaces else ""
                     log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
+                self._board.tell_past(lambda: self._segments(monitors))
                 for monitor in monitors:
                     self.begin(monitor)
             else:
@@ -100,8 +102,12 @@ class Comparisons:
 
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
         """For the readers, with all that partitions and users tell."""
-        self._explanations.begin(monitors, users, self._board.tracked)
-        out = self._board.readings(self._explanations.finish)
+        self._explanations.begin(monitors, users, [t for t in self._board.tracked if isinstance(t, Tracked)])
+        out = self._board.readings(
+            lambda tracked, reading: (
+                self._explanations.finish(tracked, reading) if isinstance(tracked, Tracked) else reading
+            )
+        )
         for comparison in out:
             if comparison.verdict != self._said.get(comparison.id, "undecided"):
                 self._said[comparison.id] = comparison.verdict
@@ -125,14 +131,14 @@ class Comparisons:
 
     def rebuild(self, monitors: Sequence[Monitor]) -> None:
         """A partition has come or gone."""
-
-        def segments() -> Iterator[tuple[int, Mapping[Key, Ints]]]:
-            for monitor in monitors:
-                for segment, rows in monitor.ledger.segments():
-                    yield segment, named(self._catalog.series, rows.items())
-
-        self._board.rebuild(segments)
+        self._board.rebuild(lambda: self._segments(monitors))
         self._explanations.forget()
+
+    def _segments(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
+        """Everything that has been looked at."""
+        for monitor in monitors:
+            for segment, rows in monitor.ledger.segments():
+                yield segment, named(self._catalog.series, rows.items())
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""

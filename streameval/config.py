@@ -345,6 +345,9 @@ class Compare(_Section):
     tolerances: Tolerances = Field(
         Tolerances(), description="`not_worse` means: by less than this, for certain at level alpha"
     )
+    strict: bool = Field(
+        False, description="`worse` in paired comparisons rests on log loss alone, without a central limit theorem"
+    )
     min_duration: Duration = _written(
         "1h", description="no verdict before a comparison has run this long, in event time"
     )

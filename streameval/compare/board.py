@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from streameval.compare.announce import Announcement, announced_deploy, with_announcement
+from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.evidence import Rule
-from streameval.compare.reading import Comparison, Deploy, Setup
+from streameval.compare.reading import SETUPS, Comparison, Deploy, Setup
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
 from streameval.compare.watch import Watch
@@ -33,6 +34,7 @@ class Limits:
     horizon: int  # for which a comparison runs
     restart: int  # after which a window begins anew
     keep: int  # comparisons on record
+    history: int = 15 * 86_400_000  # for which the ledgers keep sums
 
 
 class Board:
@@ -43,7 +45,7 @@ class Board:
         self._rule, self._limits, self._pane = rule, limits, pane
         self._watch = Watch(limits.share, limits.count)
         self.deploys: list[Deploy] = []
-        self.tracked: list[Tracked] = []
+        self.tracked: list[Tracked | BeforeAfterTracked] = []
         self.arrived = 0  # the first pane of which arrivals may still come
         self.looked = 0  # the first pane that has not been looked at
 
@@ -92,12 +94,15 @@ class Board:
                 if other is not None:
                     self._notice_shadow(served, other, segment, at)
         for tracked in self.tracked:
-            if at <= tracked.start or at > tracked.start + self._limits.horizon + self._pane:
+            if at > tracked.start + self._limits.horizon + self._pane:
                 continue
-            self._begin_windows(tracked, pane)
+            begun = at > tracked.start
+            if begun and isinstance(tracked, Tracked):
+                self._begin_windows(tracked, pane)
             for segment, rows in gains:
                 self._gain(tracked, segment, rows)
-            tracked.look(at, withheld)
+            if begun:
+                tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
 
     def cuts(self) -> list[int]:
@@ -106,7 +111,9 @@ class Board:
 
     # -- readers -------------------------------------------------------------------------------------------------
 
-    def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
+    def readings(
+        self, finish: Callable[[Tracked | BeforeAfterTracked, Comparison], Comparison]
+    ) -> tuple[Comparison, ...]:
         """The comparisons that something is known of, oldest first; `finish` adds what the sums do not tell."""
         every = [finish(tracked, tracked.reading()) for tracked in self.tracked]
         return tuple(
@@ -135,10 +142,18 @@ class Board:
         self._watch.restore(state["watch"])
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
         by_id = {deploy.id: deploy for deploy in self.deploys}
-        self.tracked = [
-            Tracked.restore(one, by_id[one["deploy"]], self._rule) for one in state["tracked"] if one["deploy"] in by_id
-        ]
+        self.tracked = [self._restored(one, by_id[one["deploy"]]) for one in state["tracked"] if one["deploy"] in by_id]
         return True
+
+    def tell_past(self, segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]]) -> None:
+        """Gives what was looked at before them to comparisons that are new and rest on it."""
+        new = [t for t in self.tracked if isinstance(t, BeforeAfterTracked) and not t.told]
+        if new:
+            for segment, rows in segments():
+                for tracked in new:
+                    self._gain(tracked, segment, rows)
+        for tracked in new:
+            tracked.told = True
 
     def rebuild(self, segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]]) -> None:
         """Makes the sums again, of every partition's segments that have been looked at."""
@@ -149,7 +164,13 @@ class Board:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _gain(self, tracked: Tracked, segment: int, rows: Mapping[Key, Ints]) -> None:
+    def _restored(self, state: Mapping[str, Any], deploy: Deploy) -> Tracked | BeforeAfterTracked:
+        if state["setup"] == BeforeAfterTracked.setup:
+            limits = self._limits
+            return BeforeAfterTracked.restore(state, deploy, self._rule, self._pane, limits.horizon, limits.history)
+        return Tracked.restore(state, deploy, self._rule)
+
+    def _gain(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
         for key, row in rows.items():
             tracked.gain(segment, key, row)
 
@@ -180,13 +201,18 @@ class Board:
             return
         baseline = replace(candidate, version=deploy.replaces)
         first = max(deploy.at // self._pane, self.looked)
-        for setup in ("paired", "split"):
+        for setup in SETUPS:
             self._track(deploy, setup, baseline, candidate, first * self._pane, first)
 
     def _track(
         self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int
     ) -> None:
-        self.tracked.append(Tracked(deploy, setup, baseline, candidate, start, segment, self._rule))
+        about = deploy, baseline, candidate, start, segment, self._rule
+        if setup == "before_after":
+            limits = self._limits
+            self.tracked.append(BeforeAfterTracked(*about, self._pane, limits.horizon, limits.history))
+        else:
+            self.tracked.append(Tracked(deploy, setup, *about[1:]))
         del self.tracked[: -self._limits.keep]
 
     def _add(self, deploy: Deploy) -> None:

@@ -15,6 +15,8 @@ boundary is tightest at `optimum` clicks (earlier in windows that begin anew: th
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
 *not worse* stands until *worse* is found: a version that was good for two days may break on the third.
 
+Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
+
 One scalar kernel does all of this look by look, so any way to cut the looks into calls gives the same bits.
 """
 
@@ -60,6 +62,7 @@ class Rule:
     min_duration: int = 3_600_000  # ms
     min_clicks: int = 200
     min_blocks: int = 30
+    strict: bool = False  # whether a paired comparison's `worse` rests on `strict` alone
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -123,10 +126,17 @@ class Evidence:
                 best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
             )
 
-    def advance(self, at: NDArray[np.int64], clicks: NDArray[np.int64], statistics: Mapping[str, Statistic]) -> Path:
+    def advance(
+        self,
+        at: NDArray[np.int64],
+        clicks: NDArray[np.int64],
+        statistics: Mapping[str, Statistic],
+        strict: Reals | None = None,
+    ) -> Path:
         """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each statistic [T, J],
         for the J <= rule.windows windows that have begun (an empty one is undefined, which is no evidence). A metric without
-        statistics is not there. ValueError for other shapes.
+        statistics is not there. `strict` float64[T]: the log e of the strict mode, which then has the log loss and alone decides
+        *worse*. ValueError for other shapes.
         """
         shape = clicks.shape
         if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
@@ -146,6 +156,7 @@ class Evidence:
             at.astype(np.int64),
             np.ascontiguousarray(clicks, np.int64),
             packed,
+            np.full(shape[0], np.nan) if strict is None else strict,
             *self._constants,
             self._frozen,
             self._peak,
@@ -199,8 +210,8 @@ class Evidence:
         if MID in leaf and GAP in leaf:
             (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
             out["calibration"] = (
-                _harm(mid_low, gap_low, -mid_high, -gap_high),
-                _harm(mid_high, gap_high, -mid_low, -gap_low),
+                calibration_harm(mid_low, gap_low, -mid_high, -gap_high),
+                calibration_harm(mid_high, gap_high, -mid_low, -gap_low),
             )
         return out
 
@@ -231,11 +242,12 @@ def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
     out = {name: statistics[name].theta for name in METRICS if name in statistics}
     if MID in statistics:
         mid, gap = statistics[MID].theta, statistics[GAP].theta
-        out["calibration"] = _harm(mid, gap, -mid, -gap)
+        out["calibration"] = calibration_harm(mid, gap, -mid, -gap)
     return out
 
 
-def _harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
+def calibration_harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
+    """|new| - |old| from new + old, new - old and the same with signs turned (or bounds of them)."""
     out: Reals = np.maximum(np.minimum(mid, gap), np.minimum(other_mid, other_gap))
     return out
 
@@ -249,7 +261,7 @@ def _leaf(theta: float, weight: float, v: float, df: float, rho: float) -> float
 
 @numba.njit(cache=True)
 def _advance(  # type: ignore[no-untyped-def]
-    elapsed, at, clicks, packed, margins, tolerances, log_weights, certified, log_windows, rhos,
+    elapsed, at, clicks, packed, strict, margins, tolerances, log_weights, certified, log_windows, rhos,
     frozen, peak, found, level, min_duration, min_clicks, worse, not_worse, standing,
 ):  # fmt: skip
     looks, begun = clicks.shape
@@ -309,6 +321,8 @@ def _advance(  # type: ignore[no-untyped-def]
             total = np.logaddexp(total, log_weights[m] + worse[t, m])
             if certified[m]:
                 least = min(least, not_worse[t, m])
+        if not math.isnan(strict[t]):
+            worse[t, 0] = total = strict[t]
         worse[t, metrics] = total
         not_worse[t, metrics] = least
         if elapsed[t] >= min_duration and begun > 0 and clicks[t, 0] >= min_clicks:

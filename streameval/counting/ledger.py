@@ -9,6 +9,7 @@ it came. A version takes part from the pane on for which it has placement curves
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,7 +24,7 @@ from streameval.counting.references import References
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
 from streameval.sketches import blocks
-from streameval.sketches.accumulate import CURVE_BITS, log_loss
+from streameval.sketches.accumulate import CLIP, CURVE_BITS, log_loss
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS, blocks_of
 from streameval.sketches.grid import key_bin, score_key
 
@@ -31,7 +32,10 @@ HOUR = 3_600_000
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
 WIDTH = SCALARS + blocks.PAIR_SCALARS
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
-STRICT = 2.0  # nats: within which the strict mode's differences are kept
+STRICT = (
+    2.0  # nats: the strict mode clips the other's odds to within e**STRICT of the server's, so its differences are, too
+)
+_MOST_ODDS = math.exp(STRICT)
 
 # a part of the traffic, of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
@@ -53,6 +57,20 @@ Both = tuple[Matrix, Matrix]
 @numba.njit(inline="always")
 def _fixed(x: float) -> int:
     return int(np.rint(x * SCALE))
+
+
+@numba.njit(inline="always")
+def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
+    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
+    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
+    odds = a / (1.0 - a)
+    if b > _MOST_ODDS * odds * (1.0 - b):
+        odds *= _MOST_ODDS
+    elif _MOST_ODDS * b < odds * (1.0 - b):
+        odds /= _MOST_ODDS
+    else:
+        return d
+    return log_loss(odds / (1.0 + odds), clicked) - loss
 
 
 @numba.njit(cache=True, nogil=True)
@@ -139,7 +157,7 @@ def _add_pairs(
             continue
         clicked = np.int64(label[i])
         d = log_loss(p[k], clicked) - loss[i]
-        strict = min(max(d, -STRICT), STRICT)
+        strict = strict_difference(p_served[i], p[k], clicked, loss[i], d)
         d_fixed, d_sq = _fixed(d), _fixed(d * d)
         at = np.int64(block[i]) * PAIR_CELLS
         sums[r, at + blocks.PAIR_N] += sign

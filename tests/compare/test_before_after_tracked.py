@@ -1,0 +1,284 @@
+"""Before/after comparisons in a world whose days differ: rarely a false warning, a bad version in days, and exact restarts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from streameval.compare import before_after
+from streameval.compare.before_after import ADVICE
+from streameval.compare.before_after_tracked import BeforeAfterTracked
+from streameval.compare.board import Board, Limits
+from streameval.compare.evidence import Rule
+from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.words import headline
+from streameval.events import Series
+from streameval.sketches import blocks as cells
+from tests.compare.days import NEW, OLD, ONLINE, Days, Key, Quality
+
+HOUR, DAY = 3_600_000, 24
+PANE = HOUR // 60
+GOOD = Quality()
+BAD = Quality(2.1)  # NE +2.5%, AUC -0.03
+
+
+def tracked(start: int, alpha: float = 0.05, keep: int = 15) -> BeforeAfterTracked:
+    """Of a deploy at hour `start`."""
+    deploy = Deploy("1", "m", "v2", "v1", start * HOUR, "deploy", start * HOUR)
+    rule, day = Rule(alpha=alpha), DAY * HOUR
+    return BeforeAfterTracked(deploy, OLD, NEW, start * HOUR, start * 60, rule, PANE, 7 * day, keep * day)
+
+
+def run(
+    seed: int, quality: Quality = GOOD, *, before: int = 14, after: int = 5, swing: float = 1.0, knows: bool = False,
+    online: bool = False, keep: int = 15,
+) -> tuple[BeforeAfterTracked, int]:  # fmt: skip
+    """A deploy after `before` days, watched for `after` days or until it is worse: and the hours that took."""
+    world, start = Days(seed), before * DAY
+    one = tracked(start, keep=keep)
+    for hour in range(start + after * DAY):
+        new = hour >= start
+        rows = world.hour(
+            hour, NEW if new else OLD, quality if new else Quality(), swing=swing if new else 1.0, knows=knows,
+            online=online,
+        )  # fmt: skip
+        for key, row in rows.items():
+            one.gain(hour * 60, key, row)
+        if new:
+            one.look((hour + 1) * HOUR, None)
+        if one.verdict == "worse":
+            break
+    return one, hour - start + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("online", [False, True])
+def test_a_harmless_deploy_is_rarely_warned_about(online: bool) -> None:
+    runs, alpha = 24, 0.05
+    false = sum(run(seed, online=online)[0].verdict == "worse" for seed in range(runs))
+    assert false <= runs * (alpha + 2 * math.sqrt(alpha * (1 - alpha) / runs))
+
+
+@pytest.mark.parametrize(("online", "days"), [(False, 7), (True, 3)])
+def test_a_bad_version_is_warned_about_within_days(online: bool, days: int) -> None:
+    """By levels with the four weeks of history that they deserve; with an online model as a yardstick two weeks do."""
+    history = {"before": 14} if online else {"before": 28, "keep": 36}
+    runs = [run(seed, BAD, after=days, online=online, **history)[0].reading() for seed in range(4)]
+    found = [reading for reading in runs if reading.verdict == "worse"]
+    assert len(found) >= 3
+    for reading in found:
+        assert reading.reason is not None
+        assert reading.reason.endswith(ADVICE)
+        assert "a warning only" in headline(reading)
+        by = {m.metric: m for m in reading.metrics}
+        assert by["gauc"].reason == "not_compared"
+        for metric, low, high in (("log_loss", 0.01, 0.05), ("auc", -0.05, -0.015)):
+            m = by[metric]
+            assert m.difference is not None
+            assert m.lower is not None
+            assert m.upper is not None
+            assert low < m.difference < high
+            assert m.lower < m.difference < m.upper
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("swing", [0.6, 1.4])
+def test_a_swing_of_the_ctr_does_not_warn(swing: float, knows: bool) -> None:
+    """With the deploy the odds move by 40% for all the time after it, whether pClick follows or not."""
+    for seed in range(2):
+        reading = run(seed, swing=swing, knows=knows)[0].reading()
+        assert reading.verdict == "undecided"
+        log_loss = next(m for m in reading.metrics if m.metric == "log_loss")
+        assert log_loss.baseline is not None
+        assert log_loss.candidate is not None
+        assert abs(log_loss.candidate / log_loss.baseline - 1) > 0.15  # raw log loss follows it
+        assert log_loss.difference is not None
+        assert abs(log_loss.difference) < 0.02
+
+
+def test_pclicks_that_are_too_high_are_found_and_getting_better_is_not_worse() -> None:
+    one, _ = run(0, Quality(scale=1.35), after=7)
+    assert {m.metric for m in one.reading().metrics if m.verdict == "worse"} == {"calibration"}
+    world, start = Days(1), 14 * DAY
+    back = tracked(start)  # a roll-back from such a version
+    for hour in range(start + 3 * DAY):
+        new = hour >= start
+        for key, row in world.hour(hour, NEW if new else OLD, Quality(scale=1.0 if new else 1.35)).items():
+            back.gain(hour * 60, key, row)
+        back.look((hour + 1) * HOUR, None)
+    calibration = next(m for m in back.reading().metrics if m.metric == "calibration")
+    assert calibration.verdict == "undecided"
+    assert calibration.log_e_worse < 0
+
+
+@pytest.mark.parametrize(("before", "says"), [(2, "a week earlier (1 days"), (8, None)])
+def test_too_little_history_says_so(before: int, says: str | None) -> None:
+    reading = run(0, BAD, before=before, after=2)[0].reading()
+    assert reading.reason is not None
+    if says is None:
+        assert "7 days before the deploy" in reading.reason
+        assert reading.floors_met
+        return
+    assert says in reading.reason
+    assert reading.impressions > 0
+    assert (reading.verdict, reading.floors_met, reading.log_e_worse) == ("undecided", False, 0.0)
+
+
+def test_days_on_which_others_served_are_no_history() -> None:
+    """A week ago there is a baseline, but it served alone on two days only."""
+    world, start = Days(0), 10 * DAY
+    one = tracked(start)
+    for hour in range(start + 20):
+        new = hour >= start
+        for key, row in world.hour(hour, NEW if new else OLD, BAD if new else Quality()).items():
+            one.gain(hour * 60, key, row)
+            if not new and not start - 7 * DAY <= hour < start - 5 * DAY:
+                one.gain(hour * 60, (Series("m", "v0", "logged"), None), row)
+        one.look((hour + 1) * HOUR, None)
+    reading = one.reading()
+    assert reading.reason is not None
+    assert reading.reason.startswith("needs 3 days before the deploy to know how days differ, has 2 (deserves 28); ")
+    assert not reading.floors_met
+
+
+def test_a_canary_is_not_compared_before_and_after() -> None:
+    world, start = Days(0), 9 * DAY
+    one = tracked(start)
+    for hour in range(start + 5):
+        for key, row in world.hour(hour, OLD, Quality()).items():
+            one.gain(hour * 60, key, row)
+            if hour >= start:
+                one.gain(hour * 60, (NEW, None), row)  # half of the traffic
+        one.look((hour + 1) * HOUR, None)
+    assert one.reading().impressions == 0  # so the board does not show it
+
+
+def test_nothing_is_judged_while_the_labels_cannot_be_believed() -> None:
+    world, start = Days(0), 9 * DAY
+    one = tracked(start)
+    for hour in range(start + 6):
+        new = hour >= start
+        for key, row in world.hour(hour, NEW if new else OLD, Quality()).items():
+            one.gain(hour * 60, key, row)
+        if new:
+            one.look((hour + 1) * HOUR, "the join is unhealthy" if hour < start + 5 else None)
+            reading = one.reading()
+            assert (reading.impressions > 0) == (hour == start + 5)
+            assert reading.withheld == (hour < start + 5)
+    assert [change.kind for change in one.reading().changes] == ["withheld", "restored"]
+
+
+def test_looks_within_an_hour_change_nothing() -> None:
+    one, _ = run(0, after=1)
+    before = json.dumps(one.state())
+    start = 15 * DAY
+    one.look(start * HOUR + HOUR // 2, None)
+    after = json.loads(json.dumps(one.state()))
+    assert {**after, "looked": start * HOUR} == json.loads(before)
+
+
+# -- the board ---------------------------------------------------------------------------------------------------
+
+KEEP = 15 * DAY
+LIMITS = Limits(0.01, 1000, 7 * DAY * HOUR, 6 * HOUR, 64, KEEP * HOUR)
+
+
+class Stream:
+    """A board with panes of an hour, and the ledger's segments beside it."""
+
+    def __init__(self) -> None:
+        self.board = Board(Rule(alpha=0.05), LIMITS, HOUR)
+        self.kept: dict[int, dict[Key, np.ndarray]] = {}
+
+    def segments(self) -> Iterator[tuple[int, dict[Key, np.ndarray]]]:
+        for hour in sorted(self.kept):
+            yield hour, self.kept[hour]
+
+    def arrive(self, hour: int, served: Series) -> None:
+        self.board.arrivals(hour, {served: 2500})
+        self.board.tell_past(self.segments)
+
+    def look(self, hour: int, rows: dict[Key, np.ndarray]) -> None:
+        self.kept[hour] = rows
+        self.board.look(hour, [(hour, rows)], None)
+        self.kept = {h: r for h, r in self.kept.items() if h >= hour + 1 - KEEP}
+
+    def restarted(self) -> Stream:
+        out = Stream()
+        out.kept = self.kept
+        assert out.board.restore(json.loads(json.dumps(self.board.state())))
+        out.board.rebuild(out.segments)
+        return out
+
+    def readings(self) -> dict[str, Comparison]:
+        return {c.id: c for c in self.board.readings(lambda tracked, reading: reading)}
+
+
+def test_the_board_watches_a_deploy_and_restarts_change_nothing() -> None:
+    """16 days of v1, then v2: labels are two hours behind, and the ledger lets go of hours all along."""
+    world, start, end = Days(5), 16 * DAY, 18 * DAY + 12
+    streams = [Stream(), Stream()]
+    waiting: list[tuple[int, dict[Key, np.ndarray]]] = []
+    for hour in range(end):
+        served = NEW if hour >= start else OLD
+        waiting.append((hour, world.hour(hour, served, BAD if hour >= start else Quality(), online=True)))
+        for stream in streams:
+            stream.arrive(hour, served)
+        if len(waiting) > 2:
+            now, rows = waiting.pop(0)
+            for stream in streams:
+                stream.look(now, rows)
+            if hour >= start and hour % 9 == 0:
+                streams[1] = streams[1].restarted()
+    one, other = streams
+    assert json.dumps(one.board.state()) == json.dumps(other.board.state())
+    found = {c.setup: c for c in one.readings().values() if c.candidate == NEW}
+    assert found["before_after"].verdict == "worse"
+    assert found["before_after"].impressions > 0
+    again = {c.setup: c for c in other.readings().values() if c.candidate == NEW}
+    assert again["before_after"].metrics == found["before_after"].metrics
+    assert again["before_after"].reason == found["before_after"].reason
+
+
+# -- the statistics ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["log_loss", "auc", "calibration", "mean_pclick"])
+def test_deviations_are_the_derivative_of_the_level(kind: before_after.Kind) -> None:
+    """A block's deviation is what the level changes by per unit of the block's weight."""
+    world = Days(3)
+    rows = 1000 * sum(world.hour(hour, OLD, Quality())[OLD, None][:512].reshape(64, 8) for hour in range(24))
+    level = before_after.levels(kind, rows)
+    assert level.devs.sum() == pytest.approx(0, abs=1e-9)
+    for block in range(0, 64, 9):
+        more = rows.copy()
+        more[block] += rows[block] // 1000
+        moved = before_after.levels(kind, more)
+        assert (moved.value - level.value) * 1000 == pytest.approx(level.devs[block], rel=0.01, abs=1e-5)
+
+
+def test_log_loss_is_normalised_entropy_when_pclick_is_right_on_average() -> None:
+    world = Days(4)
+    rows = sum(world.hour(hour, OLD, Quality())[OLD, None][:512].reshape(64, 8) for hour in range(48)).copy()
+    n, y, loss = (int(rows[:, cell].sum()) for cell in (cells.N, cells.Y, cells.L))
+    rows[:, cells.P] = rows[:, cells.P] * (y * cells.SCALE / rows[:, cells.P].sum())
+    c = y / n
+    ne = loss / cells.SCALE / n / (-c * math.log(c) - (1 - c) * math.log1p(-c))
+    unit = before_after.entropy_per_click(n, y)
+    assert 1 + before_after.levels("log_loss", rows).over(unit).value == pytest.approx(ne, abs=1e-6)
+
+
+def test_the_yardstick_is_the_difference_of_the_levels_on_the_same_impressions() -> None:
+    rows = Days(5).hour(0, OLD, Quality(), online=True)
+    served, pair = (rows[OLD, other][:512].reshape(64, 8) for other in (None, ONLINE))
+    online = served.copy()
+    online[:, cells.L] += pair[:, cells.D]
+    online[:, cells.P] = pair[:, cells.PAIR_P_OTHER]
+    difference = before_after.levels("log_loss", served) - before_after.levels("log_loss", online)
+    yardstick = before_after.yardstick("log_loss", pair)
+    assert yardstick.value == pytest.approx(difference.value, abs=1e-6)
+    np.testing.assert_allclose(yardstick.devs, difference.devs, atol=1e-6)
