@@ -33,6 +33,7 @@ def demo_settings(bootstrap_servers: str, client: str, client_options: dict[str,
             },
             "windows": {"pane": "5s", "sliding": ["30s", "5m"]},
             "slices": {"dimensions": ["country"], "max_values": 20},
+            "compare": {"min_duration": "20s"},
             "models": [{"name": "ftrl", "kind": "ftrl", "bits": 18, "alpha": 0.3, "l2": 0.1}],
             "kafka": {
                 "bootstrap_servers": bootstrap_servers, "client": client, "client_options": client_options,
@@ -66,7 +67,8 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
                 f"\n  page     {url}/\n  metrics  {url}/metrics\n  API      {url}/api/v1/results, described at {url}/docs"
             )
             say("")
-            say("  Version v1 serves; after 45 s a bad deploy, v2, takes over. Labels mature 20 s after an impression.")
+            say("  Version v1 serves; after 45 s a bad deploy, v2, takes over, and v1 goes on scoring in shadow.")
+            say("  Labels mature 20 s after an impression; another 20 s later the verdict on v2 falls.")
             say("  Ctrl-C ends it.\n")
             if timer is not None:
                 timer.start()

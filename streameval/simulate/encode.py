@@ -118,6 +118,8 @@ def _impression(block: Block, i: int, traffic: Traffic) -> dict[str, Any]:
         },
     }
     if s.shadow and len(s.versions) > 1:
-        others = enumerate(s.versions)
-        fields["predictions"] = {v.name: float(block.pclick[i, k]) for k, v in others if k != served}
+        since = (int(block.ts[i]) - s.start_ms) / 1000
+        others = [(k, v) for k, v in enumerate(s.versions) if k != served and v.start_s <= since]
+        if others:
+            fields["predictions"] = {v.name: float(block.pclick[i, k]) for k, v in others}
     return fields

@@ -49,7 +49,7 @@ class Scenario:
     window_s: float = 1_800.0  # the attribution window that late clicks miss
     request_size: int = 5
     versions: tuple[Version, ...] = field(default=(Version("v1"),))
-    shadow: bool = False  # the other versions' pClick rides along as `predictions`
+    shadow: bool = False  # the pClick of the other versions that have started rides along as `predictions`
     malformed: float = 0.0
     duplicate: float = 0.0  # impressions sent twice, and clicks sent twice
     unmatched: float = 0.0  # clicks whose impression was never sent
@@ -89,7 +89,10 @@ class Scenario:
 
 
 def demo_scenario(start_ms: int, duration_s: float) -> Scenario:
-    """v1 serves well; after 45 s a bad deploy, v2, takes all traffic: noisy, and over-confident by 0.7 log-odds."""
+    """v1 serves well; after 45 s a bad deploy, v2, takes all traffic: noisy, and over-confident by 0.7 log-odds.
+
+    From then on v1 scores in shadow, as one should let the old version do.
+    """
     return Scenario(
         start_ms=start_ms,
         duration_s=duration_s,
@@ -98,6 +101,7 @@ def demo_scenario(start_ms: int, duration_s: float) -> Scenario:
         click_delay_s=3.0,
         window_s=20.0,
         versions=(Version("v1", noise=0.3), Version("v2", noise=1.5, bias=0.7, start_s=45.0)),
+        shadow=True,
         malformed=0.002,
         duplicate=0.001,
     )

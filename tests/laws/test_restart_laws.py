@@ -78,7 +78,11 @@ class Process:
         self.config = config
         self.pipeline = Pipeline(config, ManualClock())
         self.decoder = Decoder(
-            self.pipeline.catalog, clock=lambda: SCENARIO.start_ms + 600_000, max_future=0, hashed=True, dicts=bool(config.models)
+            self.pipeline.catalog,
+            clock=lambda: SCENARIO.start_ms + 600_000,
+            max_future=0,
+            hashed=True,
+            dicts=bool(config.models),
         )
         for value in order:  # names that came in another order before: codes differ from the other process'
             self.pipeline.catalog.value_code(0, f"country-{value}")
