@@ -258,8 +258,9 @@ class Monitor:
 
     def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         with self._timed("observe"):
-            self.scoreboard.observe(labelled, scored, sign)
-            self.ledger.observe(labelled, scored, sign)
+            measured = self.scoreboard.measured(labelled, scored)
+            self.scoreboard.observe(labelled, scored, sign, measured)
+            self.ledger.observe(labelled, scored, sign, measured)
 
     def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
         """The rows' labels; `fresh`: they mature now."""

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.blocks import SCALE
-from streameval.sketches.grid import bin_count, key_bin, score_key
+from streameval.sketches.grid import bin_count
 
 BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
 # Labels of either kind that curves are made of. An AUC from the first curves is off by 1e-3 (one standard deviation), and
@@ -73,15 +72,6 @@ class _Waiting:
             ts, bins, label = ts[end:], bins[end:], label[end:]
             self.stage, self.until = self.stage + 1, _OPEN
         return out
-
-
-@numba.njit(cache=True, nogil=True)
-def score_bins(p: NDArray[np.float64]) -> NDArray[np.int16]:
-    """The bin of every score in the curves."""
-    out = np.empty(p.size, np.int16)
-    for i in range(p.size):
-        out[i] = key_bin(score_key(p[i]), CURVE_BITS)
-    return out
 
 
 class References:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numba
@@ -15,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
-from streameval.counting.references import Placed, References, score_bins
+from streameval.counting.measured import Measured
+from streameval.counting.references import Placed, References
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
 from streameval.events import RETIRED, Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.blocks import PHI0, blocks_of
+from streameval.sketches.blocks import PHI0
 from streameval.sketches.layout import BLOCK_CELLS, Layout
 from streameval.sketches.ranks import Weighting
 from streameval.sketches.sparse import SparseVector
@@ -145,40 +145,43 @@ class Scoreboard:
         self._dimensions = dimensions
         self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
 
-    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
-        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time."""
+    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1, measured: Measured | None = None) -> None:
+        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time.
+
+        `measured`: what `measured` gives of them, if the caller has it.
+        """
         if not scored.series.size:
             return
         k = scored.series.size
         slot = self.users.slots(labelled.user)
-        block = blocks_of(labelled.user)
+        known = measured or self.measured(labelled, scored)
         self.references.reserve(int(scored.series.max()) + 1)
         slice_row = np.empty((self._dimensions, k), np.int32)
         for dimension in range(self._dimensions):
             slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
         self.scratch.reserve(int(scored.series.max()) + 1, k)
         self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
-        pane = labelled.ts // self.pane
-        first = np.concatenate(([0], np.flatnonzero(np.diff(pane)) + 1, [pane.size]))
-        cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
-        for j in range(first.size - 1):
-            number = int(pane[first[j]])
-            parts = [slice(int(cut[j]), int(cut[j + 1])) for cut in cuts]
-            for part in parts:
+        for j, number in enumerate(known.panes):
+            for cut in known.cuts:
+                part = slice(int(cut[j]), int(cut[j + 1]))
                 entries, exact = add_scores(
-                    self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
-                    slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, block,
-                    self.references.curve, sign,
+                    self.scratch, self._slice_scratch, scored.p[part], known.loss[part], known.bin[part],
+                    scored.row[part], scored.series[part], slice_row[:, part], scored.violation[part], labelled.label,
+                    labelled.corrected, slot, known.block, self.references.curve, sign,
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
                 self._rank(number, scored.series[part], entries, exact, value, sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
-        self._hold(labelled, scored, block, sign)
+        self._hold(labelled, scored, known, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
+
+    def measured(self, labelled: Labelled, scored: Scored) -> Measured:
+        """What this board and its ledger need to know of the scores."""
+        return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane)
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
@@ -225,7 +228,7 @@ class Scoreboard:
         self.users.restore(state["users"], codes.series)
         self.references.restore(state["references"], codes.series)
 
-    def _hold(self, labelled: Labelled, scored: Scored, block: NDArray[np.int8], sign: int) -> None:
+    def _hold(self, labelled: Labelled, scored: Scored, known: Measured, sign: int) -> None:
         """Keeps scores of series whose placement curves are not final; places them again when the curves change."""
         final = self.references.final[scored.series]
         if bool(final.all()):
@@ -237,7 +240,7 @@ class Scoreboard:
             label, first = labelled.label[row], np.where(labelled.corrected[row], 0, labelled.label[row])
             matured = np.where(labelled.fresh[row], first, -1).astype(np.int8)
             pane, signs = labelled.ts[row] // self.pane, np.full(row.size, sign, np.int8)
-            rows = Placed(pane, block[row], score_bins(scored.p[on]), label, signs)
+            rows = Placed(pane, known.block[row], known.bin[on], label, signs)
             before = self.references.curve[one].astype(np.int64)
             kept = self.references.hold(one, rows, labelled.ts[row], matured)
             if kept is not None:
