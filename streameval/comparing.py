@@ -69,10 +69,15 @@ class Comparisons:
                         if series != RETIRED:
                             row[series] = row.get(series, 0) + n
         looks = {pane for m in monitors for pane in m.ledger.waiting if self._board.looked <= pane < complete}
-        if not looks and complete >= FOREVER // self._pane and any(m.ledger.waiting for m in monitors):
+        if (
+            not looks
+            and complete >= FOREVER // self._pane
+            and any(m.ledger.waiting or m.gauc.waiting for m in monitors)
+        ):
             looks = {self._board.looked - 1}  # the last corrections
         due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
         due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
+        last = max(looks, default=None) if complete >= FOREVER // self._pane else None  # the stream has ended
         for _, kind, pane in sorted(due):
             if kind == 0:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -86,10 +91,17 @@ class Comparisons:
                     for monitor in monitors
                     for segment, rows in monitor.ledger.advance(pane + 1)
                 ]
-                self._board.look(pane, gains, withheld)
+                until = FOREVER if pane == last else (pane + 1) * self._pane
+                gauc = [
+                    (start // self._pane, named(self._catalog.series, rows.items()))
+                    for monitor in monitors
+                    for start, rows in monitor.gauc.take(until)
+                ]
+                self._board.look(pane, gains, withheld, gauc)
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
+            monitor.gauc.forget_before(keep * self._pane)
 
     def readings(self) -> tuple[Comparison, ...]:
         """For the readers."""
@@ -123,7 +135,12 @@ class Comparisons:
                 for segment, rows in monitor.ledger.segments():
                     yield segment, named(self._catalog.series, rows.items())
 
-        self._board.rebuild(segments)
+        def gauc() -> Iterator[tuple[int, Mapping[Key, Ints]]]:
+            for monitor in monitors:
+                for start, rows in monitor.gauc.given():
+                    yield start // self._pane, named(self._catalog.series, rows.items())
+
+        self._board.rebuild(segments, gauc)
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from streameval.background import Background
 from streameval.columns import Scored
 from streameval.counting.arrivals import Arrivals
+from streameval.counting.gauc_rows import GaucRows
 from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
@@ -74,6 +75,7 @@ class Monitor:
     policy: JoinPolicy
     scoreboard: Scoreboard
     ledger: Ledger
+    gauc: GaucRows
     learners: list[Learner]
     request_gap: int
     score_at: Literal["impression", "label"] = "impression"
@@ -136,6 +138,7 @@ class Monitor:
         self._settle(joiner.mature(max(joiner.watermark, joiner.pressure_watermark())))
         with self._timed("requests"):
             self._observe_requests(self.requests.close(joiner.watermark), +1)
+        self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
             joiner.forget()
@@ -164,6 +167,7 @@ class Monitor:
             return
         if self.score_at == "label":
             self._score(rows)
+        self.gauc.mark(self.joiner.table.ts[rows])
         with self._timed("settle"):
             for start in range(0, rows.size, _PIECE):
                 self._count(rows[start : start + _PIECE])
@@ -205,6 +209,7 @@ class Monitor:
             scored = self._scored(rows)
             self.background.call(self._observe, before, scored, -1)
             self.background.call(self._observe, after, scored, +1)
+            self.gauc.mark(after.ts)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
@@ -229,6 +234,8 @@ class Monitor:
             ],
             "scoreboard": self.background.call(self.scoreboard.state).result,
             "ledger": self.background.call(self.ledger.state).result,
+            "gauc_marks": self.gauc.marks(),
+            "gauc": self.background.call(self.gauc.state).result,
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
@@ -243,6 +250,7 @@ class Monitor:
             one.model.restore(saved["model"])
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
         self.ledger.restore(state["ledger"], codes)
+        self.gauc.restore(state["gauc_marks"], state["gauc"], codes)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -261,6 +269,13 @@ class Monitor:
             measured = self.scoreboard.measured(labelled, scored)
             self.scoreboard.observe(labelled, scored, sign, measured)
             self.ledger.observe(labelled, scored, sign, measured)
+
+    def _compute_gauc(self) -> None:
+        """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
+        for due in self.gauc.due(self.joiner.watermark):
+            with self._timed("gauc"):
+                some = self.gauc.gather(due, self.joiner, *self._scorers())
+                self.background.call(self.gauc.compute, some)
 
     def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
         """The rows' labels; `fresh`: they mature now."""
@@ -283,8 +298,12 @@ class Monitor:
             table.value[rows] = labelled.value
 
     def _scored(self, rows: NDArray[np.int64]) -> Scored:
+        return self.joiner.scored(rows, *self._scorers())
+
+    def _scorers(self) -> tuple[list[int], int]:
+        """The online models' series, and the grace in which they may have learned (see `Joiner.scored`)."""
         grace = self.policy.attribution_window if self.score_at == "label" else 0
-        return self.joiner.scored(rows, [learner.series for learner in self.learners], grace)
+        return [learner.series for learner in self.learners], grace
 
     def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         pieces = self.joiner.features(rows)
