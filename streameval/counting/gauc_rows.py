@@ -110,6 +110,21 @@ def _choose(
     return n, groups, windows[:groups], block[:groups]
 
 
+@numba.njit(inline="always")
+def _sort(entries: NDArray[np.uint32]) -> None:
+    """In place; most users have few."""
+    if entries.size > 40:
+        entries.sort()
+        return
+    for i in range(1, entries.size):
+        one = entries[i]
+        j = i
+        while j > 0 and entries[j - 1] > one:
+            entries[j] = entries[j - 1]
+            j -= 1
+        entries[j] = one
+
+
 @numba.njit(cache=True, nogil=True)
 def _add(
     group: NDArray[np.int32],
@@ -160,8 +175,8 @@ def _add(
             w = np.int64(b - a)
             if w < 2 or w > MOST_OF_A_USER:
                 continue
-            mine[a:b].sort()
-            theirs[a:b].sort()
+            _sort(mine[a:b])
+            _sort(theirs[a:b])
             old, clicks = concordant_pairs(mine[a:b], w)
             new, _ = concordant_pairs(theirs[a:b], w)
             if clicks in (0, w):
