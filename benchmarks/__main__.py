@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpoint, history, kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, serving, startup
 
 ALL = {
     "pipeline": pipeline.main,
@@ -14,6 +14,7 @@ ALL = {
     "startup": startup.main,
     "checkpoint": checkpoint.main,
     "kafka": kafka.main,
+    "compare": compare.main,
 }
 
 

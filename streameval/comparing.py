@@ -81,6 +81,7 @@ class Comparisons:
         looks = {pane for m in monitors for pane in m.ledger.waiting(complete) if pane >= self._board.looked}
         due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
         due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
+        last = max(looks, default=None) if complete >= FOREVER // self._pane else None  # the stream has ended
         for _, kind, pane in sorted(due):
             if kind == 0:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -95,10 +96,17 @@ class Comparisons:
                     for monitor in monitors
                     for segment, rows in monitor.ledger.advance(pane + 1)
                 ]
-                self._board.look(pane, gains, withheld)
+                until = FOREVER if pane == last else (pane + 1) * self._pane
+                gauc = [
+                    (start // self._pane, named(self._catalog.series, rows.items()))
+                    for monitor in monitors
+                    for start, rows in monitor.gauc.take(until)
+                ]
+                self._board.look(pane, gains, withheld, gauc)
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
+            monitor.gauc.forget_before(keep * self._pane)
 
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
         """For the readers, with all that partitions and users tell."""
@@ -131,8 +139,13 @@ class Comparisons:
 
     def rebuild(self, monitors: Sequence[Monitor]) -> None:
         """A partition has come or gone."""
-        self._board.rebuild(lambda: self._segments(monitors))
+        self._board.rebuild(lambda: self._segments(monitors), lambda: self._gauc(monitors))
         self._explanations.forget()
+
+    def _gauc(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
+        for monitor in monitors:
+            for start, rows in monitor.gauc.given():
+                yield start // self._pane, named(self._catalog.series, rows.items())
 
     def _segments(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
         """Everything that has been looked at."""

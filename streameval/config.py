@@ -361,6 +361,11 @@ class Compare(_Section):
         description="how long the sums behind comparisons are kept in memory; at least twice the horizon and a day more for before/after",
     )
 
+    gauc_window: PositiveDuration = _written(
+        "1h",
+        description="GAUC of comparisons is over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected",
+    )
+
     @model_validator(mode="after")
     def _kept_for_the_horizon(self) -> Compare:
         if self.keep <= self.horizon:
@@ -385,6 +390,15 @@ class Settings(_Section):
     store: Store = Store()
     compare: Compare = Compare()
     server: Server = Server()
+
+    @model_validator(mode="after")
+    def _windows_are_of_panes(self) -> Settings:
+        if self.compare.gauc_window % self.windows.pane:
+            raise ValueError(
+                f'compare: gauc_window = "{format_duration(self.compare.gauc_window)}": must be a multiple of '
+                f'windows.pane = "{format_duration(self.windows.pane)}"'
+            )
+        return self
 
     @model_validator(mode="after")
     def _names_differ(self) -> Settings:

@@ -29,7 +29,7 @@ from streameval.compare.who import (
     user_findings,
 )
 from streameval.compare.words import plain
-from streameval.counting.ledger import PART_D, PART_D_SQ, PART_N, PART_WIDTH, PART_Y, SERVED_WIDTH
+from streameval.counting.ledger_sums import PART_D, PART_D_SQ, PART_N, PART_WIDTH, PART_Y, SERVED_WIDTH
 from streameval.events import Catalog, Series
 from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
 from streameval.monitor import Monitor

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from streameval.background import Background
 from streameval.columns import Scored
 from streameval.counting.arrivals import Arrivals
+from streameval.counting.gauc_rows import GaucRows
 from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
@@ -74,6 +75,7 @@ class Monitor:
     policy: JoinPolicy
     scoreboard: Scoreboard
     ledger: Ledger
+    gauc: GaucRows
     learners: list[Learner]
     request_gap: int
     score_at: Literal["impression", "label"] = "impression"
@@ -136,6 +138,7 @@ class Monitor:
         self._settle(joiner.mature(max(joiner.watermark, joiner.pressure_watermark())))
         with self._timed("requests"):
             self._observe_requests(self.requests.close(joiner.watermark), +1)
+        self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
             joiner.forget()
@@ -205,6 +208,7 @@ class Monitor:
             scored = self._scored(rows)
             self.background.call(self._observe, before, scored, -1)
             self.background.call(self._observe, after, scored, +1)
+            self.gauc.mark(after.ts, late=1)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
@@ -229,6 +233,8 @@ class Monitor:
             ],
             "scoreboard": self.background.call(self.scoreboard.state).result,
             "ledger": self.background.call(self.ledger.state).result,
+            "gauc_marks": self.gauc.marks(),
+            "gauc": self.background.call(self.gauc.state).result,
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
@@ -243,6 +249,7 @@ class Monitor:
             one.model.restore(saved["model"])
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
         self.ledger.restore(state["ledger"], codes)
+        self.gauc.restore(state["gauc_marks"], state["gauc"], codes)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -252,14 +259,24 @@ class Monitor:
         scored = self._scored(rows)
         self.background.call(self._observe, labelled, scored, +1)
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
+        self.gauc.mark(labelled.ts[labelled.fresh], late=0)
+        self.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)
         if self.listener is not None:
             names = self.joiner.names(rows)
             self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
 
     def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         with self._timed("observe"):
-            self.scoreboard.observe(labelled, scored, sign)
-            self.ledger.observe(labelled, scored, sign)
+            measured = self.scoreboard.measured(labelled, scored)
+            self.scoreboard.observe(labelled, scored, sign, measured)
+            self.ledger.observe(labelled, scored, sign, measured)
+
+    def _compute_gauc(self) -> None:
+        """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
+        for late, due in self.gauc.due(self.joiner.watermark):
+            with self._timed("gauc"):
+                some = self.gauc.gather(late, due, self.joiner, *self._scorers())
+                self.background.call(self.gauc.compute, some)
 
     def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
         """The rows' labels; `fresh`: they mature now."""
@@ -282,8 +299,12 @@ class Monitor:
             table.value[rows] = labelled.value
 
     def _scored(self, rows: NDArray[np.int64]) -> Scored:
+        return self.joiner.scored(rows, *self._scorers())
+
+    def _scorers(self) -> tuple[list[int], int]:
+        """The online models' series, and the grace in which they may have learned (see `Joiner.scored`)."""
         grace = self.policy.attribution_window if self.score_at == "label" else 0
-        return self.joiner.scored(rows, [learner.series for learner in self.learners], grace)
+        return [learner.series for learner in self.learners], grace
 
     def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         pieces = self.joiner.features(rows)

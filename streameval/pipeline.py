@@ -14,6 +14,7 @@ from streameval.background import Background
 from streameval.compare.announce import Announcements
 from streameval.comparing import MANY_PANES, Comparisons
 from streameval.config import FtrlModel, RiverModel, Settings
+from streameval.counting.gauc_rows import GaucRows
 from streameval.counting.ledger import Ledger
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
@@ -306,6 +307,7 @@ class Pipeline:
             correction_horizon=s.join.correction_horizon,
             max_pending=s.join.max_pending,
             wide_slices=self.catalog.radix ** len(self.catalog.dimensions) >= 1 << 32,
+            hold=s.compare.gauc_window,
             keep_value=weighting == "value",
         )
         ledger = Ledger(
@@ -316,6 +318,7 @@ class Pipeline:
             policy,
             board,
             ledger,
+            GaucRows(s.compare.gauc_window, s.join.attribution_window, s.join.correction_horizon),
             learners,
             s.join.request_gap,
             s.join.score_at,
@@ -343,6 +346,7 @@ class Pipeline:
             for monitor in monitors:
                 monitor.scoreboard.retire(code)
                 monitor.ledger.clear(code)
+                monitor.gauc.clear(code)
             self._last_seen.pop(self.catalog.series[code], None)
             self._last_count.pop(self.catalog.series[code], None)
             self.catalog.retire(code)
@@ -383,7 +387,7 @@ class Pipeline:
         return {
             "join": sum(m.joiner.nbytes + m.requests.nbytes for m in monitors),
             "panes": sum(m.scoreboard.nbytes for m in monitors),
-            "ledger": sum(m.ledger.nbytes + m.scoreboard.references.nbytes for m in monitors),
+            "ledger": sum(m.ledger.nbytes + m.gauc.nbytes + m.scoreboard.references.nbytes for m in monitors),
             "users": sum(m.scoreboard.users.nbytes for m in monitors),
             "models": models,
         }

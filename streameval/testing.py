@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streameval.counting.users import PaneEntries
 from streameval.events import Batch, Catalog, Clicks, Features, Impressions, Series
 from streameval.hashing import hash_strings
-from streameval.sketches.accumulate import CURVE_BITS, Scratch, add_scores
+from streameval.sketches.accumulate import CURVE_BITS, Scratch, add_scores, measure
 from streameval.sketches.grid import bin_count, score_keys
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import entries
@@ -107,10 +107,13 @@ def sketched(
     n, no = p.size, np.zeros(p.size, np.bool_)
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
     overall.reserve(int(series.max(initial=0)) + 1, n)
+    row = np.arange(n, dtype=np.int32)
+    loss, curve_bin = measure(p, row, label.astype(np.int8))
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
     add_scores(
-        overall, slices, p, np.arange(n, dtype=np.int32), series, np.empty((0, n), np.int32), no,
-        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8), no, curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64), sign,
+        overall, slices, p, loss, curve_bin, row, series, np.empty((0, n), np.int32), no,
+        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8), no, curve,
+        np.zeros(len(curve), np.bool_), curve.astype(np.int64), sign,
     )  # fmt: skip
     return overall.drain()
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from streameval.columns import Scored
-from streameval.counting import references
-from streameval.counting.ledger import PART_D, PART_D_SQ, PART_N, PART_Y, SCALARS, SERVED_L, SERVED_N, SERVED_Y, Ledger
+from streameval.counting import ledger, references
+from streameval.counting.ledger import Ledger
+from streameval.counting.ledger_sums import PART_D, PART_D_SQ, PART_N, PART_Y, SCALARS, SERVED_L, SERVED_N, SERVED_Y
 from streameval.counting.references import References
 from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.events import Catalog
@@ -284,3 +285,39 @@ def _clicks(counting: Counting, end: int) -> int:
     counting.ledger.advance(end)
     rows = [(key, sums) for _, by_key in counting.ledger.segments() for key, sums in by_key.items() if key[1] < 0]
     return int(sum(sums[Y:SCALARS:8].sum() for _, sums in rows))
+
+
+def test_numbering_a_few_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = counted(Traffic(600, 7), []).content()
+    monkeypatch.setattr(ledger, "_PARTS_AT_ONCE", 1)
+    assert counted(Traffic(600, 7), []).content() == whole
+
+
+def test_impressions_without_a_logged_pclick_count_for_nobody() -> None:
+    traffic = Traffic(600, 8)
+    labelled, scored = traffic.part(np.arange(600))
+    keep = np.ones(scored.row.size, np.bool_)
+    keep[: scored.bounds[1] : 3] = False  # every third impression has shadow scores only
+    bounds = tuple(int(keep[:b].sum()) for b in scored.bounds)
+    some = Scored(bounds, *(getattr(scored, name)[keep] for name in ("row", "series", "p", "violation")))
+    counting = Counting()
+    counting.observe(labelled, some)
+    rows = np.flatnonzero(np.arange(600) % 3 != 0)
+    straight = Counting()
+    straight.board.observe(labelled, some)  # curves are made of every score
+    straight.ledger.observe(*traffic.part(rows), 1)
+    assert counting.content() == straight.content()
+
+
+def test_rows_beyond_the_most_are_counted_as_untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MOST_ROWS", 3)
+    traffic = Traffic(600, 9)
+    counting = with_curves()
+    for part in np.split(np.arange(600), [200, 400]):
+        counting.observe(*traffic.part(part))
+    keys = {key for _, key in counting.content()["segments"]}
+    assert len(keys) == 3
+    assert keys >= {(0, -1), (1, -1)}
+    possible = traffic.shadow.sum() - 600
+    pairs = sum(sum(s[0:SCALARS:8]) for (_, key), s in counting.content()["segments"].items() if key[1] >= 0)
+    assert counting.ledger.untracked == possible - pairs

@@ -86,8 +86,11 @@ class Board:
         self.arrived = max(self.arrived, pane + 1)
         return out
 
-    def look(self, pane: int, gains: Gains, withheld: str | None) -> None:
-        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add."""
+    def look(self, pane: int, gains: Gains, withheld: str | None, gauc: Gains = ()) -> None:
+        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add.
+
+        `gauc`: what windows of GAUC that end by then add, and corrections of older ones.
+        """
         at = (pane + 1) * self._pane
         for segment, rows in gains:
             for served, other in rows:
@@ -101,6 +104,8 @@ class Board:
                 self._begin_windows(tracked, pane)
             for segment, rows in gains:
                 self._gain(tracked, segment, rows)
+            for segment, rows in gauc:
+                self._gain_gauc(tracked, segment, rows)
             if begun:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
@@ -155,12 +160,18 @@ class Board:
         for tracked in new:
             tracked.told = True
 
-    def rebuild(self, segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]]) -> None:
+    def rebuild(
+        self,
+        segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]],
+        gauc: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]] = lambda: iter(()),
+    ) -> None:
         """Makes the sums again, of every partition's segments that have been looked at."""
         for tracked in self.tracked:
             tracked.forget_sums()
             for segment, rows in segments():
                 self._gain(tracked, segment, rows)
+            for segment, rows in gauc():
+                self._gain_gauc(tracked, segment, rows)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -173,6 +184,12 @@ class Board:
     def _gain(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
         for key, row in rows.items():
             tracked.gain(segment, key, row)
+
+    def _gain_gauc(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
+        if not isinstance(tracked, Tracked):
+            return
+        for key, row in rows.items():
+            tracked.gain_gauc(segment, key, row)
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
         """Windows begin with an hour, at least `restart` after the one before."""

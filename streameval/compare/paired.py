@@ -13,7 +13,8 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
   theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error enters in the second order only, as
   long as scores are distributed as in the reference: re-freeze it every few hours, a shift of every score by d on the
   logit costs about 0.1 d**2 of AUC until then.
-- gauc: sum w_u D_u / sum w_u over (user, window) rows.
+- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; who was served by
+  both versions in a window has a row for either.
 - calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m just
   when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it takes two
   statistics, which `evidence` puts together. It needs impressions that both versions served: the one that did not choose the

@@ -13,12 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare import paired, split
-from streameval.compare.paired import oriented
+from streameval.compare.paired import oriented, oriented_gauc
 from streameval.compare.ratio import Statistic
 from streameval.compare.split import Strata
 from streameval.events import Series
 from streameval.sketches import blocks as cells
-from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, PAIR_SCALARS, SERIES_CELLS, BlockSums
+from streameval.sketches.blocks import (
+    BLOCKS,
+    GAUC_CELLS,
+    GAUC_SCALARS,
+    PAIR_CELLS,
+    PAIR_SCALARS,
+    SERIES_CELLS,
+    BlockSums,
+)
 
 Ints = NDArray[np.int64]
 Key = tuple[Series, Series | None]  # who served, and who else scored; None: what the server did alone
@@ -30,6 +38,10 @@ class Sums(Protocol):
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """Adds a row of the ledger; rows of others are passed by."""
+        ...
+
+    def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
+        """Adds a pair's GAUC sums of the window of users' AUC that begins at a segment (see `counting.gauc_rows`)."""
         ...
 
     def begin(self, segment: int) -> None:
@@ -60,6 +72,8 @@ class PairedSums:
         self._baseline, self._candidate = baseline, candidate
         self._total = BlockSums(np.zeros((BLOCKS, PAIR_CELLS), np.int64), np.zeros(PAIR_SCALARS, np.int64))
         self._before = [self._empty()]  # of each window: what is of segments before it
+        self._gauc = self._empty_gauc()
+        self._gauc_before = [self._empty_gauc()]
         self._starts: list[int] = [-(1 << 62)]
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
@@ -76,9 +90,23 @@ class PairedSums:
             if segment < start:
                 self._add(before, some)
 
+    def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
+        """See `Sums`."""
+        cut = BLOCKS * GAUC_CELLS
+        some = BlockSums(row[:cut].reshape(BLOCKS, GAUC_CELLS), row[cut : cut + GAUC_SCALARS])
+        if key == (self._candidate, self._baseline):
+            some = oriented_gauc(some)
+        elif key != (self._baseline, self._candidate):
+            return
+        self._add(self._gauc, some)
+        for start, before in zip(self._starts, self._gauc_before, strict=True):
+            if segment < start:
+                self._add(before, some)
+
     def begin(self, segment: int) -> None:
         """See `Sums`."""
         self._starts.append(segment)
+        self._gauc_before.append(BlockSums(self._gauc.blocks.copy(), self._gauc.scalars.copy()))
         self._before.append(BlockSums(self._total.blocks.copy(), self._total.scalars.copy()))
 
     def clicks(self) -> Ints:
@@ -87,7 +115,7 @@ class PairedSums:
 
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
-        return paired.statistics(self._windows())
+        return paired.statistics(self._windows(), _less(self._gauc, self._gauc_before))
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`."""
@@ -111,17 +139,26 @@ class PairedSums:
         return self._total.scalars.copy()
 
     def _windows(self) -> BlockSums:
-        before = BlockSums(np.stack([b.blocks for b in self._before]), np.stack([b.scalars for b in self._before]))
-        return paired.windows(BlockSums(self._total.blocks[None], self._total.scalars[None]), before)
+        return _less(self._total, self._before)
 
     @staticmethod
     def _empty() -> BlockSums:
         return BlockSums(np.zeros((BLOCKS, PAIR_CELLS), np.int64), np.zeros(PAIR_SCALARS, np.int64))
 
     @staticmethod
+    def _empty_gauc() -> BlockSums:
+        return BlockSums(np.zeros((BLOCKS, GAUC_CELLS), np.int64), np.zeros(GAUC_SCALARS, np.int64))
+
+    @staticmethod
     def _add(into: BlockSums, some: BlockSums) -> None:
         np.add(into.blocks, some.blocks, out=into.blocks)
         np.add(into.scalars, some.scalars, out=into.scalars)
+
+
+def _less(total: BlockSums, before: list[BlockSums]) -> BlockSums:
+    """[1, J, ...]: the windows' own."""
+    each = BlockSums(np.stack([b.blocks for b in before]), np.stack([b.scalars for b in before]))
+    return paired.windows(BlockSums(total.blocks[None], total.scalars[None]), each)
 
 
 class SplitSums:
@@ -140,6 +177,9 @@ class SplitSums:
         rows = self._rows.setdefault(segment, np.zeros((2, BLOCKS, SERIES_CELLS), np.int64))
         rows[self._arms.index(key[0])] += row[:_BLOCK_CELLS].reshape(BLOCKS, SERIES_CELLS)
         self._strata.pop(segment, None)
+
+    def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
+        """See `Sums`: there are no pairs."""
 
     def begin(self, segment: int) -> None:
         """See `Sums`."""

@@ -86,6 +86,12 @@ class Tracked:
             self._sums.gain(segment, key, row)
             self._reading = None
 
+    def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
+        """Adds what a pair has of a window of GAUC that begins at a segment; one that began before this comparison is not of it."""
+        if segment >= self.segment:
+            self._sums.gain_gauc(segment, key, row)
+            self._reading = None
+
     def begin(self, segment: int) -> None:
         """A window begins at a segment of which nothing was gained yet."""
         if len(self._starts) + 1 < self.rule.windows:

@@ -9,204 +9,38 @@ it came. A version takes part from the pane on for which it has placement curves
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.counting.ledger_sums import (
+    PART_WIDTH,
+    SERVED_WIDTH,
+    WIDTH,
+    Matrix,
+    add_pairs,
+    add_served,
+    new_parts,
+    new_rows,
+    values_of,
+)
+from streameval.counting.measured import Measured
 from streameval.counting.references import References
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
-from streameval.sketches import blocks
-from streameval.sketches.accumulate import CLIP, CURVE_BITS, log_loss
-from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS, blocks_of
-from streameval.sketches.grid import key_bin, score_key
 
 HOUR = 3_600_000
-SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
-WIDTH = SCALARS + blocks.PAIR_SCALARS
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
-STRICT = (
-    2.0  # nats: the strict mode clips the other's odds to within e**STRICT of the server's, so its differences are, too
-)
-_MOST_ODDS = math.exp(STRICT)
-
-# a part of the traffic, of a pair: N by block, D by block, then clicks and the sum of squares of D
-PART_N, PART_D = 0, BLOCKS
-PART_Y, PART_D_SQ = 2 * BLOCKS, 2 * BLOCKS + 1
-PART_WIDTH = 2 * BLOCKS + 2
-# and of a version that served
-SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
-SERVED_WIDTH = 6
-
-assert SERIES_CELLS == PAIR_CELLS
+_PARTS_AT_ONCE = 1024  # that are numbered in one go
 
 Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
 Part = tuple[int, int, int, int]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
 Value = tuple[int, int]  # (dimension, value) of a part
-Matrix = NDArray[np.int64]
 Both = tuple[Matrix, Matrix]
-
-
-@numba.njit(inline="always")
-def _fixed(x: float) -> int:
-    return int(np.rint(x * SCALE))
-
-
-@numba.njit(inline="always")
-def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
-    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
-    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
-    odds = a / (1.0 - a)
-    if b > _MOST_ODDS * odds * (1.0 - b):
-        odds *= _MOST_ODDS
-    elif _MOST_ODDS * b < odds * (1.0 - b):
-        odds /= _MOST_ODDS
-    else:
-        return d
-    return log_loss(odds / (1.0 + odds), clicked) - loss
-
-
-@numba.njit(cache=True, nogil=True)
-def _curve_bins(p: NDArray[np.float64]) -> NDArray[np.int16]:
-    """The bin of every score in the placement curves."""
-    out = np.empty(p.size, np.int16)
-    for i in range(p.size):
-        out[i] = key_bin(score_key(p[i]), CURVE_BITS)
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_served(
-    rows: NDArray[np.int64],
-    served_row: NDArray[np.int32],
-    series: NDArray[np.int32],
-    p: NDArray[np.float64],
-    label: NDArray[np.int8],
-    block: NDArray[np.int8],
-    bins: NDArray[np.int16],
-    ready: NDArray[np.bool_],
-    curve: NDArray[np.int32],
-    sign: int,
-    loss: NDArray[np.float64],
-    sums: Matrix,
-    part: NDArray[np.int32],
-    parts: Matrix,
-) -> None:
-    """Adds impressions to what their server has; leaves their log loss in `loss`."""
-    for i in rows:
-        r = served_row[i]
-        if r < 0 or not ready[series[i]]:
-            continue
-        clicked = np.int64(label[i])
-        loss[i] = log_loss(p[i], clicked)
-        error = abs(p[i] - clicked)
-        at = np.int64(block[i]) * SERIES_CELLS
-        placement = np.int64(curve[series[i], clicked, bins[i]])
-        p_fixed, loss_fixed, loss_sq = _fixed(p[i]), _fixed(loss[i]), _fixed(loss[i] * loss[i])
-        sums[r, at + blocks.N] += sign
-        sums[r, at + blocks.Y] += sign * clicked
-        sums[r, at + blocks.P] += sign * p_fixed
-        sums[r, at + blocks.L] += sign * loss_fixed
-        sums[r, at + blocks.SQUARED] += sign * _fixed(error * error)
-        sums[r, at + blocks.ABSOLUTE] += sign * _fixed(error)
-        sums[r, at + blocks.PHI0 - clicked] += sign * placement
-        sums[r, SCALARS + blocks.LOSS_SQ] += sign * loss_sq
-        sums[r, SCALARS + blocks.PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
-        for d in range(part.shape[0]):
-            q = part[d, i]
-            parts[q, SERVED_N] += sign
-            parts[q, SERVED_Y] += sign * clicked
-            parts[q, SERVED_P] += sign * p_fixed
-            parts[q, SERVED_L] += sign * loss_fixed
-            parts[q, SERVED_L_SQ] += sign * loss_sq
-            parts[q, SERVED_L_Y] += sign * clicked * loss_fixed
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_pairs(
-    pair_row: NDArray[np.int32],
-    row: NDArray[np.int32],
-    served: NDArray[np.int32],
-    other: NDArray[np.int32],
-    p_served: NDArray[np.float64],
-    p: NDArray[np.float64],
-    label: NDArray[np.int8],
-    block: NDArray[np.int8],
-    bins_served: NDArray[np.int16],
-    bins: NDArray[np.int16],
-    ready: NDArray[np.bool_],
-    curve: NDArray[np.int32],
-    sign: int,
-    loss: NDArray[np.float64],
-    sums: Matrix,
-    part: NDArray[np.int32],
-    parts: Matrix,
-) -> None:
-    """Adds other versions' scores of impressions to what the pair has."""
-    for k in range(row.size):
-        r = pair_row[k]
-        i = row[k]
-        if r < 0 or not ready[served[i]] or not ready[other[k]]:
-            continue
-        clicked = np.int64(label[i])
-        d = log_loss(p[k], clicked) - loss[i]
-        strict = strict_difference(p_served[i], p[k], clicked, loss[i], d)
-        d_fixed, d_sq = _fixed(d), _fixed(d * d)
-        at = np.int64(block[i]) * PAIR_CELLS
-        sums[r, at + blocks.PAIR_N] += sign
-        sums[r, at + blocks.PAIR_Y] += sign * clicked
-        sums[r, at + blocks.D] += sign * d_fixed
-        sums[r, at + blocks.PAIR_L] += sign * _fixed(loss[i])
-        sums[r, at + blocks.PAIR_P] += sign * _fixed(p_served[i])
-        sums[r, at + blocks.PAIR_P_OTHER] += sign * _fixed(p[k])
-        placement = np.int64(curve[other[k], clicked, bins[k]]) - np.int64(curve[served[i], clicked, bins_served[i]])
-        sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
-        sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
-        sums[r, SCALARS + blocks.D_SQ] += sign * d_sq
-        sums[r, SCALARS + blocks.D_STRICT] += sign * _fixed(strict)
-        sums[r, SCALARS + blocks.D_STRICT_SQ] += sign * _fixed(strict * strict)
-        sums[r, SCALARS + blocks.STRICT_CLIPPED] += sign * np.int64(strict != d)
-        for j in range(part.shape[0]):
-            q = part[j, k]
-            parts[q, PART_N + block[i]] += sign
-            parts[q, PART_D + block[i]] += sign * d_fixed
-            parts[q, PART_Y] += sign * clicked
-            parts[q, PART_D_SQ] += sign * d_sq
-
-
-@numba.njit(cache=True, nogil=True)
-def _numbers(
-    table: NDArray[np.int32],
-    count: int,
-    most: int,
-    row: NDArray[np.int32],
-    value: NDArray[np.int64],
-    out: NDArray[np.int32],
-    new_row: NDArray[np.int32],
-    new_value: NDArray[np.int64],
-) -> int:
-    """`table[row, value]` of n pairs, giving out the next numbers to new ones; -1: row < 0, or none is left."""
-    made = 0
-    for i in range(row.size):
-        out[i] = -1
-        if row[i] < 0:
-            continue
-        number = table[row[i], value[i]]
-        if number == -1 and count + made < most:
-            number = np.int32(count + made)
-            table[row[i], value[i]] = number
-            new_row[made] = row[i]
-            new_value[made] = value[i]
-            made += 1
-        out[i] = number
-    return made
 
 
 class Ledger:
@@ -244,11 +78,14 @@ class Ledger:
 
     # -- counting ------------------------------------------------------------------------------------------------
 
-    def observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
-        """Adds (or with sign -1 takes out) labelled impressions, in order of time, with all their scores."""
+    def observe(self, labelled: Labelled, scored: Scored, sign: int, measured: Measured | None = None) -> None:
+        """Adds (or with sign -1 takes out) labelled impressions, in order of time, with all their scores.
+
+        `measured`: what `Measured.of` gives of them, if the caller has it.
+        """
         corrected = labelled.corrected & labelled.fresh
         if bool(labelled.fresh.all()) and not corrected.any():
-            self._observe(labelled, scored, sign, late=0)
+            self._observe(labelled, scored, sign, 0, measured)
             return
         due = replace(labelled, label=np.where(corrected, 0, labelled.label).astype(np.int8))
         self._observe(*_rows(due, scored, labelled.fresh), sign, late=0)
@@ -263,59 +100,41 @@ class Ledger:
         """How many panes wait, what is late apart."""
         return len(self._waiting[0])
 
-    def _observe(self, labelled: Labelled, scored: Scored, sign: int, late: int) -> None:
-        n = labelled.ts.size
-        if not n or scored.bounds[1] == 0:  # nothing was served by a version that logged a pClick
+    def _observe(
+        self, labelled: Labelled, scored: Scored, sign: int, late: int, measured: Measured | None = None
+    ) -> None:
+        n, first = labelled.ts.size, scored.bounds[1]
+        if not n or not first:  # nothing was served by a version that logged a pClick
             return
-        logged = slice(0, scored.bounds[1])
-        series = np.full(n, -1, np.int32)  # that served
-        series[scored.row[logged]] = scored.series[logged]
-        p = np.zeros(n)
-        p[scored.row[logged]] = scored.p[logged]
+        known = measured or Measured.of(labelled.ts, labelled.user, labelled.label, scored, self._pane)
+        if first == n:
+            logged_at = scored.row[:first]  # 0 .. n - 1
+        else:
+            logged_at = np.full(n, -1, np.int32)
+            logged_at[scored.row[:first]] = np.arange(first, dtype=np.int32)
         self._reserve(int(scored.series.max()) + 1)
-        bins, block = _curve_bins(p), blocks_of(labelled.user)
-        row, other, p_other = scored.row[logged.stop :], scored.series[logged.stop :], scored.p[logged.stop :]
-        bins_other = _curve_bins(p_other)
-        served_row = self._number(series, np.full(n, -1, np.int32))
-        served = series[row]
-        compared = (other != served) & (served_row[row] >= 0)
-        pair_row = self._number(np.where(compared, served, np.int32(-1)), other)
-        part, pair_part = self._parts_of(labelled, p, served_row, pair_row, row)
-        loss = np.zeros(n)
-        pane = labelled.ts // self._pane
-        first = np.concatenate(([0], np.flatnonzero(np.diff(pane)) + 1, [n]))
-        shifted = [bound - logged.stop for bound in scored.bounds[1:]]
-        cuts = [a + np.searchsorted(row[a:b], first) for a, b in pairwise(shifted)]
-        for j in range(first.size - 1):
-            number = int(pane[first[j]])
-            curves = self._references.at(number)
-            ready, curve = curves.ready, curves.curve
-            sums = self._matrix(self._waiting[late], number, len(self._rows), WIDTH)
-            pair_parts, served_parts = self._part_matrices(self._waiting_parts[late], number)
-            here = np.arange(first[j], first[j + 1])
-            _add_served(
-                here,
-                served_row,
-                series,
-                p,
-                labelled.label,
-                block,
-                bins,
-                ready,
-                curve,
-                sign,
-                loss,
-                sums,
-                part,
-                served_parts,
-            )
-            for cut in cuts:
-                some = slice(int(cut[j]), int(cut[j + 1]))
-                if some.stop > some.start:
-                    _add_pairs(
-                        pair_row[some], row[some], series, other[some], p, p_other[some], labelled.label, block, bins,
-                        bins_other[some], ready, curve, sign, loss, sums, pair_part[:, some], pair_parts,
-                    )  # fmt: skip
+        value = np.empty((n, self._dimensions + 1), np.int32)
+        values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
+        missed = np.zeros(1, np.int64)
+        for j, pane in enumerate(known.panes):
+            curves = self._references.at(pane)
+            for giver, cut in enumerate(known.cuts):
+                start, end = int(cut[j]), int(cut[j + 1])
+                while start < end:
+                    sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
+                    pair_parts, served_parts = self._part_matrices(self._waiting_parts[late], pane)
+                    given = scored.row, scored.series, scored.p, known.loss, known.bin
+                    labels = labelled.label, known.block, value
+                    tables = self._row_of, self._part_of, len(self._rows) == MOST_ROWS, curves.curve, curves.ready
+                    if giver == 0:
+                        start = add_served(start, end, *given, *labels, *tables, sign, sums, served_parts, missed)
+                    else:
+                        start = add_pairs(
+                            start, end, *given, logged_at, *labels, *tables, sign, sums, pair_parts, missed
+                        )
+                    if start < end:
+                        self._number(start, end, giver > 0, scored, logged_at, value)
+        self.untracked += int(missed[0])
 
     def cut(self, pane: int) -> None:
         """From this pane on sums are kept apart from those before; it must not have been looked at."""
@@ -497,52 +316,24 @@ class Ledger:
             table[:have, : self._row_of.shape[1]] = self._row_of
             self._row_of = table
 
-    def _number(self, served: NDArray[np.int32], other: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The row of every (served, other); -1: none."""
-        out, new_row = np.empty(served.size, np.int32), np.empty(MOST_ROWS, np.int32)
-        new_value = np.empty(MOST_ROWS, np.int64)
-        made = _numbers(
-            self._row_of, len(self._rows), MOST_ROWS, served, (other + 1).astype(np.int64), out, new_row, new_value
-        )
-        self._rows += [(int(new_row[i]), int(new_value[i]) - 1) for i in range(made)]
-        if len(self._rows) == MOST_ROWS:
-            self.untracked += int(((out < 0) & (served >= 0)).sum())
-        return out
-
-    def _parts_of(
+    def _number(
         self,
-        labelled: Labelled,
-        p: NDArray[np.float64],
-        served_row: NDArray[np.int32],
-        pair_row: NDArray[np.int32],
-        row: NDArray[np.int32],
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The parts of the traffic that impressions, and pairs, belong to: int32[dimensions + 1, n]."""
-        served = np.empty((self._dimensions + 1, p.size), np.int32)
-        pairs = np.empty((self._dimensions + 1, row.size), np.int32)
-        for dimension in range(self._dimensions + 1):
-            if dimension < self._dimensions:
-                value = (labelled.slices // self._radix**dimension) % self._radix
-            else:
-                value = np.searchsorted(self._edges, p, side="right")
-            value = value + dimension * self._values
-            self._number_parts(self._served_parts, served_row, value, dimension, served[dimension])
-            self._number_parts(self._pair_parts, pair_row, value[row], dimension, pairs[dimension])
-        return served, pairs
-
-    def _number_parts(
-        self,
-        names: list[Part],
-        row: NDArray[np.int32],
-        value: NDArray[np.int64],
-        dimension: int,
-        out: NDArray[np.int32],
+        start: int,
+        end: int,
+        pairs: bool,
+        scored: Scored,
+        logged_at: NDArray[np.int32],
+        value: NDArray[np.int32],
     ) -> None:
-        most = MOST_ROWS * self._values
-        new_row, new_value = np.empty(most, np.int32), np.empty(most, np.int64)
-        made = _numbers(self._part_of, len(names), 1 << 30, row, value, out, new_row, new_value)
-        for i in range(made):
-            names.append((*self._rows[int(new_row[i])], dimension, int(new_value[i]) - dimension * self._values))
+        """Numbers the rows that a batch brings, and the parts that scores start .. end - 1 do."""
+        given = scored.row, scored.series, logged_at
+        rows = np.empty((MOST_ROWS, 2), np.int64)
+        made = new_rows(scored.bounds[1], *given, self._row_of, len(self._rows), MOST_ROWS, rows)
+        self._rows += [(served, other - 1) for served, other in rows[:made].tolist()]
+        names = self._pair_parts if pairs else self._served_parts
+        parts = np.empty((_PARTS_AT_ONCE, 2), np.int64)
+        made = new_parts(start, end, pairs, *given, value, self._row_of, self._part_of, len(names), parts)
+        names += [(*self._rows[row], *divmod(column, self._values)) for row, column in parts[:made].tolist()]
 
     def _part_matrices(self, kept: dict[int, Both], number: int) -> Both:
         pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, SERVED_WIDTH), np.int64)))

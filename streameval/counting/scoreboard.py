@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numba
@@ -15,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.counting.measured import Measured
 from streameval.counting.references import References
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
 from streameval.events import RETIRED, Catalog, Codes
 from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.blocks import blocks_of
 from streameval.sketches.layout import Layout
 from streameval.sketches.ranks import Weighting
 
@@ -145,33 +144,33 @@ class Scoreboard:
         self._dimensions = dimensions
         self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
 
-    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
-        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time."""
+    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1, measured: Measured | None = None) -> None:
+        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time.
+
+        `measured`: what `measured` gives of them, if the caller has it.
+        """
         if not scored.series.size:
             return
         k = scored.series.size
         slot = self.users.slots(labelled.user)
-        block = blocks_of(labelled.user)
+        known = measured or self.measured(labelled, scored)
         self.references.reserve(int(scored.series.max()) + 1)
         slice_row = np.empty((self._dimensions, k), np.int32)
         for dimension in range(self._dimensions):
             slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
         self.scratch.reserve(int(scored.series.max()) + 1, k)
         self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
-        pane = labelled.ts // self.pane
-        first = np.concatenate(([0], np.flatnonzero(np.diff(pane)) + 1, [pane.size]))
-        cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
-        for j in range(first.size - 1):
-            number = int(pane[first[j]])
-            if labelled.fresh[first[j] : first[j + 1]].any():
+        for j, number in enumerate(known.panes):
+            if labelled.fresh[known.first[j] : known.first[j + 1]].any():
                 self.references.begin(number)
             curves = self.references.at(number)
-            parts = [slice(int(cut[j]), int(cut[j + 1])) for cut in cuts]
-            for part in parts:
+            for cut in known.cuts:
+                part = slice(int(cut[j]), int(cut[j + 1]))
                 entries, exact = add_scores(
-                    self.scratch, self._slice_scratch, scored.p[part], scored.row[part], scored.series[part],
-                    slice_row[:, part], scored.violation[part], labelled.label, labelled.corrected, slot, block,
-                    labelled.fresh, curves.curve, curves.ready, self.references.counting, sign,
+                    self.scratch, self._slice_scratch, scored.p[part], known.loss[part], known.bin[part],
+                    scored.row[part], scored.series[part], slice_row[:, part], scored.violation[part], labelled.label,
+                    labelled.corrected, slot, known.block, labelled.fresh, curves.curve, curves.ready,
+                    self.references.counting, sign,
                 )  # fmt: skip
                 value = None if labelled.value is None else labelled.value[scored.row[part]]
                 self._rank(number, scored.series[part], entries, exact, value, sign)
@@ -181,6 +180,10 @@ class Scoreboard:
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
+
+    def measured(self, labelled: Labelled, scored: Scored) -> Measured:
+        """What this board and its ledger need to know of the scores."""
+        return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane)
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]

@@ -192,7 +192,9 @@ class Joiner:
         self._give_up(self._held.expire(self.watermark - horizon))
         before = self._start
         self._start = int(
-            kernel.first_kept(self.table.ts, self.table.state, self._start, self._end, self.watermark - horizon)
+            kernel.first_kept(
+                self.table.ts, self.table.state, self._start, self._end, self.watermark - horizon - self.policy.hold
+            )
         )
         surplus = self._end - self._start - self.policy.max_pending
         if surplus > 0:

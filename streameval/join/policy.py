@@ -21,4 +21,5 @@ class JoinPolicy:
     correction_horizon: int
     max_pending: int = 50_000_000
     wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
+    hold: int = 0  # rows are kept this much longer than they can be corrected, ms; no click finds them
     keep_value: bool = False  # keep the click's value (for GAUC weighted by value)

@@ -46,15 +46,27 @@ def log_loss(p: float, label: int) -> float:
     return -math.log(q) if label else -math.log1p(-q)
 
 
+@numba.njit(cache=True, nogil=True)
+def measure(
+    p: NDArray[np.float64], row: NDArray[np.int32], label: NDArray[np.int8]
+) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """Log loss and curve bin of n scores; the label of score i stands at label[row[i]]."""
+    loss, curve_bin = np.empty(p.size, np.float64), np.empty(p.size, np.int16)
+    for i in range(p.size):
+        loss[i] = log_loss(p[i], label[row[i]])
+        curve_bin[i] = key_bin(score_key(p[i]), CURVE_BITS)
+    return loss, curve_bin
+
+
 Terms = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 @numba.njit(inline="always")
-def _terms(p: float, clicked: int, sign: int) -> Terms:
+def _terms(p: float, loss: float, clicked: int, sign: int) -> Terms:
     """What one score adds: count, click, and the limbs of pClick, log loss, squared and absolute error."""
     error = abs(p - clicked)
     p_high, p_low = limbs(p)
-    loss_high, loss_low = limbs(log_loss(p, clicked))
+    loss_high, loss_low = limbs(loss)
     squared_high, squared_low = limbs(error * error)
     error_high, error_low = limbs(error)
     return (
@@ -89,14 +101,14 @@ def _count(cells: NDArray[np.int64], start: int, terms: Terms, bucket: int, bin_
 
 @numba.njit(inline="always")
 def _count_block(
-    cells: NDArray[np.int64], at: int, p: float, clicked: int, sign: int, placed: bool, placement: int
+    cells: NDArray[np.int64], at: int, p: float, loss: float, clicked: int, sign: int, placed: bool, placement: int
 ) -> None:
     """Adds a score to the block of users that begins at `at`."""
     error = abs(p - clicked)
     cells[at + blocks.N] += sign
     cells[at + blocks.Y] += sign * clicked
     cells[at + blocks.P] += sign * np.int64(np.rint(p * blocks.SCALE))
-    cells[at + blocks.L] += sign * np.int64(np.rint(log_loss(p, clicked) * blocks.SCALE))
+    cells[at + blocks.L] += sign * np.int64(np.rint(loss * blocks.SCALE))
     cells[at + blocks.SQUARED] += sign * np.int64(np.rint(error * error * blocks.SCALE))
     cells[at + blocks.ABSOLUTE] += sign * np.int64(np.rint(error * blocks.SCALE))
     if placed:
@@ -107,6 +119,8 @@ def _count_block(
 @numba.njit(cache=True, nogil=True)
 def _add(
     p: NDArray[np.float64],
+    loss: NDArray[np.float64],
+    curve_bin: NDArray[np.int16],
     row: NDArray[np.int32],
     series: NDArray[np.int32],
     violation: NDArray[np.bool_],
@@ -144,7 +158,7 @@ def _add(
     for i in range(p.size):
         at = row[i]
         clicked = np.int64(label[at])
-        terms = _terms(p[i], clicked, sign)
+        terms = _terms(p[i], loss[i], clicked, sign)
         rare = corrected[at] or violation[i]
         b = 0
         while b < edges.size and p[i] >= edges[b]:
@@ -161,12 +175,11 @@ def _add(
             cells[r * size + CORRECTED] += sign * np.int64(corrected[at])
             cells[r * size + VIOLATIONS] += sign * np.int64(violation[i])
         if blocks_at < histogram:
-            curve_bin = key_bin(key, CURVE_BITS)
-            placement = np.int64(curve[r, clicked, curve_bin])
+            placement = np.int64(curve[r, clicked, curve_bin[i]])
             if fresh[at]:
-                counting[r, 0 if corrected[at] else clicked, curve_bin] += 1
+                counting[r, 0 if corrected[at] else clicked, curve_bin[i]] += 1
             _count_block(
-                cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], clicked, sign, ready[r], placement
+                cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], loss[i], clicked, sign, ready[r], placement
             )
         cell = slice_histogram + clicked * slice_bins + key_bin(key, slice_bits)
         for d in range(slice_row.shape[0]):
@@ -272,6 +285,8 @@ def add_scores(
     overall: Scratch,
     slices: Scratch,
     p: NDArray[np.float64],
+    loss: NDArray[np.float64],
+    curve_bin: NDArray[np.int16],
     row: NDArray[np.int32],
     series: NDArray[np.int32],
     slice_row: NDArray[np.int32],
@@ -288,7 +303,7 @@ def add_scores(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
 
-    Score i of pClick p[i] in [0, 1] belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
+    Score i of pClick p[i] in [0, 1] (with what `measure` makes of it) belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
     (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, the
     user's slot and block stand at row[i] of `label`, `corrected`, `slot` and `block`. `curve` holds every series'
     placements by label and bin, as far as `ready[series]` (int32[series, 2, bins], see `counting.references`); in `counting`, of the same shape, the
@@ -296,7 +311,8 @@ def add_scores(
     """
     entries, exact = np.empty(p.size, np.uint64), np.empty(p.size, np.uint64)
     overall.n, slices.n = _add(
-        p, row, series, violation, label, corrected, slot, block, fresh, curve, ready, counting, sign, overall.edges, overall.layout.blocks,
+        p, loss, curve_bin, row, series, violation, label, corrected, slot, block, fresh, curve, ready, counting, sign,
+        overall.edges, overall.layout.blocks,
         overall.layout.histogram, slices.layout.histogram,
         overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
         overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,

@@ -1,0 +1,111 @@
+"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.events import Events
+from streameval.comparing import Comparisons
+from streameval.config import Settings
+from streameval.counting.gauc_rows import GaucRows
+from streameval.counting.ledger import Ledger
+from streameval.events import Batch, Shadow
+from streameval.pipeline import Pipeline
+
+EVENTS = 1_500_000
+BATCH = 20_000
+ROUNDS = 7
+LIMIT = 1.15
+SNAPSHOT = 10  # batches between two snapshots
+
+
+def settings() -> Settings:
+    """One dimension; comparisons as they come."""
+    return Settings.model_validate({"join": {"correction_horizon": "1h"}, "slices": {"dimensions": ["country"]}})
+
+
+def batches(events: Events) -> list[Batch]:
+    """Decoded columns, every impression with the pClicks of two shadow versions."""
+    pipeline = Pipeline(settings(), time.time)
+    name_everything(pipeline, events)
+    codes = [pipeline.catalog.series_code("ctr", version) for version in ("v2", "v3")]
+    rng = np.random.default_rng(1)
+    out = []
+    for batch in events.batches(pipeline.catalog, BATCH, learn=False):
+        p = batch.impressions.pclick
+        logit = np.log(p / (1 - p))[:, None] + rng.normal(0, 0.2, (p.size, 2))
+        shadow = Shadow(
+            np.arange(p.size + 1) * 2, np.tile(np.array(codes, np.int32), p.size), 1 / (1 + np.exp(-logit.ravel()))
+        )
+        out.append(replace(batch, impressions=replace(batch.impressions, shadow=shadow)))
+    return out
+
+
+def name_everything(pipeline: Pipeline, events: Events) -> None:
+    """Numbers the names as `batches` uses them."""
+    events.name_slices(pipeline.catalog)
+    for version in ("v1", "v2", "v3"):
+        pipeline.catalog.series_code("ctr", version)
+
+
+@contextmanager
+def comparing(on: bool) -> Iterator[None]:
+    """The loop as it is, or without what comparisons need."""
+    if on:
+        yield
+        return
+    with (
+        patch.object(Ledger, "observe", lambda *args: None),
+        patch.object(GaucRows, "due", lambda *args: []),
+        patch.object(Comparisons, "advance", lambda *args: None),
+        patch.object(Comparisons, "readings", lambda *args: ()),
+    ):
+        yield
+
+
+def seconds(events: Events, given: list[Batch], on: bool) -> float:
+    """Of the CPU, all threads: other programs on the machine do not count."""
+    pipeline = Pipeline(settings(), time.time)
+    name_everything(pipeline, events)
+    with comparing(on):
+        gc.collect()
+        begin = time.process_time()
+        for number, batch in enumerate(given):
+            pipeline.take(batch)
+            if number % SNAPSHOT == SNAPSHOT - 1:
+                pipeline.snapshot(with_history=False)
+        pipeline.finish()
+        found = pipeline.snapshot(with_history=False).comparisons
+        took = time.process_time() - begin
+    assert len(found) == (2 if on else 0)
+    return took
+
+
+def main() -> None:
+    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    logging.getLogger("streameval.comparing").setLevel(logging.ERROR)  # the verdicts of every round
+    events = Events(EVENTS)
+    given = batches(events)
+    for on in (True, False):
+        seconds(events, given[:5] if not on else given, on)  # compile
+    rounds = [(seconds(events, given, False), seconds(events, given, True)) for _ in range(ROUNDS)]
+    without, with_them = (min(column) for column in zip(*rounds, strict=True))
+    ratios = sorted(b / a for a, b in rounds)
+    each = 1e9 / events.n
+    print(
+        "| the loop, 3 versions, 20 slice values | CPU ns an impression | ratio: best to best (rounds: least, most) | limit |"
+    )
+    print("|---|---|---|---|")
+    print(f"| without comparisons | {without * each:.0f} | 1 | |")
+    print(
+        f"| with comparisons | {with_them * each:.0f} | "
+        f"{with_them / without:.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f}) | {LIMIT} |"
+    )

@@ -1,0 +1,277 @@
+"""The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
+
+A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of
+the serving pClick. Both are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
+goes on there once the caller has given them out (`new_rows`, `new_parts`); so nothing is looked up twice.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches import blocks
+from streameval.sketches.accumulate import CLIP, log_loss
+from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS
+
+SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
+WIDTH = SCALARS + blocks.PAIR_SCALARS
+STRICT = 2.0  # nats: the strict mode takes odds to be within a factor e**STRICT of each other
+_MOST_ODDS = math.exp(STRICT)
+
+# a part of a pair: N by block, D by block, then clicks and the sum of squares of D
+PART_N, PART_D = 0, BLOCKS
+PART_Y, PART_D_SQ = 2 * BLOCKS, 2 * BLOCKS + 1
+PART_WIDTH = 2 * BLOCKS + 2
+# and of a version that served
+SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
+SERVED_WIDTH = 6
+
+assert SERIES_CELLS == PAIR_CELLS
+
+Matrix = NDArray[np.int64]
+
+
+@numba.njit(inline="always")
+def _fixed(x: float) -> int:
+    return int(np.rint(x * SCALE))
+
+
+@numba.njit(inline="always")
+def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
+    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
+    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
+    odds = a / (1.0 - a)
+    if b > _MOST_ODDS * odds * (1.0 - b):
+        odds *= _MOST_ODDS
+    elif _MOST_ODDS * b < odds * (1.0 - b):
+        odds /= _MOST_ODDS
+    else:
+        return d
+    return log_loss(odds / (1.0 + odds), clicked) - loss
+
+
+@numba.njit(cache=True, nogil=True)
+def values_of(
+    slices: NDArray[np.int64],
+    at: NDArray[np.int32],
+    p: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    radix: int,
+    width: int,
+    out: NDArray[np.int32],
+) -> None:
+    """Every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions + 1]."""
+    last = out.shape[1] - 1
+    by = np.uint64(radix)
+    for i in range(at.size):
+        rest = np.uint64(slices[i])  # unsigned: half the time
+        for d in range(last):
+            above = rest // by
+            out[i, d] = d * width + np.int64(rest - above * by)
+            rest = above
+        if at[i] >= 0:
+            b = 0
+            while b < edges.size and p[at[i]] >= edges[b]:
+                b += 1
+            out[i, last] = last * width + b
+
+
+@numba.njit(cache=True, nogil=True)
+def add_served(
+    start: int,
+    end: int,
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    p: NDArray[np.float64],
+    loss: NDArray[np.float64],
+    bins: NDArray[np.int16],
+    label: NDArray[np.int8],
+    block: NDArray[np.int8],
+    value: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+    part_of: NDArray[np.int32],
+    full: bool,
+    curve: NDArray[np.int32],
+    ready: NDArray[np.bool_],
+    sign: int,
+    sums: Matrix,
+    parts: Matrix,
+    untracked: NDArray[np.int64],
+) -> int:
+    """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped."""
+    for k in range(start, end):
+        i = row[k]
+        r = row_of[series[k], 0]
+        if not ready[series[k]]:
+            continue
+        if r < 0:
+            if not full:
+                return k
+            untracked[0] += 1
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                return k
+        clicked = np.int64(label[i])
+        error = abs(p[k] - clicked)
+        at = np.int64(block[i]) * SERIES_CELLS
+        placement = np.int64(curve[series[k], clicked, bins[k]])
+        p_fixed, loss_fixed, loss_sq = _fixed(p[k]), _fixed(loss[k]), _fixed(loss[k] * loss[k])
+        sums[r, at + blocks.N] += sign
+        sums[r, at + blocks.Y] += sign * clicked
+        sums[r, at + blocks.P] += sign * p_fixed
+        sums[r, at + blocks.L] += sign * loss_fixed
+        sums[r, at + blocks.SQUARED] += sign * _fixed(error * error)
+        sums[r, at + blocks.ABSOLUTE] += sign * _fixed(error)
+        sums[r, at + blocks.PHI0 - clicked] += sign * placement
+        sums[r, SCALARS + blocks.LOSS_SQ] += sign * loss_sq
+        sums[r, SCALARS + blocks.PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
+        for d in range(value.shape[1]):
+            q = part_of[r, value[i, d]]
+            parts[q, SERVED_N] += sign
+            parts[q, SERVED_Y] += sign * clicked
+            parts[q, SERVED_P] += sign * p_fixed
+            parts[q, SERVED_L] += sign * loss_fixed
+            parts[q, SERVED_L_SQ] += sign * loss_sq
+            parts[q, SERVED_L_Y] += sign * clicked * loss_fixed
+    return end
+
+
+@numba.njit(cache=True, nogil=True)
+def add_pairs(
+    start: int,
+    end: int,
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    p: NDArray[np.float64],
+    loss: NDArray[np.float64],
+    bins: NDArray[np.int16],
+    logged_at: NDArray[np.int32],
+    label: NDArray[np.int8],
+    block: NDArray[np.int8],
+    value: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+    part_of: NDArray[np.int32],
+    full: bool,
+    curve: NDArray[np.int32],
+    ready: NDArray[np.bool_],
+    sign: int,
+    sums: Matrix,
+    parts: Matrix,
+    untracked: NDArray[np.int64],
+) -> int:
+    """Adds scores start .. end - 1 of versions that did not serve to what their pairs have; returns where it stopped.
+
+    `logged_at`: by impression, where the server's score stands; -1: nowhere.
+    """
+    for k in range(start, end):
+        i = row[k]
+        s = logged_at[i]
+        if s < 0:
+            continue
+        served, other = series[s], series[k]
+        if served == other or row_of[served, 0] < 0 or not ready[served] or not ready[other]:
+            continue
+        r = row_of[served, other + 1]
+        if r < 0:
+            if not full:
+                return k
+            untracked[0] += 1
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                return k
+        clicked = np.int64(label[i])
+        difference = loss[k] - loss[s]
+        d_fixed, d_sq = _fixed(difference), _fixed(difference * difference)
+        at = np.int64(block[i]) * PAIR_CELLS
+        sums[r, at + blocks.PAIR_N] += sign
+        sums[r, at + blocks.PAIR_Y] += sign * clicked
+        sums[r, at + blocks.D] += sign * d_fixed
+        sums[r, at + blocks.PAIR_L] += sign * _fixed(loss[s])
+        sums[r, at + blocks.PAIR_P] += sign * _fixed(p[s])
+        sums[r, at + blocks.PAIR_P_OTHER] += sign * _fixed(p[k])
+        placement = np.int64(curve[other, clicked, bins[k]]) - np.int64(curve[served, clicked, bins[s]])
+        sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
+        sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
+        sums[r, SCALARS + blocks.D_SQ] += sign * d_sq
+        strict = strict_difference(p[s], p[k], clicked, loss[s], difference)
+        sums[r, SCALARS + blocks.D_STRICT] += sign * _fixed(strict)
+        sums[r, SCALARS + blocks.D_STRICT_SQ] += sign * _fixed(strict * strict)
+        sums[r, SCALARS + blocks.STRICT_CLIPPED] += sign * np.int64(strict != difference)
+        for d in range(value.shape[1]):
+            q = part_of[r, value[i, d]]
+            parts[q, PART_N + block[i]] += sign
+            parts[q, PART_D + block[i]] += sign * d_fixed
+            parts[q, PART_Y] += sign * clicked
+            parts[q, PART_D_SQ] += sign * d_sq
+    return end
+
+
+@numba.njit(cache=True, nogil=True)
+def new_rows(
+    first: int,
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    logged_at: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+    count: int,
+    most: int,
+    out: NDArray[np.int64],
+) -> int:
+    """Numbers the rows of a whole batch, whose scores from `first` on are others'. out[n]: (served, other + 1)."""
+    made = 0
+    for k in range(series.size):
+        s = k if k < first else logged_at[row[k]]
+        if s < 0 or count + made == most:
+            continue
+        served = series[s]
+        other = 0 if k < first else series[k] + 1
+        if k >= first and (series[k] == served or row_of[served, 0] < 0):
+            continue
+        if row_of[served, other] < 0:
+            row_of[served, other] = count + made
+            out[made, 0], out[made, 1] = served, other
+            made += 1
+    return made
+
+
+@numba.njit(cache=True, nogil=True)
+def new_parts(
+    start: int,
+    end: int,
+    pairs: bool,
+    row: NDArray[np.int32],
+    series: NDArray[np.int32],
+    logged_at: NDArray[np.int32],
+    value: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+    part_of: NDArray[np.int32],
+    count: int,
+    out: NDArray[np.int64],
+) -> int:
+    """Numbers the parts of scores start .. end - 1 (`pairs`: of others', or else logged); out[n]: (row, column).
+
+    As many as `out` has room for.
+    """
+    made = 0
+    for k in range(start, end):
+        i = row[k]
+        s = logged_at[i]
+        if s < 0 or (pairs and (series[k] == series[s] or row_of[series[s], 0] < 0)):
+            continue
+        r = row_of[series[s], series[k] + 1 if pairs else 0]
+        if r < 0:
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                if made == len(out):
+                    return made
+                part_of[r, value[i, d]] = count + made
+                out[made, 0], out[made, 1] = r, value[i, d]
+                made += 1
+    return made

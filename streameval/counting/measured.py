@@ -1,0 +1,56 @@
+"""What the scoreboard and the ledger both need of labelled, scored impressions, worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.columns import Scored
+from streameval.sketches.accumulate import measure
+from streameval.sketches.blocks import blocks_of
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Log loss and curve bin of every score, block of every impression, and where the panes begin."""
+
+    loss: NDArray[np.float64]
+    bin: NDArray[np.int16]
+    block: NDArray[np.int8]
+    panes: list[int]
+    first: NDArray[np.int64]  # impression of each pane, and the end
+    cuts: list[NDArray[np.int64]]  # by giver (see `Scored`): cuts[g][j] is its first score of pane j, and one more
+
+    @staticmethod
+    def of(
+        ts: NDArray[np.int64], user: NDArray[np.uint64], label: NDArray[np.int8], scored: Scored, pane: int
+    ) -> Measured:
+        """Of impressions in order of time; `pane` in ms."""
+        first = _pane_starts(ts, pane)
+        cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
+        panes = [int(t) // pane for t in ts[first[:-1]]]
+        loss, curve_bin = measure(scored.p, scored.row, label)
+        return Measured(loss, curve_bin, blocks_of(user), panes, first, cuts)
+
+
+@numba.njit(cache=True, nogil=True)
+def _starts(ts: NDArray[np.int64], pane: int, out: NDArray[np.int64]) -> int:
+    n = 0
+    end = np.int64(0)
+    for i in range(ts.size):
+        if i == 0 or ts[i] >= end:  # a division only where a pane begins
+            end = (ts[i] // pane + 1) * pane
+            out[n] = i
+            n += 1
+    out[n] = ts.size
+    return n + 1
+
+
+def _pane_starts(ts: NDArray[np.int64], pane: int) -> NDArray[np.int64]:
+    """Where every pane begins, and the end."""
+    out = np.empty(ts.size + 1, np.int64)
+    return out[: _starts(ts, pane, out)]
