@@ -76,7 +76,7 @@ class Explanations:
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
         self._values = max(catalog.radix, len(self._buckets))
-        self._why: dict[str, tuple[int, Why]] = {}  # by comparison: at so many impressions
+        self._why: dict[str, tuple[Comparison, Why]] = {}  # of this reading
         self._users: dict[str, tuple[object, tuple[Finding, ...]]] = {}  # of these columns
         self._early: dict[str, tuple[EarlyReading, ...]] = {}
         self._early_due = 0.0  # monotonic seconds
@@ -95,7 +95,8 @@ class Explanations:
             for gone in kept.keys() - known:
                 del kept[gone]
         begin = time.monotonic()
-        if begin >= self._early_due:
+        waiting = any(m.joiner.pending for m in monitors)
+        if begin >= self._early_due or not waiting:  # what a run says in the end is no matter of when one last looked
             self._early = self._read_early(all_of)
             self._early_due = begin + max(EARLY_SECONDS, EARLY_SHARE * (time.monotonic() - begin))
 
@@ -117,11 +118,11 @@ class Explanations:
     # -- for whom, and why ---------------------------------------------------------------------------------------
 
     def _known_why(self, tracked: Tracked, reading: Comparison) -> Why:
-        """Made anew when a look was taken: looks wait until the impressions have grown by a 256th."""
-        at, why = self._why.get(tracked.id, (0, ((), ())))
-        if tracked.taken != at and {tracked.baseline, tracked.candidate} <= self._codes.keys():
+        """Made anew when the reading is: every pane has a look, and without one nothing has changed."""
+        of, why = self._why.get(tracked.id, (None, ((), ())))
+        if of is not reading and reading.impressions and {tracked.baseline, tracked.candidate} <= self._codes.keys():
             why = (self._paired if tracked.setup == "paired" else self._split)(tracked, reading)
-            self._why[tracked.id] = tracked.taken, why
+            self._why[tracked.id] = reading, why
         return why
 
     def _paired(self, tracked: Tracked, reading: Comparison) -> Why:

@@ -136,6 +136,7 @@ class Pipeline:
         for monitor in self.monitors.values():
             monitor.finish()
         self._background.wait()
+        self._users_due = 0.0
 
     def snapshot(
         self,

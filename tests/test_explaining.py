@@ -146,7 +146,7 @@ def test_a_snapshot_without_news_reads_nothing_again(monkeypatch: pytest.MonkeyP
     def never(*_: object) -> None:
         raise AssertionError("read again")
 
-    for name in ("paired_findings", "paired_mixes", "split_findings", "split_mixes", "early_readings"):
+    for name in ("paired_findings", "paired_mixes", "split_findings", "split_mixes", "user_findings"):
         monkeypatch.setattr(explaining, name, never)
     after = pipeline.snapshot()
     assert [c.findings for c in after.comparisons] == [c.findings for c in before.comparisons]

@@ -66,11 +66,6 @@ class Tracked:
         """How many have begun."""
         return len(self._starts) + 1
 
-    @property
-    def taken(self) -> int:
-        """Impressions at the last look that was taken."""
-        return self._seen
-
     def log_loss(self) -> Statistic | None:
         """The first window's statistic; its fields are scalars. None: nothing to compare."""
         statistics = self._statistics()
