@@ -182,11 +182,13 @@ class Board:
         return Tracked.restore(state, deploy, self._rule)
 
     def _gain(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
+        if segment * self._pane > tracked.start + self._limits.horizon:
+            return
         for key, row in rows.items():
             tracked.gain(segment, key, row)
 
     def _gain_gauc(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
-        if not isinstance(tracked, Tracked):
+        if not isinstance(tracked, Tracked) or segment * self._pane > tracked.start + self._limits.horizon:
             return
         for key, row in rows.items():
             tracked.gain_gauc(segment, key, row)

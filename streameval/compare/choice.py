@@ -26,12 +26,16 @@ def speaks_for(
 ) -> tuple[Deploy | None, Comparison | None]:
     """The newest deploy of a model (of the version `candidate`, when that is given) and its best comparison.
 
-    A deploy that nothing is compared for yet has None beside it: an older deploy's verdict says nothing about it. A
+    Without `candidate` versions that only score in shadow, and online models, do not count as long as there is a deploy. A
+    deploy that nothing is compared for yet has None beside it: an older deploy's verdict says nothing about it. A
     comparison whose deploy is not on record any more counts when no deploy is.
     """
     mine = [c for c in comparisons if c.candidate.model == model and candidate in (None, c.candidate.version)]
-    for deploy in newest_first(d for d in deploys if d.model == model and candidate in (None, d.version)):
-        return deploy, best(c for c in mine if c.deploy == deploy.id)
+    known = newest_first(d for d in deploys if d.model == model and candidate in (None, d.version))
+    if candidate is None:
+        known.sort(key=lambda d: d.kind == "shadow")
+    for deploy in known:
+        return deploy, best(c for c in comparisons if c.deploy == deploy.id)
     newest = max(mine, key=lambda c: c.start, default=None)
     return None, newest and best(c for c in mine if c.deploy == newest.deploy)
 

@@ -65,7 +65,9 @@ def make_settings(weighting: str, score_at: str, models: bool, shared: bool) -> 
             "slices": {"dimensions": ["country", "device"]},
             "users": {"weighting": weighting},
             "models": learners if models else [],
-            "compare": {"count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10},
+            "compare": {
+                "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
+            },
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
         }
     )  # fmt: skip
