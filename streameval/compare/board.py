@@ -188,10 +188,11 @@ class Board:
             tracked.gain(segment, key, row)
 
     def _gain_gauc(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
-        if not isinstance(tracked, Tracked) or segment * self._pane > tracked.start + self._limits.horizon:
-            return
-        for key, row in rows.items():
-            tracked.gain_gauc(segment, key, row)
+        """Of windows that begin within the comparison."""
+        start = segment * self._pane
+        if isinstance(tracked, Tracked) and tracked.start <= start <= tracked.start + self._limits.horizon:
+            for key, row in rows.items():
+                tracked.gain_gauc(segment, key, row)
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
         """Windows begin with an hour, at least `restart` after the one before."""
