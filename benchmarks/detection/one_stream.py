@@ -10,12 +10,21 @@ from numpy.typing import NDArray
 
 from benchmarks.detection.world import BASELINE, SCENARIOS, Minutes, World, warm
 from streameval.compare import before_after
-from streameval.compare.before_after import Level
+from streameval.compare.before_after import Kind, Level, Shift
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
+Rows = NDArray[np.int64]
 HISTORY = 28
 TAU = {"ne": 0.005, "auc": 0.005, "calibration": 0.05, "yardstick log_loss": 0.005, "yardstick auc": 0.005}
+KINDS: dict[str, Kind] = {
+    "ne": "log_loss",
+    "auc": "auc",
+    "calibration": "calibration",
+    "yardstick log_loss": "log_loss",
+    "yardstick auc": "auc",
+}
+MARGIN = 0.001
 DEAD_BAND = 0.1
 HOURS = 7 * 24
 
@@ -57,28 +66,37 @@ def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
     out = {}
     elapsed = np.arange(1, HOURS + 1) / 24.0
     hours = np.minimum(np.arange(HOURS), 23)
+    last = data.history[-HOURS:].sum(axis=(0, 1))
+    entropy = before_after.entropy_per_click(float(last[cells.N]), float(last[cells.Y]))
     for name, tau in TAU.items():
-        yard = name.startswith("yardstick")
+        yard, kind = name.startswith("yardstick"), KINDS[name]
         history, after = (data.history_pair, data.after_pair) if yard else (data.history, data.after)
 
-        def level(rows: NDArray[np.int64], name: str = name, yard: bool = yard) -> Level:
-            if yard:
-                # the pair's server is the yardstick here: the harm of the other one is the negative
-                found = before_after.yardstick(name.removeprefix("yardstick "), rows)  # type: ignore[arg-type]
-                return Level(-found.value, -found.devs)
-            return before_after.levels(name, rows)  # type: ignore[arg-type]
+        def levels(kind: Kind, yard: bool = yard, history: Rows = history, after: Rows = after) -> list[Level]:
+            """Of the week before, of the deploy's week, and of the placebo days, by hour."""
+            unit = entropy if kind == "log_loss" else 1.0
+            days = history.reshape(HISTORY, 24, 64, 8).cumsum(axis=1)
+            found = []
+            for rows in (history[-HOURS:].cumsum(axis=0), after.cumsum(axis=0), days):
+                if yard:  # the pair's server is the yardstick here: the harm of the other one is the negative
+                    found.append(-before_after.yardstick("auc" if kind == "auc" else "log_loss", rows).over(unit))
+                else:
+                    found.append(before_after.levels(kind, rows).over(unit))
+            return found
 
-        placebo = level(history.reshape(HISTORY, 24, 64, 8).cumsum(axis=1)).value[:, hours]
-        change = before_after.shift(
-            level(history[-HOURS:].cumsum(axis=0)), level(after.cumsum(axis=0)), placebo, elapsed
-        )
+        def shift(kind: Kind, sign: int = 1) -> Shift:
+            before, now, days = levels(kind)
+            return before_after.shift(before if sign > 0 else -before, now, days.value[:, hours], elapsed)
+
+        change = shift(kind)
         if naive:
             z = change.theta / np.sqrt(change.sampling)
             out[name] = np.abs(z) if name == "calibration" else z
         elif name == "calibration":
-            out[name] = before_after.log_e_either(change, tau, np.log1p(DEAD_BAND))
+            mid, pclick = shift(kind, -1), shift("mean_pclick")
+            out[name] = before_after.log_e_calibration(change, mid, pclick, tau, DEAD_BAND)
         else:
-            out[name] = before_after.log_e(change, tau)
+            out[name] = change.log_e(tau, MARGIN)
     if naive:
         raw_after, raw_before = (
             rows[..., cells.L].cumsum(axis=0)
