@@ -10,7 +10,7 @@ import pytest
 from streameval.compare.evidence import Rule
 from streameval.compare.reading import Deploy
 from streameval.compare.tracked import Tracked
-from streameval.counting.ledger import SCALARS, WIDTH, strict_difference
+from streameval.counting.ledger_sums import SCALARS, WIDTH, strict_difference
 from streameval.events import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE
