@@ -11,6 +11,7 @@ from pathlib import Path
 
 from streameval import __version__
 from streameval.clock import WallClock
+from streameval.compare.announce import Announcements
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
 from streameval.memory import give_back
@@ -89,7 +90,15 @@ class Loop:
         }  # fmt: skip
         checkpoints = None if self.keeper is None else self.keeper.state()
         history = None if self.keeper is None else self.keeper.history_state()
-        snapshot = self.pipeline.snapshot(lag, self.source.lost(), ready, checkpoints=checkpoints, history=history)
+        at_end = self.source.caught_up()
+        topic = self.pipeline.settings.kafka.impressions_topic
+        complete = all(
+            partition in self.pipeline.monitors or (topic, partition) in at_end
+            for partition in self.source.partitions()
+        )
+        snapshot = self.pipeline.snapshot(
+            lag, self.source.lost(), ready, checkpoints=checkpoints, history=history, complete=complete
+        )
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
@@ -171,7 +180,8 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     from streameval.server.serve import serve
     from streameval.sources.kafka.source import KafkaSource
 
-    pipeline = Pipeline(settings, time.time)
+    announcements = Announcements()
+    pipeline = Pipeline(settings, time.time, announcements)
     publisher = new_publisher(settings)
     sink = kafka_dead_letters(settings)
     keeper, history = open_store(settings, pipeline)
@@ -180,7 +190,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     )
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__, history=history),
+            create_app(publisher, settings.server, version=__version__, history=history, announcements=announcements),
             settings.server.host,
             settings.server.port,
         )

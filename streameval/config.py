@@ -307,6 +307,63 @@ class Store(_Section):
     )
 
 
+class Margins(_Section):
+    """By how much a version must be worse to be called so."""
+
+    log_loss: Real = Field(0.001, ge=0, lt=1, description="relative")
+    auc: Real = Field(0.001, ge=0, lt=1, description="difference")
+    gauc: Real = Field(0.001, ge=0, lt=1, description="difference")
+    calibration: Real = Field(0.1, ge=0, lt=1, description="dead band of predicted clicks over clicks")
+
+
+class Tolerances(_Section):
+    """Within how much of the other a version must be to be called not worse."""
+
+    log_loss: Real = Field(0.005, gt=0, lt=1, description="relative")
+    auc: Real = Field(0.005, gt=0, lt=1, description="difference")
+    gauc: Real = Field(0.005, gt=0, lt=1, description="difference")
+    calibration: Real = Field(0.1, gt=0, lt=1, description="of predicted clicks over clicks")
+
+
+class Compare(_Section):
+    """Deploys and comparisons of versions."""
+
+    share: Real = Field(
+        0.01, gt=0, le=0.5, description="a version is noticed once it serves this share of its model's recent traffic"
+    )
+    count: Int = Field(1_000, ge=1, description="or this many impressions")
+    alpha: Real = Field(
+        0.01,
+        gt=0,
+        lt=0.5,
+        description="chance of a false `worse` (or `not_worse`) per comparison, however often one looks",
+    )
+    margins: Margins = Field(Margins(), description="`worse` means: by more than this, for certain at level alpha")
+    tolerances: Tolerances = Field(
+        Tolerances(), description="`not_worse` means: by less than this, for certain at level alpha"
+    )
+    min_duration: Duration = _written(
+        "1h", description="no verdict before a comparison has run this long, in event time"
+    )
+    min_clicks: Int = Field(200, ge=10, description="nor before it has this many clicks")
+    min_blocks: Int = Field(
+        30, ge=2, le=64, description="nor before this many of the 64 blocks of users have impressions"
+    )
+    horizon: PositiveDuration = _written("7d", description="how long a comparison runs")
+    keep: PositiveDuration = _written(
+        "15d",
+        description="how long the sums behind comparisons are kept in memory; at least twice the horizon and a day more for before/after",
+    )
+
+    @model_validator(mode="after")
+    def _kept_for_the_horizon(self) -> Compare:
+        if self.keep <= self.horizon:
+            raise ValueError(
+                f'keep = "{format_duration(self.keep)}": must be longer than horizon = "{format_duration(self.horizon)}"'
+            )
+        return self
+
+
 class Settings(_Section):
     """The whole tree; see `docs/configuration.md`."""
 
@@ -320,6 +377,7 @@ class Settings(_Section):
     kafka: Kafka = Kafka()
     files: Files = Files()
     store: Store = Store()
+    compare: Compare = Compare()
     server: Server = Server()
 
     @model_validator(mode="after")

@@ -101,7 +101,8 @@ class Monitor:
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
-            self.arrivals.seen(self.joiner.table.ts[rows], self.joiner.table.series[rows])
+            on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
+            self.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
         self._correct(flips)
         with self._timed("requests"):  # closed requests that get another impression close again later
             self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)

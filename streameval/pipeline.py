@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from streameval.background import Background
+from streameval.compare.announce import Announcements
+from streameval.comparing import MANY_PANES, Comparisons
 from streameval.config import FtrlModel, RiverModel, Settings
 from streameval.counting.ledger import Ledger
 from streameval.counting.scoreboard import Scoreboard, SliceRows
@@ -42,8 +44,10 @@ LONGEST_TICK = 2.0  # seconds of silence that one tick can have heard
 class Pipeline:
     """Takes batches of any partition; makes snapshots. Used by one thread."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
-        """`clock`: wall-clock seconds. Raises ModelError if a configured model cannot be made."""
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float], announcements: Announcements | None = None
+    ) -> None:
+        """`clock`: wall-clock seconds; `announcements`: of deploys. Raises ModelError if a configured model cannot be made."""
         self.settings = settings
         self.catalog = Catalog(settings.slices.dimensions, settings.slices.max_values)
         self._clock = clock
@@ -56,6 +60,11 @@ class Pipeline:
             self.catalog, self._slice_rows, edges, settings.buckets.quantiles, self._pane, self._windows
         )
         self._health = HealthJudge(self._pane)
+        self._comparisons = Comparisons(
+            settings.compare, self.catalog, self._pane, settings.join.attribution_window,
+            announcements or Announcements(),
+        )  # fmt: skip
+        self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
@@ -92,6 +101,9 @@ class Pipeline:
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
+        if len(monitor.ledger) > MANY_PANES:  # a fast replay, between two snapshots
+            self._background.wait()
+            self._comparisons.advance(list(self.monitors.values()), self._withheld)
 
     def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
         """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back.
@@ -132,14 +144,21 @@ class Pipeline:
         with_history: bool = True,
         checkpoints: CheckpointState | None = None,
         history: HistoryState | None = None,
+        complete: bool = True,
     ) -> Snapshot:
-        """Everything that readers may know, as it is now. `with_history`: also panes and users."""
+        """Everything that readers may know, as it is now. `with_history`: also panes and users.
+
+        `complete`: every partition of this process has been heard of; until then no comparison takes a look.
+        """
         self._background.wait()
         now = self._clock()
         monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
         end = frames[0].end
         health, silent = self._health.judge(monitors, end)
+        self._withheld = health.reason
+        if complete:
+            self._comparisons.advance(monitors, self._withheld)
         unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, silent))}
         results = self._evaluator.results(monitors, unreliable)
         panes = {}
@@ -186,6 +205,8 @@ class Pipeline:
             checkpoints=checkpoints,
             history=history,
             budget_used=self._budgets(monitors),
+            deploys=self._comparisons.deploys,
+            comparisons=self._comparisons.readings(),
         )
 
     def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:
@@ -220,6 +241,7 @@ class Pipeline:
             "slice_rows": rows.result,
             "last_seen": [[*astuple(series), seen] for series, seen in self._last_seen.items()],
             "monitor": state,
+            "comparisons": self._comparisons.state(),
         }
 
     def restore_partition(self, partition: int, state: Mapping[str, Any]) -> dict[tuple[str, int], int]:
@@ -231,6 +253,7 @@ class Pipeline:
             monitor = self._make_monitor(saved["shared"])
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
+            self._comparisons.restore(state["comparisons"], list(self.monitors.values()))
             self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.inputs)}
         self._offsets[partition] = offsets
         self._invalid[partition] = Counter(state["invalid"])
@@ -250,7 +273,8 @@ class Pipeline:
         self._background.wait()
         self._offsets.pop(partition, None)
         self._invalid.pop(partition, None)
-        self.monitors.pop(partition, None)
+        if self.monitors.pop(partition, None) is not None:
+            self._comparisons.rebuild(list(self.monitors.values()))
         self._last_count.clear()
         self._quiet = {key: seconds for key, seconds in self._quiet.items() if key[0] != partition}
         self._share_users(len(self.monitors))
@@ -283,10 +307,14 @@ class Pipeline:
             wide_slices=self.catalog.radix ** len(self.catalog.dimensions) >= 1 << 32,
             keep_value=weighting == "value",
         )
-        return Monitor(
+        ledger = Ledger(
+            board.references, self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions),
+            s.buckets.edges,
+        )  # fmt: skip
+        monitor = Monitor(
             policy,
             board,
-            Ledger(board.references, self._pane, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges),
+            ledger,
             learners,
             s.join.request_gap,
             s.join.score_at,
@@ -294,6 +322,8 @@ class Pipeline:
             listener=self.listener,
             background=self._background,
         )
+        self._comparisons.begin(monitor)
+        return monitor
 
     def _retire_versions(self, monitors: list[Monitor]) -> None:
         """Versions that no pane and no impression in memory is about make room for new ones; the history keeps them.
@@ -352,6 +382,7 @@ class Pipeline:
         return {
             "join": sum(m.joiner.nbytes + m.requests.nbytes for m in monitors),
             "panes": sum(m.scoreboard.nbytes for m in monitors),
+            "ledger": sum(m.ledger.nbytes + m.scoreboard.references.nbytes for m in monitors),
             "users": sum(m.scoreboard.users.nbytes for m in monitors),
             "models": models,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, SCALE, D, N, Y, blocks_of
 
 BASE = 1_700_000_040_000
-PANE, EDGES = 60_000, (0.05, 0.2)
+PANE, HORIZON, EDGES = 60_000, 3_600_000, (0.05, 0.2)
 CATALOG = Catalog(("country",), 5)
 for name in ("v1", "v2", "v3"):
     CATALOG.series_code("m", name)
@@ -42,7 +43,9 @@ class Traffic:
         self.shadow = rng.random((n, 3)) < 0.7
         self.shadow[np.arange(n), self.series] = True
 
-    def part(self, rows: NDArray[np.int64], label: NDArray[np.int8] | None = None) -> tuple[Labelled, Scored]:
+    def part(
+        self, rows: NDArray[np.int64], label: NDArray[np.int8] | None = None, fresh: bool = True
+    ) -> tuple[Labelled, Scored]:
         n = rows.size
         labels = self.label[rows] if label is None else label
         labelled = Labelled(
@@ -52,7 +55,7 @@ class Traffic:
             labels,
             np.zeros(n, np.bool_),
             None,
-            np.ones(n, np.bool_),
+            np.full(n, fresh),
         )
         index = np.arange(n, dtype=np.int32)
         parts = [(index, self.series[rows], self.p[rows, self.series[rows]])]
@@ -69,7 +72,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.board = Scoreboard(SliceRows(CATALOG), 1, EDGES, PANE, [], "impressions", 1 << 30)
-        self.ledger = Ledger(self.board.references, PANE, CATALOG.radix, 1, EDGES)
+        self.ledger = Ledger(self.board.references, PANE, HORIZON, CATALOG.radix, 1, EDGES)
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
         self.board.observe(labelled, scored, sign)
@@ -167,13 +170,13 @@ def test_a_label_that_changes_is_as_if_it_had_always_been_so(seed: int, changed:
     curves = counted(traffic, [])  # the curves are those of the first labels
     rows = np.array(sorted(changed))
     counting = counted(traffic, [100])
-    counting.observe(*traffic.part(rows), -1)
-    counting.observe(*traffic.part(rows, 1 - traffic.label[rows]), +1)
+    counting.observe(*traffic.part(rows, fresh=False), -1)
+    counting.observe(*traffic.part(rows, 1 - traffic.label[rows], fresh=False), +1)
     traffic.label[rows] = 1 - traffic.label[rows]
     straight = Counting()
     if not curves.board.references.final.all():
         return
-    straight.ledger = Ledger(curves.board.references, PANE, CATALOG.radix, 1, EDGES)
+    straight.ledger = Ledger(curves.board.references, PANE, HORIZON, CATALOG.radix, 1, EDGES)
     straight.ledger.observe(*traffic.part(np.arange(400)), 1)
     assert counting.content() == straight.content()
 
@@ -242,3 +245,30 @@ def test_what_is_forgotten_or_cleared_is_gone() -> None:
     counting.ledger.clear(1)
     assert {key for _, by_key in counting.ledger.segments() for key in by_key} == {(0, -1), (0, 2)}
     assert isinstance(counting.board.references, References)
+
+
+def test_what_is_late_counts_once_the_horizon_is_over_whenever_it_came() -> None:
+    traffic = Traffic(400, 9)
+    rows, label = np.arange(400), traffic.label.copy()
+    flags = rows < 50
+    in_time, corrected, late = Counting(), Counting(), Counting()
+    traffic.label[:50] = 0
+    in_time.observe(*traffic.part(rows))
+    in_time.observe(*traffic.part(rows[:50], fresh=False), -1)
+    in_time.observe(*traffic.part(rows[:50], label[:50], fresh=False), +1)
+    traffic.label = label
+    labelled, scored = traffic.part(rows)
+    corrected.observe(
+        replace(labelled, corrected=flags & (label == 1)), scored
+    )  # the click was there before it matured
+    late.observe(replace(labelled, fresh=~flags), scored)
+    end = BASE // PANE + 7
+    for counting in (in_time, corrected, late):
+        assert _clicks(counting, end) == int(label[50:].sum())
+        assert _clicks(counting, end + HORIZON // PANE + 1) == int(label.sum())
+
+
+def _clicks(counting: Counting, end: int) -> int:
+    counting.ledger.advance(end)
+    rows = [(key, sums) for _, by_key in counting.ledger.segments() for key, sums in by_key.items() if key[1] < 0]
+    return int(sum(sums[Y:SCALARS:8].sum() for _, sums in rows))

@@ -41,21 +41,24 @@ def oriented(sums: BlockSums) -> BlockSums:
     Blocks int64[..., G, 8], scalars int64[..., 6]. Exact: the other's loss is the server's plus D. The strict sums assume
     that the odds ratio was clipped on both sides, so that the bound holds for -D too.
     """
-    blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
+    blocks, scalars = (
+        sums.blocks.copy(),
+        sums.scalars.copy(),
+    )  # *= -1: NumPy 2.4.6 np.negative(x, out=x) is wrong with strides
     for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
-        np.negative(blocks[..., cell], out=blocks[..., cell])
+        blocks[..., cell] *= -1
     blocks[..., cells.PAIR_L] = sums.blocks[..., cells.PAIR_L] + sums.blocks[..., cells.D]
     blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
     blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]
-    np.negative(scalars[..., cells.D_STRICT], out=scalars[..., cells.D_STRICT])
+    scalars[..., cells.D_STRICT] *= -1
     return BlockSums(blocks, scalars)
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
     """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 4]."""
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
-    np.negative(blocks[..., cells.G_WD], out=blocks[..., cells.G_WD])
-    np.negative(scalars[..., cells.G_W_WD], out=scalars[..., cells.G_W_WD])
+    blocks[..., cells.G_WD] *= -1
+    scalars[..., cells.G_W_WD] *= -1
     return BlockSums(blocks, scalars)
 
 

@@ -1,14 +1,16 @@
 """What comparisons of versions are made of: sums by block of users, of every version that served and of every pair
 that scored the same impressions (see `sketches.blocks`), by pane until somebody looks, then by hour.
 
-A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only, whatever the
-batches; a correction of an older pane waits for the next look.
+A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only. What it sees of them
+must not depend on when a batch ended, nor a restart: so a label counts as it was when it was due, and what is late (an
+impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
+it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +44,7 @@ assert SERIES_CELLS == PAIR_CELLS
 Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
 Part = tuple[int, int, int, int]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
 Matrix = NDArray[np.int64]
+Both = tuple[Matrix, Matrix]
 
 
 @numba.njit(inline="always")
@@ -181,6 +184,7 @@ class _Unplaced:
     """Impressions (`other` -1) or pairs counted before their curves were final; columns."""
 
     pane: NDArray[np.int64]
+    late: NDArray[np.int8]
     served: NDArray[np.int32]
     other: NDArray[np.int32]
     bins_served: NDArray[np.int16]
@@ -201,10 +205,19 @@ class _Unplaced:
 class Ledger:
     """The sums of one partition."""
 
-    def __init__(self, references: References, pane: int, radix: int, dimensions: int, edges: Sequence[float]) -> None:
-        """`pane` in ms; `radix`: see `Catalog.combine`; `edges`: inner edges of the pClick buckets."""
+    def __init__(
+        self,
+        references: References,
+        pane: int,
+        horizon: int,
+        radix: int,
+        dimensions: int,
+        edges: Sequence[float],
+    ) -> None:
+        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets."""
         self._references = references
         self._pane = pane
+        self._defer = -(-horizon // pane)  # panes after which what is late counts
         self._radix = radix
         self._dimensions = dimensions
         self._edges = np.array(edges)
@@ -214,10 +227,11 @@ class Ledger:
         self._pair_parts: list[Part] = []
         self._served_parts: list[Part] = []
         self._part_of = np.full((MOST_ROWS, (dimensions + 1) * self._values), -1, np.int32)
-        self.waiting: dict[int, Matrix] = {}  # by pane
+        # by pane, what is late apart; the parts are of pairs and of served versions
+        self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
+        self._waiting_parts: tuple[dict[int, Both], dict[int, Both]] = ({}, {})
         self._segments: dict[int, Matrix] = {}  # by first pane
-        self._waiting_parts: dict[int, tuple[Matrix, Matrix]] = {}  # of pairs and of served versions, by pane
-        self._parts: dict[int, tuple[Matrix, Matrix]] = {}  # the same, by first pane of the segment
+        self._parts: dict[int, Both] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
         self._unplaced: list[_Unplaced] = []  # what has no final curves
         self._curve, self._ready = references.curve.copy(), references.ready.copy()  # by which it was placed
@@ -228,6 +242,24 @@ class Ledger:
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
         """Adds (or with sign -1 takes out) labelled impressions, in order of time, with all their scores."""
+        corrected = labelled.corrected & labelled.fresh
+        if bool(labelled.fresh.all()) and not corrected.any():
+            self._observe(labelled, scored, sign, late=0)
+            return
+        due = replace(labelled, label=np.where(corrected, 0, labelled.label).astype(np.int8))
+        self._observe(*_rows(due, scored, labelled.fresh), sign, late=0)
+        self._observe(*_rows(due, scored, corrected), -sign, late=1)
+        self._observe(*_rows(labelled, scored, corrected | ~labelled.fresh), sign, late=1)
+
+    def waiting(self, end: int) -> list[int]:
+        """The panes before `end` that wait to be looked at, oldest first; what is late apart."""
+        return sorted(pane for pane in self._waiting[0] if pane < end)
+
+    def __len__(self) -> int:
+        """How many panes wait, what is late apart."""
+        return len(self._waiting[0])
+
+    def _observe(self, labelled: Labelled, scored: Scored, sign: int, late: int) -> None:
         n = labelled.ts.size
         if not n or scored.bounds[1] == 0:  # nothing was served by a version that logged a pClick
             return
@@ -254,8 +286,8 @@ class Ledger:
         curve, ready = self._references.curve, self._references.ready
         for j in range(first.size - 1):
             number = int(pane[first[j]])
-            sums = self._matrix(self.waiting, number, len(self._rows), WIDTH)
-            pair_parts, served_parts = self._part_matrices(self._waiting_parts, number)
+            sums = self._matrix(self._waiting[late], number, len(self._rows), WIDTH)
+            pair_parts, served_parts = self._part_matrices(self._waiting_parts[late], number)
             here = np.arange(first[j], first[j + 1])
             _add_served(
                 here, served_row, series, p, labelled.label, block, bins, curve, sign, loss, sums, part, served_parts
@@ -267,7 +299,7 @@ class Ledger:
                         pair_row[some], row[some], series, other[some], p, p_other[some], labelled.label, block, bins,
                         bins_other[some], ready, curve, sign, loss, sums, pair_part[:, some], pair_parts,
                     )  # fmt: skip
-        self._hold(pane, labelled.label, block, sign, series, bins, served_row, row, other, bins_other, pair_row)
+        self._hold(pane, late, labelled.label, block, sign, series, bins, served_row, row, other, bins_other, pair_row)
 
     def cut(self, pane: int) -> None:
         """From this pane on sums are kept apart from those before; it must not have been looked at."""
@@ -283,17 +315,21 @@ class Ledger:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def advance(self, end: int) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
-        """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first."""
+        """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
+
+        And what was late in panes whose horizon ended before it.
+        """
         out = []
-        for pane in sorted(pane for pane in self.waiting if pane < end):
-            gained = self.waiting.pop(pane)
+        due = [(pane, late) for late in (0, 1) for pane in self._waiting[late] if pane + late * self._defer < end]
+        for pane, late in sorted(due):
+            gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
             total = self._matrix(self._segments, number, len(gained), WIDTH)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
-            if pane in self._waiting_parts:
+            if pane in self._waiting_parts[late]:
                 totals = self._part_matrices(self._parts, number)
-                for whole, some in zip(totals, self._waiting_parts.pop(pane), strict=True):
+                for whole, some in zip(totals, self._waiting_parts[late].pop(pane), strict=True):
                     whole[: len(some)] += some
         return out
 
@@ -332,13 +368,13 @@ class Ledger:
             served, other = self._rows[i]
             self._row_of[served, other + 1] = -1
             self._rows[i] = (-2, -2)
-            for matrix in (*self.waiting.values(), *self._segments.values()):
+            for matrix in self._matrices():
                 matrix[i : i + 1] = 0
         for keys, place in ((self._pair_parts, 0), (self._served_parts, 1)):
             for i, key in enumerate(keys):
                 if series in key[:2]:
                     keys[i] = (-2, -2, 0, 0)
-                    for both in (*self._waiting_parts.values(), *self._parts.values()):
+                    for both in self._both():
                         both[place][i : i + 1] = 0
         self._part_of[gone] = -1
         self._unplaced = [u.take((u.served != series) & (u.other != series)) for u in self._unplaced]
@@ -346,8 +382,8 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """Bytes of everything."""
-        sums = sum(m.nbytes for m in (*self.waiting.values(), *self._segments.values()))
-        parts = sum(a.nbytes + b.nbytes for a, b in (*self._waiting_parts.values(), *self._parts.values()))
+        sums = sum(matrix.nbytes for matrix in self._matrices())
+        parts = sum(a.nbytes + b.nbytes for a, b in self._both())
         waiting = sum(column.nbytes for u in self._unplaced for column in u.columns().values())
         return sums + parts + waiting + self._part_of.nbytes
 
@@ -360,9 +396,15 @@ class Ledger:
             "rows": [list(key) for key in self._rows],
             "pair_parts": [list(key) for key in self._pair_parts],
             "served_parts": [list(key) for key in self._served_parts],
-            "waiting": [[pane, matrix.copy()] for pane, matrix in sorted(self.waiting.items())],
+            "waiting": [
+                [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
+            ],
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
-            "waiting_parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._waiting_parts.items())],
+            "waiting_parts": [
+                [late, pane, a.copy(), b.copy()]
+                for late in (0, 1)
+                for pane, (a, b) in sorted(self._waiting_parts[late].items())
+            ],
             "parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._parts.items())],
             "cuts": list(self._cuts),
             "unplaced": None if unplaced is None else unplaced.columns(),
@@ -393,9 +435,11 @@ class Ledger:
                 if served >= 0:
                     row = self._row_of[served, other + 1]
                     self._part_of[row, dimension * self._values + value] = i
-        self.waiting = {pane: matrix.copy() for pane, matrix in state["waiting"]}
+        for late, pane, matrix in state["waiting"]:
+            self._waiting[late][pane] = matrix.copy()
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
-        self._waiting_parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["waiting_parts"]}
+        for late, pane, a, b in state["waiting_parts"]:
+            self._waiting_parts[late][pane] = a.copy(), b.copy()
         self._parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["parts"]}
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
@@ -409,6 +453,14 @@ class Ledger:
         self._curve, self._ready, self._changes = references.curve.copy(), references.ready.copy(), references.changes
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _matrices(self) -> Iterator[Matrix]:
+        for kept in (*self._waiting, self._segments):
+            yield from kept.values()
+
+    def _both(self) -> Iterator[Both]:
+        for kept in (*self._waiting_parts, self._parts):
+            yield from kept.values()
 
     def _by_key(self, matrix: Matrix) -> dict[Key, NDArray[np.int64]]:
         return {key: matrix[i] for i, key in enumerate(self._rows[: len(matrix)]) if key[0] >= 0 and matrix[i].any()}
@@ -467,7 +519,7 @@ class Ledger:
         for i in range(made):
             names.append((*self._rows[int(new_row[i])], dimension, int(new_value[i]) - dimension * self._values))
 
-    def _part_matrices(self, kept: dict[int, tuple[Matrix, Matrix]], number: int) -> tuple[Matrix, Matrix]:
+    def _part_matrices(self, kept: dict[int, Both], number: int) -> Both:
         pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, 5), np.int64)))
         pairs, served = _grown(pairs, len(self._pair_parts)), _grown(served, len(self._served_parts))
         kept[number] = pairs, served
@@ -483,6 +535,7 @@ class Ledger:
     def _hold(
         self,
         pane: NDArray[np.int64],
+        late: int,
         label: NDArray[np.int8],
         block: NDArray[np.int8],
         sign: int,
@@ -503,13 +556,33 @@ class Ledger:
             signs, nobody = np.full(alone.size, sign, np.int8), np.full(alone.size, -1, np.int32)
             nothing = np.zeros(alone.size, np.int16)
             self._unplaced.append(
-                _Unplaced(pane[alone], series[alone], nobody, bins[alone], nothing, block[alone], label[alone], signs)
+                _Unplaced(
+                    pane[alone],
+                    np.full(alone.size, late, np.int8),
+                    series[alone],
+                    nobody,
+                    bins[alone],
+                    nothing,
+                    block[alone],
+                    label[alone],
+                    signs,
+                )
             )
         both = np.flatnonzero((pair_row >= 0) & ~(final[series[row]] & final[other]))
         if both.size:
             i, signs = row[both], np.full(both.size, sign, np.int8)
             self._unplaced.append(
-                _Unplaced(pane[i], series[i], other[both], bins[i], bins_other[both], block[i], label[i], signs)
+                _Unplaced(
+                    pane[i],
+                    np.full(both.size, late, np.int8),
+                    series[i],
+                    other[both],
+                    bins[i],
+                    bins_other[both],
+                    block[i],
+                    label[i],
+                    signs,
+                )
             )
 
     def _place(self) -> None:
@@ -524,9 +597,9 @@ class Ledger:
             number = self._row_of[rows.served, rows.other + 1].astype(np.int64)
             cell = rows.block.astype(np.int64) * PAIR_CELLS + blocks.PHI0 - rows.label
             square = np.where(rows.other < 0, blocks.PHI0_SQ, blocks.PAIR_PHI0_SQ) - rows.label + SCALARS
-            for pane in np.unique(rows.pane).tolist():
-                on = rows.pane == pane
-                sums = self._matrix(self.waiting, pane, len(self._rows), WIDTH)
+            for pane, late in np.unique(np.stack((rows.pane, rows.late.astype(np.int64))), axis=1).T.tolist():
+                on = (rows.pane == pane) & (rows.late == late)
+                sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
                 np.add.at(sums, (number[on], cell[on]), ((now - was) * rows.sign)[on])
                 np.add.at(sums, (number[on], square[on]), ((squared_now - squared_was) * rows.sign)[on])
             final = references.final
@@ -548,6 +621,21 @@ def _placements(
     theirs = curve[other, rows.label, rows.bins].astype(np.int64)
     placement = np.where(known, np.where(rows.other < 0, mine, theirs - mine), 0)
     return placement, np.rint((placement / SCALE) ** 2 * SCALE).astype(np.int64)
+
+
+def _rows(labelled: Labelled, scored: Scored, on: NDArray[np.bool_]) -> tuple[Labelled, Scored]:
+    """Some of the rows, with their scores."""
+    some = Labelled(
+        labelled.ts[on], labelled.user[on], labelled.slices[on], labelled.label[on], labelled.corrected[on],
+        None if labelled.value is None else labelled.value[on], labelled.fresh[on],
+    )  # fmt: skip
+    kept = on[scored.row]
+    place = np.cumsum(on, dtype=np.int32) - np.int32(1)
+    count = np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))
+    return some, Scored(
+        tuple(count[list(scored.bounds)].tolist()), place[scored.row[kept]], scored.series[kept], scored.p[kept],
+        scored.violation[kept],
+    )  # fmt: skip
 
 
 def _grown(matrix: Matrix, rows: int) -> Matrix:

@@ -31,6 +31,7 @@ BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (
 # by 5e-4, 2e-4 and 4e-5 at 100, 300 and 1,000 labels; differences of like models by as much (docs/metrics.md).
 ENOUGH = (50, 300, 2000)
 MOST_LABELS = 1 << 18  # from which the last curves are made at the most, though one kind may be scarce
+MOST_ROWS = 1 << 20  # that are kept, late ones and corrections included: 13 MB
 _OPEN = 1 << 62
 
 
@@ -49,6 +50,7 @@ class Placed:
 class _Waiting:
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, BINS), np.int64))  # by label
     parts: list[Placed] = field(default_factory=list)
+    rows: int = 0  # in the parts
     stage: int = 0  # how often curves were made
     until: int = _OPEN  # ms: the moment at which there were enough for the next ones
 
@@ -119,8 +121,11 @@ class References:
         """
         waiting = self._waiting.setdefault(series, _Waiting())
         waiting.parts.append(rows)
+        waiting.rows += rows.pane.size
         makes = matured >= 0
         counts = waiting.count(ts[makes], rows.bin[makes], matured[makes])
+        if waiting.rows > MOST_ROWS:  # nearly everything is late: no better curves are to be expected
+            counts, waiting.stage = waiting.counts.copy(), len(ENOUGH)
         if counts is None:
             return None
         kept = _joined(waiting.parts)
@@ -166,7 +171,7 @@ class References:
         for saved in state["waiting"]:
             rows = Placed(*(saved[name].copy() for name in ("pane", "block", "bin", "label", "sign")))
             self._waiting[int(codes[saved["series"]])] = _Waiting(
-                saved["counts"].copy(), [rows], saved["stage"], saved["until"]
+                saved["counts"].copy(), [rows], rows.pane.size, saved["stage"], saved["until"]
             )
 
     def _make(self, series: int, counts: NDArray[np.int64]) -> None:

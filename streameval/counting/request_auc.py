@@ -86,7 +86,7 @@ def observe_requests(
     n = _terms(group[order], ranked[order], value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
     cells, of_request = cells[:n], key[:n] // series_count
     user = np.zeros(pane.size, np.uint64)
-    user[request] = labelled.user
+    np.maximum.at(user, request, labelled.user)  # one of its users, whatever the order; nearly always there is only one
     block = board.overall_layout.blocks + blocks_of(user)[of_request].astype(np.int64) * BLOCK_CELLS
     of_pane = pane[of_request]
     series = (key[:n] % series_count).astype(np.int32)

@@ -207,7 +207,7 @@ class Scoreboard:
     def nbytes(self) -> int:
         """Bytes of the panes and windows, users apart."""
         scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
-        return self.overall.nbytes + self.slices.nbytes + self.references.nbytes + scratch
+        return self.overall.nbytes + self.slices.nbytes + scratch
 
     def state(self) -> dict[str, Any]:
         """Everything that was counted, for `restore`."""

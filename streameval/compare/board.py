@@ -1,0 +1,205 @@
+"""All deploys and comparisons of a process, driven by event time: arrivals notice deploys, looks decide comparisons.
+
+`step` goes over the panes in order. At each it takes in what arrived, then looks at the panes whose labels are complete by
+then. So whatever the batches, the speed and the restarts, the same events lead to the same looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from streameval.compare.announce import Announcement, announced_deploy, with_announcement
+from streameval.compare.evidence import Rule
+from streameval.compare.reading import Comparison, Deploy, Setup
+from streameval.compare.sums import Ints, Key
+from streameval.compare.tracked import Tracked
+from streameval.compare.watch import Watch
+from streameval.events import Series
+
+MOST_DEPLOYS = 1_000  # on record
+HOUR = 3_600_000
+
+Gains = Sequence[tuple[int, Mapping[Key, Ints]]]  # (segment, rows) that a look adds, oldest first
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is noticed, and how long it is compared. Times in ms."""
+
+    share: float  # of its model's traffic, from which a version is noticed
+    count: int  # or impressions
+    horizon: int  # for which a comparison runs
+    restart: int  # after which a window begins anew
+    keep: int  # comparisons on record
+
+
+class Board:
+    """Deploys, and the comparisons that they lead to."""
+
+    def __init__(self, rule: Rule, limits: Limits, pane: int) -> None:
+        """`pane` in ms."""
+        self._rule, self._limits, self._pane = rule, limits, pane
+        self._watch = Watch(limits.share, limits.count)
+        self.deploys: list[Deploy] = []
+        self.tracked: list[Tracked] = []
+        self.arrived = 0  # the first pane of which arrivals may still come
+        self.looked = 0  # the first pane that has not been looked at
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def announce(self, announcement: Announcement) -> Deploy:
+        """Records what CI/CD says."""
+        a = announcement
+        known = announced_deploy(self.deploys, a)
+        if known is not None:
+            deploy = with_announcement(known, a)
+            self._replace(deploy)
+            return deploy
+        deploy = self._watch.announced(a.model, a.version, a.at, a.note, a.link)
+        self._add(deploy)
+        return deploy
+
+    def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
+        """A pane's impressions by who served them; returns the deploys that it has made known."""
+        start = pane * self._pane
+        counts = {(series.model, series.version): n for series, n in served.items()}
+        out = []
+        for deploy in self._watch.pane(start, start + self._pane, counts):
+            waiting = [
+                d for d in self.deploys
+                if (d.model, d.version) == (deploy.model, deploy.version) and d.noticed is None and d.kind != "shadow"
+            ]  # fmt: skip
+            if waiting:  # it was announced
+                known = waiting[-1]
+                deploy = replace(  # noqa: PLW2901
+                    known, kind=deploy.kind, noticed=deploy.noticed, replaces=deploy.replaces, at=deploy.at
+                )
+                self._replace(deploy)
+            else:
+                self._add(deploy)
+            out.append(deploy)
+            self._compare(deploy, Series(deploy.model, deploy.version, "logged"))
+        self.arrived = max(self.arrived, pane + 1)
+        return out
+
+    def look(self, pane: int, gains: Gains, withheld: str | None) -> None:
+        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add."""
+        at = (pane + 1) * self._pane
+        for segment, rows in gains:
+            for served, other in rows:
+                if other is not None:
+                    self._notice_shadow(served, other, segment, at)
+        for tracked in self.tracked:
+            if at <= tracked.start or at > tracked.start + self._limits.horizon + self._pane:
+                continue
+            self._begin_windows(tracked, pane)
+            for segment, rows in gains:
+                self._gain(tracked, segment, rows)
+            tracked.look(at, withheld)
+        self.looked = max(self.looked, pane + 1)
+
+    def cuts(self) -> list[int]:
+        """The panes at which the sums of comparisons begin."""
+        return sorted({tracked.segment for tracked in self.tracked})
+
+    # -- readers -------------------------------------------------------------------------------------------------
+
+    def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
+        """The comparisons that rest on anything, oldest first; `finish` adds what the sums do not tell."""
+        out = []
+        for tracked in self.tracked:
+            reading = tracked.reading()
+            if reading.impressions:
+                out.append(finish(tracked, reading))
+        return tuple(out)
+
+    # -- checkpoints, partitions ---------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the sums, as plain values."""
+        return {
+            "arrived": self.arrived,
+            "looked": self.looked,
+            "watch": self._watch.state(),
+            "deploys": [asdict(deploy) for deploy in self.deploys],
+            "tracked": [tracked.state() for tracked in self.tracked],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Takes over what `state` gave if it has seen more than this board; the sums are then to be made again."""
+        if (state["looked"], state["arrived"]) <= (self.looked, self.arrived):
+            return False
+        self.arrived, self.looked = state["arrived"], state["looked"]
+        self._watch.restore(state["watch"])
+        self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
+        by_id = {deploy.id: deploy for deploy in self.deploys}
+        self.tracked = [
+            Tracked.restore(one, by_id[one["deploy"]], self._rule) for one in state["tracked"] if one["deploy"] in by_id
+        ]
+        return True
+
+    def rebuild(self, segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]]) -> None:
+        """Makes the sums again, of every partition's segments that have been looked at."""
+        for tracked in self.tracked:
+            tracked.forget_sums()
+            for segment, rows in segments():
+                self._gain(tracked, segment, rows)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _gain(self, tracked: Tracked, segment: int, rows: Mapping[Key, Ints]) -> None:
+        for key, row in rows.items():
+            tracked.gain(segment, key, row)
+
+    def _begin_windows(self, tracked: Tracked, pane: int) -> None:
+        """Windows begin with an hour, at least `restart` after the one before."""
+        hour = pane * self._pane // HOUR * HOUR
+        if hour >= tracked.start + self._limits.restart * tracked.windows:
+            tracked.begin(-(-hour // self._pane))
+
+    def _notice_shadow(self, served: Series, other: Series, segment: int, noticed: int) -> None:
+        """A version, or an online model, that only scores what another one serves; what was before `segment` is left out."""
+        if any(t.candidate == other and t.baseline == served for t in self.tracked):
+            return
+        if any(t.candidate == served and t.baseline == other for t in self.tracked):
+            return  # the one that was replaced is scored in shadow: the deploy's own comparison
+        if other.source == "logged" and self._watch.is_live(other.model, other.version):
+            return
+        if self._watch.champion(served.model) != served.version:
+            return
+        name = other.version if other.source == "logged" else other.model
+        deploy = self._watch.shadow(served.model, name, noticed - self._pane, noticed)
+        self._add(deploy)
+        self._track(deploy, "paired", served, other, noticed - self._pane, segment)
+
+    def _compare(self, deploy: Deploy, candidate: Series) -> None:
+        """Sums count from the version's first pane, or from the first that nobody has looked at."""
+        if deploy.replaces is None:
+            return
+        baseline = replace(candidate, version=deploy.replaces)
+        first = max(deploy.at // self._pane, self.looked)
+        for setup in ("paired", "split"):
+            self._track(deploy, setup, baseline, candidate, first * self._pane, first)
+
+    def _track(
+        self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int
+    ) -> None:
+        self.tracked.append(Tracked(deploy, setup, baseline, candidate, start, segment, self._rule))
+        del self.tracked[: -self._limits.keep]
+
+    def _add(self, deploy: Deploy) -> None:
+        self.deploys.append(deploy)
+        del self.deploys[:-MOST_DEPLOYS]
+
+    def _replace(self, deploy: Deploy) -> None:
+        self.deploys = [deploy if d.id == deploy.id else d for d in self.deploys]
+        for tracked in self.tracked:
+            if tracked.deploy.id == deploy.id:
+                tracked.deploy = deploy
+
+
+def named(series: Sequence[Series], rows: Iterable[tuple[tuple[int, int], Ints]]) -> dict[Key, Ints]:
+    """Rows of a ledger by names instead of codes."""
+    return {(series[a], None if b < 0 else series[b]): row for (a, b), row in rows}

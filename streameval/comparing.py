@@ -1,0 +1,134 @@
+"""The comparisons of all partitions of this process: what they have counted, brought to the board in event time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from streameval.compare.announce import Announcements
+from streameval.compare.board import Board, Limits, named
+from streameval.compare.evidence import Rule
+from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.sums import Ints, Key
+from streameval.compare.words import headline
+from streameval.config import Compare
+from streameval.events import RETIRED, Catalog, Series
+from streameval.join.policy import FOREVER, NEVER
+from streameval.monitor import Monitor
+
+log = logging.getLogger(__name__)
+
+RESTART = 6 * 3_600_000  # ms: windows of comparisons begin anew
+MOST_COMPARISONS = 64
+MANY_PANES = 256  # of a partition, that wait to be looked at
+
+
+class Comparisons:
+    """Deploys and comparisons over the monitors of a process. Used by the loop's thread, when nothing is being counted."""
+
+    def __init__(
+        self, settings: Compare, catalog: Catalog, pane: int, attribution_window: int, announcements: Announcements
+    ) -> None:
+        """`pane` and `attribution_window` in ms."""
+        s = settings
+        rule = Rule(
+            alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
+            min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks,
+        )  # fmt: skip
+        self._fingerprint = repr(rule)
+        self._settings, self._catalog = settings, catalog
+        self._pane, self._attribution_window = pane, attribution_window
+        self._announcements = announcements
+        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS), pane)
+        self._said: dict[str, str] = {}  # verdicts that the log has had
+
+    @property
+    def deploys(self) -> tuple[Deploy, ...]:
+        """Oldest first."""
+        return tuple(self._board.deploys)
+
+    def begin(self, monitor: Monitor) -> None:
+        """A partition is new, or was restored."""
+        for pane in self._board.cuts():
+            monitor.ledger.cut(pane)
+
+    def advance(self, monitors: Sequence[Monitor], withheld: str | None) -> None:
+        """Takes in everything that has arrived, and every look that is due. `withheld`: why nothing may be decided now."""
+        for announcement in self._announcements.take():
+            deploy = self._board.announce(announcement)
+            log.info("deploy %s: %s %s was announced", deploy.id, deploy.model, deploy.version)
+        arrived, complete = self._reached(monitors)
+        arrivals: dict[int, dict[Series, int]] = {}
+        for monitor in monitors:
+            for pane, counts in monitor.arrivals.take(arrived):
+                if pane >= self._board.arrived:
+                    row = arrivals.setdefault(pane, {})
+                    for code, n in counts.items():
+                        series = self._catalog.series[code]
+                        if series != RETIRED:
+                            row[series] = row.get(series, 0) + n
+        looks = {pane for m in monitors for pane in m.ledger.waiting(complete) if pane >= self._board.looked}
+        due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
+        due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
+        for _, kind, pane in sorted(due):
+            if kind == 0:
+                for deploy in self._board.arrivals(pane, arrivals[pane]):
+                    over = f" replaces {deploy.replaces}" if deploy.replaces else ""
+                    log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
+                for monitor in monitors:
+                    self.begin(monitor)
+            else:
+                gains = [
+                    (segment, named(self._catalog.series, rows.items()))
+                    for monitor in monitors
+                    for segment, rows in monitor.ledger.advance(pane + 1)
+                ]
+                self._board.look(pane, gains, withheld)
+        keep = self._board.looked - self._settings.keep // self._pane
+        for monitor in monitors:
+            monitor.ledger.forget_before(keep)
+
+    def readings(self) -> tuple[Comparison, ...]:
+        """For the readers."""
+        out = self._board.readings(lambda tracked, reading: reading)
+        for comparison in out:
+            if comparison.verdict != self._said.get(comparison.id, "undecided"):
+                self._said[comparison.id] = comparison.verdict
+                log.warning("comparison %s: %s", comparison.id, headline(comparison))
+        return out
+
+    def state(self) -> dict[str, Any]:
+        """For `restore`; every partition's checkpoint has it, so that none is needed."""
+        return {"rule": self._fingerprint, "board": self._board.state()}
+
+    def restore(self, state: Mapping[str, Any], monitors: Sequence[Monitor]) -> None:
+        """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        board = dict(state["board"])
+        if state["rule"] != self._fingerprint:
+            log.warning("the rules of [compare] have changed: comparisons begin anew, deploys are kept")
+            board["tracked"] = []
+        self._board.restore(board)
+        for monitor in monitors:
+            self.begin(monitor)
+        self.rebuild(monitors)
+
+    def rebuild(self, monitors: Sequence[Monitor]) -> None:
+        """A partition has come or gone."""
+
+        def segments() -> Iterator[tuple[int, Mapping[Key, Ints]]]:
+            for monitor in monitors:
+                for segment, rows in monitor.ledger.segments():
+                    yield segment, named(self._catalog.series, rows.items())
+
+        self._board.rebuild(segments)
+
+    def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
+        """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
+        speaking = [m for m in monitors if m.joiner.newest_event > NEVER and not m.joiner.idle]
+        watermark = min((m.joiner.watermark for m in speaking or monitors), default=NEVER)
+        if watermark == NEVER:
+            return 0, 0
+        if watermark >= FOREVER:
+            return FOREVER // self._pane, FOREVER // self._pane
+        return watermark // self._pane, (watermark - self._attribution_window) // self._pane
