@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streameval import __version__, config_file, deploy_commands, logs, plan_command
+from streameval import __version__, config_file, deploy_commands, logs, memory, plan_command
 
 if TYPE_CHECKING:
     from streameval.config import Settings
@@ -70,6 +70,7 @@ cli.add_command(plan_command.plan)
 @click.option("--report", type=OutFile(), help="Write the report here, as JSON, when it is stopped.")
 def run(config_path: Path | None, report: Path | None) -> None:
     """Read Kafka and serve the page, /metrics and the API, until Ctrl-C."""
+    memory.settle()
     settings = _load(config_path)
     from streameval import app
 
