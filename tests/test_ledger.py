@@ -321,3 +321,28 @@ def test_rows_beyond_the_most_are_counted_as_untracked(monkeypatch: pytest.Monke
     possible = traffic.shadow.sum() - 600
     pairs = sum(sum(s[0:SCALARS:8]) for (_, key), s in counting.content()["segments"].items() if key[1] >= 0)
     assert counting.ledger.untracked == possible - pairs
+
+
+def test_what_nothing_is_kept_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "MOST_ROWS", 6)
+    monkeypatch.setattr(references, "PROMISED", 1 << 60)  # curves stay as they are
+    monkeypatch.setattr(references, "ENOUGH", (1 << 60, 1 << 60))
+    traffic = Traffic(600, 11)
+    counting, expected = with_curves(), with_curves()
+    counting.observe(*traffic.part(np.arange(300)))
+    counting.ledger.advance(1 << 40)
+    assert len(counting.ledger._rows) == 6
+    counting.ledger.clear(1)
+    counting.ledger.forget_before(0)  # of four rows nothing is kept
+    assert counting.ledger._rows == [(0, -1), (0, 2)]
+    rest = np.arange(300, 600)
+    for one in (counting, expected):
+        one.observe(*traffic.part(rest))
+    found, first = counting.content(), with_curves()
+    first.observe(*traffic.part(np.arange(300)))
+    first.ledger.clear(1)
+    before = first.content()
+    for kind in ("segments", "parts"):
+        for key, sums in expected.content()[kind].items():
+            old = before[kind].get(key)
+            assert found[kind][key] == (sums if old is None else [a + b for a, b in zip(sums, old, strict=True)])

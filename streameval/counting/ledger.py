@@ -216,6 +216,8 @@ class Ledger:
             for number in [n for n in kept if n < keep]:
                 del kept[number]
         self._cuts = [cut for cut in self._cuts if cut >= keep]
+        if len(self._rows) > MOST_ROWS * 3 // 4:
+            self._make_room()
 
     def clear(self, series: int) -> None:
         """Forgets a series; its code may be given to another."""
@@ -277,16 +279,9 @@ class Ledger:
 
         self._rows = [(series(a), series(b)) for a, b in state["rows"]]
         self._reserve(max((max(key) for key in self._rows), default=-1) + 1)
-        for i, (served, other) in enumerate(self._rows):
-            if served >= 0:
-                self._row_of[served, other + 1] = i
         self._pair_parts = [part(key) for key in state["pair_parts"]]
         self._served_parts = [part(key) for key in state["served_parts"]]
-        for keys in (self._pair_parts, self._served_parts):
-            for i, (served, other, dimension, value) in enumerate(keys):
-                if served >= 0:
-                    row = self._row_of[served, other + 1]
-                    self._part_of[row, dimension * self._values + value] = i
+        self._enter()
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = matrix.copy()
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
@@ -305,6 +300,38 @@ class Ledger:
     def _both(self) -> Iterator[Both]:
         for kept in (*self._waiting_parts, self._parts):
             yield from kept.values()
+
+    def _make_room(self) -> None:
+        """Takes the numbers of rows and parts back that nothing is kept of."""
+        rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and _is_used(self._matrices(), i)]
+        if len(rows) == len(self._rows):
+            return
+        names = [self._rows[i] for i in rows]
+        parts = []
+        for keys in (self._pair_parts, self._served_parts):
+            kept = [i for i, key in enumerate(keys) if key[:2] in names]
+            parts.append(kept)
+            keys[:] = [keys[i] for i in kept]
+        for held in (*self._waiting, self._segments):
+            for number, matrix in held.items():
+                held[number] = matrix[[i for i in rows if i < len(matrix)]]
+        for both in (*self._waiting_parts, self._parts):
+            for number, (a, b) in both.items():
+                both[number] = (a[[i for i in parts[0] if i < len(a)]], b[[i for i in parts[1] if i < len(b)]])
+        self._rows = names
+        self._row_of[:] = -1
+        self._part_of[:] = -1
+        self._enter()
+
+    def _enter(self) -> None:
+        """Fills the tables of numbers."""
+        for i, (served, other) in enumerate(self._rows):
+            if served >= 0:
+                self._row_of[served, other + 1] = i
+        for keys in (self._pair_parts, self._served_parts):
+            for i, (served, other, dimension, value) in enumerate(keys):
+                if served >= 0:
+                    self._part_of[self._row_of[served, other + 1], dimension * self._values + value] = i
 
     def _by_key(self, matrix: Matrix) -> dict[Key, NDArray[np.int64]]:
         return {key: matrix[i] for i, key in enumerate(self._rows[: len(matrix)]) if key[0] >= 0 and matrix[i].any()}
@@ -347,6 +374,10 @@ class Ledger:
         matrix = np.zeros((rows, width), np.int64) if matrix is None else _grown(matrix, rows)
         kept[number] = matrix
         return matrix
+
+
+def _is_used(matrices: Iterator[Matrix], row: int) -> bool:
+    return any(row < len(matrix) and matrix[row].any() for matrix in matrices)
 
 
 def _rows(labelled: Labelled, scored: Scored, on: NDArray[np.bool_]) -> tuple[Labelled, Scored]:
