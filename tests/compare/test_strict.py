@@ -17,7 +17,7 @@ from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE
 
 HOUR = 3_600_000
 OLD, NEW = Series("m", "v1", "logged"), Series("m", "v2", "logged")
-DEPLOY = Deploy("1", "m", "v2", "v1", 0, "shadow", 0)
+DEPLOY = Deploy("1", "m", "v2", "v1", 0, "deploy", 0)
 
 
 def losses(p: np.ndarray, clicked: np.ndarray) -> np.ndarray:
