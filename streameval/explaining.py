@@ -64,6 +64,10 @@ class _Pending:
         return self.scores[code]
 
 
+# Of the whole's rho: a part has less traffic, and where one part carries a difference, much less variance than the whole.
+SHARES = np.array([1.0, 1.0 / 8, 1.0 / 64])
+
+
 class Explanations:
     """Findings, mixes and early readings of all comparisons of a process. Used by the loop's thread, when nothing is counted."""
 
@@ -182,9 +186,13 @@ class Explanations:
         return found
 
     def _terms(self, tracked: Tracked) -> Terms:
-        rule = self._rule
+        rule, rho = self._rule, tracked.evidence.rho()
         return Terms(
-            rule.alpha, rule.margins["log_loss"], rule.min_clicks, rule.min_blocks, tracked.evidence.rhos("log_loss")
+            rule.alpha,
+            rule.margins["log_loss"],
+            rule.min_clicks,
+            rule.min_blocks,
+            None if rho is None else rho * SHARES,
         )
 
     def _span(self, tracked: Tracked) -> tuple[int, int]:

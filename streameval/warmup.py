@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 
+from streameval.counting.references import PROMISED
 from streameval.pipeline import Pipeline
 from streameval.sources.decode import Decoder
 
+_MANY = 2 * PROMISED + 8  # of a batch, so that either version has placement curves and is compared
 _START = 1_000_000_000_000  # ms: long ago, so never refused as from the future
 
 
 def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
-    """Sends a few impressions and clicks the whole way: joined, scored, counted, corrected, evaluated."""
+    """Sends some impressions and clicks the whole way: joined, scored, counted, corrected, evaluated, compared."""
     join = pipeline.settings.join
     step = join.attribution_window + join.allowed_lateness + 1000
 
     def send(begin: int, clicks: list[tuple[str, int]]) -> None:
-        impressions = [_impression(f"{begin}-{i}", begin + i, i, pipeline.catalog.dimensions) for i in range(8)]
+        impressions = [_impression(f"{begin}-{i}", begin + i, i, pipeline.catalog.dimensions) for i in range(_MANY)]
         events = impressions + [
             {"impression_id": which, "ts": ts, "type": "click", "value": 1.0} for which, ts in clicks
         ]
@@ -45,12 +47,13 @@ def _impression(name: str, ts: int, number: int, dimensions: tuple[str, ...]) ->
         "type": "impression",
         "impression_id": name,
         "ts": ts,
-        "user_id": f"user-{number % 2}",
+        "user_id": f"user-{number % 50}",
         "request_id": f"{name.split('-', maxsplit=1)[0]}-{number % 3}",
         "item_id": "item",
-        "pclick": 0.1 + 0.1 * number,
-        "predictions": {"other": 0.5},
+        "model_version": f"v{number % 2}",
+        "pclick": 0.1 + 0.1 * (number % 8),
+        "predictions": {f"v{1 - number % 2}": 0.5},
         "slices": dict.fromkeys(dimensions, "some"),
         "features": {"text": "some", "number": 1.5, "list": ["a", "b"]},
-        "position": number,
+        "position": number % 8,
     }

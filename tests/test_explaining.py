@@ -75,7 +75,7 @@ def comparison(snapshot: Snapshot, setup: str):
 
 def test_a_country_that_breaks_is_named_and_only_it() -> None:
     pipeline = make_pipeline()
-    for batch in batches(pipeline, broken(scenario())):
+    for batch in batches(pipeline, broken(scenario(users=8_000))):
         pipeline.take(batch)
     pipeline.finish()
     snapshot = pipeline.snapshot()
@@ -89,7 +89,7 @@ def test_a_country_that_breaks_is_named_and_only_it() -> None:
     totals = {
         r.slice[1]: r.totals for r in snapshot.results if r.slice and r.slice[0] == "country" and r.window == "all"
     }
-    assert first.impressions == totals[BROKEN].impressions
+    assert 0.97 < first.impressions / totals[BROKEN].impressions <= 1  # the first pane has no curves
     positions = [f for f in c.findings if f.dimension == "position"]
     assert {f.value for f in positions} == {"0", "1", "2", "3-4"}
     assert sum(f.share for f in positions) == pytest.approx(1.0)

@@ -176,7 +176,7 @@ def test_a_label_that_changes_after_maturity_is_changed_in_the_predictions_too(t
     assert by_id == dict(zip(same["impression_id"].to_pylist(), same["clicked"].to_pylist(), strict=True))
     for one, other in zip(report["results"], in_order["results"], strict=True):
         ignored = ("corrected", "auc_stderr")  # curves are those of the first labels
-        assert one["auc_stderr"] == pytest.approx(other["auc_stderr"], rel=0.02)
+        assert one["auc_stderr"] == pytest.approx(other["auc_stderr"], rel=0.1)
         assert {k: v for k, v in one.items() if k not in ignored} == {
             k: v for k, v in other.items() if k not in ignored
         }

@@ -183,11 +183,10 @@ class Evidence:
             float(peaks[1]),
         )
 
-    def rhos(self, leaf: str = "log_loss") -> Reals | None:
-        """The mixtures' rho of the first window, one per optimum, as frozen; None: not yet. In units of S = theta * W."""
-        frozen = self._frozen[0, LEAVES.index(leaf)]
-        out: Reals = frozen * self._constants[5]
-        return None if math.isnan(frozen) else out
+    def rho(self, leaf: str = "log_loss") -> float | None:
+        """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
+        frozen = float(self._frozen[0, LEAVES.index(leaf)] * self._constants[5][0])
+        return None if math.isnan(frozen) else frozen
 
     def bounds(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[Reals, Reals]]:
         """(lower, upper) of harm per metric, each float64[...], from statistics [...] of the first window at any looks.

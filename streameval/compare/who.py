@@ -48,7 +48,7 @@ class Terms:
     margin: float  # relative, of log loss
     min_clicks: int
     min_blocks: int
-    rhos: Reals | None  # float64[optima], see `Evidence.rhos`; None: no evidence yet
+    rhos: Reals | None  # float64[k], from `Evidence.rho`, over which evidence is a mean; None: no evidence yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
