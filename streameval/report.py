@@ -270,8 +270,15 @@ class Snapshot:
             },
             "results": [result.as_json() for result in self.results],
             "deploys": [deploy_json(deploy) for deploy in self.deploys],
-            "comparisons": [comparison_json(comparison) for comparison in self.comparisons],
+            "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
         }
+
+
+def _settled(comparison: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on when somebody looked: without early readings, and users as of their last gathering."""
+    comparison["findings"] = [one for one in comparison["findings"] if one["dimension"] != "user"]
+    del comparison["early"]
+    return comparison
 
 
 def empty_snapshot(started_at: float, bucket_edges: tuple[float, ...] = ()) -> Snapshot:
