@@ -91,12 +91,14 @@ class Comparisons:
                 for monitor in monitors:
                     self.begin(monitor)
             else:
+                end, until = pane + 1, (pane + 1) * self._pane
+                if pane == last:  # nothing can be corrected any more: what is late counts too
+                    end, until = FOREVER // self._pane, FOREVER
                 gains = [
                     (segment, named(self._catalog.series, rows.items()))
                     for monitor in monitors
-                    for segment, rows in monitor.ledger.advance(pane + 1)
+                    for segment, rows in monitor.ledger.advance(end)
                 ]
-                until = FOREVER if pane == last else (pane + 1) * self._pane
                 gauc = [
                     (start // self._pane, named(self._catalog.series, rows.items()))
                     for monitor in monitors
