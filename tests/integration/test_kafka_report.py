@@ -53,4 +53,11 @@ def test_a_report_over_kafka_is_the_report_of_the_file(lab: Any, tmp_path: Path)
     assert got == sent
     pipeline.finish()
     assert len(pipeline.monitors) == 4
-    assert pipeline.snapshot().report() == expected
+    found = pipeline.snapshot().report()
+    which = []
+    for report in (found, expected):  # placement curves are a partition's own: here four, in the file one
+        which.append([(c["id"], c["setup"], c["start"], c["looked"]) for c in report.pop("comparisons")])
+        for result in report["results"]:
+            del result["auc_stderr"]
+    assert which[0] == which[1] != []
+    assert found == expected
