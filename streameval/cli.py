@@ -72,9 +72,9 @@ def run(config_path: Path | None, report: Path | None) -> None:
     """Read Kafka and serve the page, /metrics and the API, until Ctrl-C."""
     memory.settle()
     settings = _load(config_path)
-    from streameval import app
-
     with _stoppable() as stop:
+        from streameval import app  # takes a second or two, in which it may be told to stop
+
         snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
     if report is not None:
         _write_report(snapshot, report)

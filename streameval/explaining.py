@@ -139,7 +139,7 @@ class Explanations:
                 if pair[0] == b:  # the candidate served
                     rows[:, d] *= -1
                 sums[self._places(values)] += rows
-        used = np.flatnonzero(sums[:, PART_N:PART_D].any(axis=1))
+        used = self._by_name(np.flatnonzero(sums[:, PART_N:PART_D].any(axis=1)))
         some = sums[used]
         parts = PairedParts(
             [self._name(k) for k in used.tolist()], some[:, PART_N:PART_D], some[:, PART_D:PART_Y], some[:, PART_Y],
@@ -165,7 +165,9 @@ class Explanations:
         whole, blocks = tracked.log_loss(), tracked.arms()
         if not sums.any() or blocks is None or whole is None:
             return (), ()
-        parts = SplitParts([self._name(k) for k in used.tolist()], sums)
+        ordered = self._by_name(used)
+        sums = sums[:, :, np.searchsorted(used, ordered)]
+        parts = SplitParts([self._name(k) for k in ordered.tolist()], sums)
         terms = self._terms(tracked)
         return (
             split_findings(parts, terms, float(whole.v_clu), float(whole.df)),
@@ -201,6 +203,10 @@ class Explanations:
 
     def _places(self, values: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         return np.array([dimension * self._values + value for dimension, value in values], np.int64)
+
+    def _by_name(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Codes come in order of arrival; nothing, not even the last bit of a sum, may depend on that."""
+        return np.array(sorted(places.tolist(), key=self._name), np.int64)
 
     def _name(self, place: int) -> tuple[str, str]:
         dimension, value = divmod(place, self._values)

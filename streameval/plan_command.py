@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streameval.client import MonitorError
-from streameval.compare import planning
 from streameval.deploy_commands import TOKEN_FILE, URL_IF_ANY, monitor_at
+
+if TYPE_CHECKING:
+    from streameval.compare.planning import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,9 @@ def plan(
 
 def _planned(
     metric: str, effect: float, alpha: float, setup: str, ctr: float, design_effect: float, seen: Observed | None
-) -> planning.Estimate:
+) -> Estimate:
+    from streameval.compare import planning  # not at the start: it takes a second, and every command would pay it
+
     if seen is None:
         return planning.plan(metric, effect, alpha, setup, ctr, design_effect)
     return planning.plan(metric, effect, alpha, setup, seen.ctr, 1.0, seen.variance)
