@@ -302,13 +302,15 @@ class Pipeline:
         learners = [
             Learner(make_model(model), self.catalog.series_code(model.name, "online", "online")) for model in s.models
         ]
+        # rows are held this much longer: never more than doubled
+        gauc_window = min(s.compare.gauc_window, max(s.join.correction_horizon // self._pane, 1) * self._pane)
         policy = JoinPolicy(
             attribution_window=s.join.attribution_window,
             allowed_lateness=s.join.allowed_lateness,
             correction_horizon=s.join.correction_horizon,
             max_pending=s.join.max_pending,
             wide_slices=self.catalog.radix ** len(self.catalog.dimensions) >= 1 << 32,
-            hold=s.compare.gauc_window,
+            hold=gauc_window,
             keep_value=weighting == "value",
         )
         ledger = Ledger(
@@ -319,7 +321,7 @@ class Pipeline:
             policy,
             board,
             ledger,
-            GaucRows(s.compare.gauc_window, s.join.attribution_window, s.join.correction_horizon),
+            GaucRows(gauc_window, s.join.attribution_window, s.join.correction_horizon),
             learners,
             s.join.request_gap,
             s.join.score_at,
