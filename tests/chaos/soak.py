@@ -66,6 +66,8 @@ sliding = ["30s", "2m"]
 dimensions = ["country"]
 [users]
 memory = "8MB"
+[compare]
+gauc_window = "30s"
 [[models]]
 name = "ftrl"
 kind = "ftrl"
