@@ -223,11 +223,12 @@ class PartitionKeeper:
         self._numbers.pause_seconds = time.monotonic() - begin
 
         def note(future: Future[tuple[int, float]]) -> None:
-            self._pipeline.state_written(partition)
+            if self._held.get(partition) is held:
+                self._pipeline.state_written(partition)
             try:
                 self._numbers.bytes, self._numbers.write_seconds = future.result()
             except FencedError as error:
-                self._fence(partition, error)
+                self._fence(partition, held, error)
             except StoreError as error:
                 self._numbers.failures += 1
                 log.error("%s", error)
@@ -244,7 +245,8 @@ class PartitionKeeper:
             self._fold_due = now + FOLD_SECONDS
         rows = self._pipeline.history_rows([p for p, held in self._held.items() if not held.released])
         monitors = {partition: self._pipeline.monitors[partition] for partition in rows}
-        epochs = {partition: self._held[partition].files.epoch for partition in rows}
+        holdings = {partition: self._held[partition] for partition in rows}
+        epochs = {partition: held.files.epoch for partition, held in holdings.items()}
         settled = {p: held.settled for p, held in self._held.items() if held.settled is not None}
         newest = max((m.joiner.newest_event for m in self._pipeline.monitors.values()), default=NEVER)
 
@@ -254,7 +256,7 @@ class PartitionKeeper:
                 monitor.scoreboard.overall.written(partition not in failed)
             for partition, error in failed.items():
                 if isinstance(error, FencedError):
-                    self._fence(partition, error)
+                    self._fence(partition, holdings[partition], error)
                 else:
                     log.error("history: %s", error)
             self._history_bytes = self._history.nbytes
@@ -273,8 +275,12 @@ class PartitionKeeper:
             job, self._job = self._job, None
             job.note(job.future)
 
-    def _fence(self, partition: int, error: FencedError) -> None:
-        if partition in self._held:
+    def _fence(self, partition: int, held: _Held, error: FencedError) -> None:
+        """Drops what another worker has taken since; `held`: as it was when the write began.
+
+        A partition can be lost, come back and be claimed anew while a write of before is under way.
+        """
+        if self._held.get(partition) is held:
             self._numbers.fenced += 1
             log.error("%s; partition %d is dropped", error, partition)
             self.drop(frozenset({partition}))

@@ -121,6 +121,46 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
     assert impressions == [400, 400]
 
 
+@pytest.mark.parametrize("job", ["_write", "_add_to_history"])
+def test_a_write_of_before_a_partition_was_lost_and_came_back_does_not_drop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """As it is after a freeze: another worker counted on meanwhile, and has died since."""
+    started, go_on = threading.Event(), threading.Event()
+    real = getattr(keeper_module, job)
+
+    def slow(*given: Any) -> Any:
+        started.set()
+        assert go_on.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(keeper_module, job, slow)
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 200)
+    deadline = time.monotonic() + 20
+    while not started.is_set():
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
+    monkeypatch.setattr(keeper_module, job, real)
+
+    other, second, _ = make(tmp_path)
+    second.take(frozenset({0}))
+    feed(other, 0, 300)
+    second.release(frozenset({0}))
+
+    keeper.drop(frozenset({0}))
+    finished = threading.Timer(0.2, go_on.set)
+    finished.start()
+    assert keeper.take(frozenset({0})) == {("impressions", 0): 300}
+    feed(pipeline, 300, 100)
+    written(keeper, 2)
+    assert keeper.holds(0)
+    assert keeper.state().fenced == 0
+    assert _whole(report(pipeline))["impressions"] == 400
+
+
 def test_what_was_released_and_came_back_is_written_again_also_when_no_event_comes(tmp_path: Path) -> None:
     pipeline, keeper, _ = make(tmp_path)
     keeper.take(frozenset({0}))
