@@ -184,9 +184,13 @@ class Laboratory:
     ) -> None:
         """Store messages in a partition, in order."""
         producer = producer or self._producer
+        failed: list[str] = []
         for value in values:
-            producer.produce(topic, value, partition=partition)
+            producer.produce(
+                topic, value, partition=partition, on_delivery=lambda error, _: error and failed.append(error.str())
+            )
         assert producer.flush(PATIENCE) == 0
+        assert not failed, failed
 
     def source(
         self,
@@ -326,6 +330,10 @@ class Arrived:
             )
             self.clicks.setdefault(batch.partition, []).extend(((batch.clicks.ts - START_MS) // step).tolist())
 
+    def __repr__(self) -> str:
+        invalid = [dict(batch.invalid) for batch in self.batches if batch.invalid]
+        return f"impressions {self.impressions}, clicks {self.clicks}, invalid {invalid}, offsets {self.offsets()}"
+
     def count(self) -> int:
         return sum(len(batch) + sum(batch.invalid.values()) for batch in self.batches)
 
@@ -344,7 +352,7 @@ def drain() -> Callable[..., Arrived]:
         while arrived.count() < count and time.monotonic() < deadline:
             arrived.take(source.poll(0.2))
         arrived.take(source.poll(0.2))  # what must not come would come now
-        assert arrived.count() == count
+        assert arrived.count() == count, (arrived, source.lag())
         return arrived
 
     return run
