@@ -1,0 +1,1 @@
+"""Four Grafana dashboards as plain JSON, and the program that writes them: `python -m dashboards.make`."""

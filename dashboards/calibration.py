@@ -1,0 +1,299 @@
+"""Calibration: are predicted clicks clicks, over all of the scores, and where do the scores lie?"""
+
+from __future__ import annotations
+
+from dashboards import house
+from dashboards.grafana import (
+    BLUE,
+    GREEN,
+    RED,
+    YELLOW,
+    Column,
+    Json,
+    Query,
+    band,
+    bands,
+    barchart,
+    heatmap,
+    override,
+    place,
+    row,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.queries import RANGE, SCOPE, VERSIONS, error, mean, newest, of, rate
+
+UID = "streameval-calibration"
+CLICKS = "window_clicks"
+OVER_RANGE = "[$__range]"
+BURN = 'model_version:streameval_calibration_out:ratio{over}{{job=~"$job", model_name="$model", model_version=~"$version"}}'
+
+
+def dashboard() -> Json:
+    """Calibration."""
+    return house.dashboard(
+        UID,
+        "Predicted clicks against clicks: overall, over time, and by pClick bucket.",
+        [*house.variables(), house.page_variable()],
+        place(
+            [
+                (4, _header()),
+                (1, [row("All versions of $model")]),
+                (9, _overall()),
+                (8, _objective()),
+                (1, [row("$version by pClick", repeat="version")]),
+                (9, _reliability()),
+                (9, _buckets()),
+                (11, [_table()]),
+            ]
+        ),
+        house.links(UID, f"{house.PAGE}/calibration?model=${{model}}&window=${{window}}", "Page: calibration"),
+        house.deploys(),
+    )
+
+
+def per_bucket(kind: str, span: str = RANGE, *, edges: bool = True) -> str:
+    """Growth of a bucket's counter; with `edges`, labelled by them."""
+    grown = f"increase({of(f'bucket_{kind}_total', VERSIONS)}{span})"
+    if not edges:
+        return f"sum by (bucket) ({grown})"
+    info = of("bucket_info", SCOPE)
+    return f"sum by (bucket, lower, upper) ({grown} * on (job, instance, bucket) group_left (lower, upper) {info})"
+
+
+def named(expr: str) -> str:
+    """With the edges in one label, as in "0.01 – 0.02"."""
+    return f'label_join({expr}, "pclick", " – ", "lower", "upper")'
+
+
+def _header() -> list[Json]:
+    clicks = "window_clicks"
+    return [
+        stat(
+            "Calibration",
+            "Predicted clicks over clicks of the version that went live last, ± two standard errors.",
+            [
+                Query(newest(mean("calibration_ratio", weight=clicks)), "{{model_version}}"),
+                Query(newest(f"2 * {error('calibration_ratio', weight=clicks)}"), "±"),
+            ],
+            unit="none",
+            decimals=3,
+            named=True,
+            steps=house.CALIBRATION,
+            overrides=[override("±", {"id": "color", "value": {"mode": "fixed", "fixedColor": "text"}})],
+            links=[house.history("calibration")],
+        ),
+        stat(
+            "Expected calibration error",
+            "Mean distance of mean pClick and click rate over the buckets, by impressions; the version that went live"
+            " last. It is large where overall calibration is 1 by luck.",
+            [Query(newest(mean("expected_calibration_error")), "{{model_version}}")],
+            unit="percentunit",
+            decimals=2,
+            named=True,
+            steps=((None, GREEN), (0.02, YELLOW), (0.05, RED)),
+        ),
+        stat(
+            "Outside, last hour",
+            "Share of the five-minute windows of the last hour outside of 0.8 to 1.25, the worst version. The budget is"
+            " 5%; beyond 72% the fast burn alert fires.",
+            [Query(f"max({BURN.format(over='1h')})")],
+            unit="percentunit",
+            decimals=0,
+            steps=house.SHARE_OUT,
+        ),
+        stat(
+            "Outside, last 6 hours",
+            "The same over six hours; beyond 30% the slow burn alert fires.",
+            [Query(f"max({BURN.format(over='6h')})")],
+            unit="percentunit",
+            decimals=0,
+            steps=((None, GREEN), (0.05, YELLOW), (0.3, RED)),
+        ),
+        stat(
+            "Mean pClick",
+            "What the version that went live last predicts.",
+            [Query(newest(mean("predicted_ctr_ratio")), "{{model_version}}")],
+            unit="percentunit",
+            decimals=2,
+            named=True,
+        ),
+        stat(
+            "CTR",
+            "What happens on what it scores.",
+            [Query(newest(mean("ctr_ratio")), "{{model_version}}")],
+            unit="percentunit",
+            decimals=2,
+            named=True,
+        ),
+    ]
+
+
+def _overall() -> list[Json]:
+    return [
+        timeseries(
+            "Calibration",
+            "Predicted clicks over clicks by version, over the window $window; the objective is outside of the red.",
+            [Query(mean("calibration_ratio", weight=CLICKS), "{{model_version}}")],
+            unit="none",
+            decimals=2,
+            steps=house.CALIBRATION_AREA,
+            shade="area",
+            least=0.7,
+            most=1.35,
+            links=[house.history("calibration")],
+        ),
+        timeseries(
+            "pClick and CTR",
+            "Both sides of the ratio: has the model moved, or have the users?",
+            [
+                Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
+                Query(mean("ctr_ratio"), "{{model_version}} clicked"),
+            ],
+            unit="percentunit",
+            decimals=2,
+        ),
+    ]
+
+
+def _objective() -> list[Json]:
+    return [
+        timeseries(
+            "Expected calibration error",
+            "Mean distance of mean pClick and click rate over the buckets, by impressions.",
+            [Query(mean("expected_calibration_error"), "{{model_version}}")],
+            unit="percentunit",
+            decimals=2,
+            least=0,
+            links=[house.history("ece")],
+        ),
+        timeseries(
+            "Share of windows outside the objective",
+            "Of the last hour's five-minute windows with 500 clicks and good labels, those outside of 0.8 to 1.25."
+            " Lines: the budget, the slow and the fast burn.",
+            [Query(f"max by (model_version) ({BURN.format(over='1h')})", "{{model_version}}")],
+            unit="percentunit",
+            decimals=0,
+            steps=((None, "transparent"), *house.SHARE_OUT[1:]),
+            least=0,
+            most=1,
+        ),
+        timeseries(
+            "Squared error",
+            "Mean squared distance of pClick and click (Brier score), all traffic.",
+            [
+                Query(
+                    f"sum by (model_version) ({rate('squared_error_total', VERSIONS)})"
+                    f" / sum by (model_version) ({rate('impressions_total', VERSIONS)})",
+                    "{{model_version}}",
+                )
+            ],
+            unit="none",
+            decimals=4,
+        ),
+    ]
+
+
+def _reliability() -> list[Json]:
+    predicted, happened = (
+        named(f"{per_bucket(kind, OVER_RANGE)} / ({per_bucket('impressions', OVER_RANGE)} > 0)")
+        for kind in ("predicted_clicks", "clicks")
+    )
+    return [
+        barchart(
+            "Reliability of $version",
+            "Mean pClick and click rate of each pClick bucket over the dashboard's time: bars of a pair are as tall as"
+            " each other when the scores mean what they say.",
+            ("pclick", "pClick"),
+            [Column("mean pClick", predicted), Column("click rate", happened)],
+            unit="percentunit",
+            sort="bucket",
+            hidden=["lower", "upper"],
+            overrides=[
+                override("mean pClick", {"id": "color", "value": {"mode": "fixed", "fixedColor": BLUE}}),
+                override("click rate", {"id": "color", "value": {"mode": "fixed", "fixedColor": "orange"}}),
+            ],
+        ),
+        timeseries(
+            "Calibration of $version",
+            "Predicted clicks over clicks, with two standard errors either way, over the window $window.",
+            bands(mean("calibration_ratio", weight=CLICKS), error("calibration_ratio", weight=CLICKS)),
+            unit="none",
+            decimals=2,
+            steps=house.CALIBRATION_AREA,
+            shade="area",
+            overrides=band(),
+        ),
+    ]
+
+
+def _buckets() -> list[Json]:
+    ratio = f"{per_bucket('predicted_clicks')} / ({per_bucket('clicks')} > 0)"
+    seen = per_bucket("impressions")
+    return [
+        heatmap(
+            "pClick of $version",
+            "Where the scores lie: impressions by pClick bucket over time. A deploy that moves the whole cloud has"
+            " changed the scores, whatever AUC says.",
+            Query(seen, "{{lower}}"),
+            unit="short",
+            axis="impressions",
+            lower_edges=True,
+        ),
+        timeseries(
+            "Calibration of $version by pClick",
+            "Predicted clicks over clicks of each bucket; buckets without a click are absent.",
+            [Query(ratio, "{{lower}} – {{upper}}")],
+            unit="none",
+            decimals=2,
+            steps=house.CALIBRATION_AREA,
+            shade="area",
+            least=0.5,
+            most=1.6,
+        ),
+        timeseries(
+            "Share of impressions of $version by pClick",
+            "The same as the heat map, as shares.",
+            [
+                Query(
+                    f"{seen} / ignoring (bucket, lower, upper) group_left () sum({per_bucket('impressions', edges=False)})",
+                    "{{lower}} – {{upper}}",
+                )
+            ],
+            unit="percentunit",
+            decimals=1,
+            stacked=True,
+            least=0,
+            most=1,
+        ),
+    ]
+
+
+def _table() -> Json:
+    impressions, clicks, predicted = (
+        per_bucket(kind, OVER_RANGE) for kind in ("impressions", "clicks", "predicted_clicks")
+    )
+    return table(
+        "Buckets of $version",
+        "Over the dashboard's time. z is how many standard deviations of coins the clicks are from what was predicted, where"
+        " at least five were: beyond 4 the bucket is off, not unlucky. Users who click in clusters make it larger.",
+        {"bucket": "bucket", "lower": "from", "upper": "to"},
+        [
+            Column("impressions", impressions, "short"),
+            Column("clicks", clicks, "short"),
+            Column("predicted clicks", predicted, "short"),
+            Column("mean pClick", f"{predicted} / ({impressions} > 0)", "percentunit", 2),
+            Column("click rate", f"{clicks} / ({impressions} > 0)", "percentunit", 2),
+            Column("ratio", f"{predicted} / ({clicks} > 0)", "none", 2, house.CALIBRATION),
+            Column(
+                "z",
+                f"({clicks} - {predicted}) / sqrt(({predicted} >= 5) * (1 - {predicted} / {impressions}))",
+                "none",
+                1,
+                ((None, RED), (-4, GREEN), (4, RED)),
+            ),
+        ],
+        sort="bucket",
+        descending=False,
+    )

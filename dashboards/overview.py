@@ -1,0 +1,325 @@
+"""Model health: is the model that serves now all right, and may one believe the numbers?"""
+
+from __future__ import annotations
+
+from dashboards import house
+from dashboards.grafana import (
+    BLUE,
+    GREEN,
+    RED,
+    UP_IS_BAD,
+    YELLOW,
+    Column,
+    Json,
+    Query,
+    band,
+    bands,
+    link,
+    override,
+    place,
+    row,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.queries import MODEL, VERSIONS, WINDOW, error, labels_behind, mean, newest, of, rate, verdict
+
+UID = "streameval-overview"
+CANDIDATE = f'{MODEL}, candidate_version=~"$version"'
+CLICKS = "window_clicks"
+WHICH = "Of the version that went live last. ± is two standard errors, with the users drawn anew."
+ALERTS = 'ALERTS{job=~"$job", alertname=~"Streameval.*"}'
+
+
+def dashboard() -> Json:
+    """Model health."""
+    return house.dashboard(
+        UID,
+        "Ranking, calibration and verdicts of one model by version, from labels that are final.",
+        [*house.variables(), house.page_variable()],
+        place(
+            [
+                (4, _trust()),
+                (4, _newest()),
+                (1, [row("All versions of $model, window $window")]),
+                (9, _ranking()),
+                (8, _losses()),
+                (8, _rates()),
+                (1, [row("$version: within two standard errors", repeat="version")]),
+                (7, _bands()),
+                (1, [row("In tables")]),
+                (8, [_versions()]),
+                (8, [_alerts()]),
+            ]
+        ),
+        house.links(UID, f"{house.PAGE}/overview?window=${{window}}", "Page: overview"),
+        house.deploys(),
+    )
+
+
+def _trust() -> list[Json]:
+    return [
+        stat(
+            "Alerts firing",
+            "Alerts of streameval that fire now; the table at the end names them and leads to their runbooks.",
+            [Query(f'count({ALERTS[:-1]}, alertstate="firing"}}) or vector(0)')],
+            steps=UP_IS_BAD,
+        ),
+        stat(
+            "Verdict",
+            "The gravest overall verdict on the chosen versions, each against what it replaced. It may be read at every"
+            " look: its error does not grow with looking. A before/after comparison can be fooled by drift.",
+            [Query(f"max({verdict('candidate_version', CANDIDATE)})")],
+            mappings=house.VERDICTS,
+            steps=((None, GREEN), (1, YELLOW), (2, RED)),
+            links=[link("All comparisons", f"{house.PAGE}/comparisons")],
+            empty="no deploy",
+        ),
+        stat(
+            "Numbers believable",
+            "NO: clicks do not find their impressions, or scores could have known their label. Then no number below"
+            " counts, and verdicts are withheld. See the pipeline's dashboard.",
+            [Query(f"min({of('result_reliable', WINDOW)})")],
+            mappings=house.BELIEVABLE,
+            steps=((None, RED), (1, GREEN)),
+        ),
+        stat(
+            "Labels late by",
+            "Age of the newest final label beyond the attribution window. Every number here is that much older than it"
+            " has to be.",
+            [Query(labels_behind())],
+            unit="s",
+            decimals=0,
+            steps=house.BEHIND,
+        ),
+        stat(
+            "Clicks in the window",
+            "Clicks with final labels of the version that has the most. Below a thousand, differences are mostly noise.",
+            [Query(f"max(sum by (model_version) ({of('window_clicks', WINDOW)}))")],
+            decimals=0,
+            steps=((None, RED), (100, YELLOW), (1000, GREEN)),
+        ),
+        stat(
+            "Impressions",
+            "Impressions a second whose label became final, of the version that has the most.",
+            [Query(f"max(sum by (model_version) ({rate('impressions_total', VERSIONS)}))")],
+            unit="reqps",
+            decimals=1,
+        ),
+    ]
+
+
+def _newest() -> list[Json]:
+    def one(
+        title: str, what: str, family: str, metric: str, weight: str = "window_impressions", **more: object
+    ) -> Json:
+        return stat(
+            title,
+            f"{what} {WHICH}",
+            [
+                Query(newest(mean(family, weight=weight)), "{{model_version}}"),
+                Query(newest(f"2 * {error(family, weight=weight)}"), "±"),
+            ],
+            named=True,
+            # the error has no thresholds of its own
+            overrides=[override("±", {"id": "color", "value": {"mode": "fixed", "fixedColor": "text"}})],
+            links=[house.history(metric)],
+            **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+        )
+
+    return [
+        one("AUC", "Area under the ROC curve over all samples.", "auc", "auc", steps=((None, RED), (0.5, BLUE))),
+        one("GAUC", "AUC within each user, averaged.", "gauc", "gauc", steps=((None, RED), (0.5, BLUE))),
+        one(
+            "Normalised entropy",
+            "Log loss over that of predicting the base rate; from 1 on a constant does as well.",
+            "normalized_entropy",
+            "rig",
+            steps=house.ENTROPY,
+        ),
+        one(
+            "Calibration",
+            "Predicted clicks over clicks; 0.8 to 1.25 is the objective.",
+            "calibration_ratio",
+            "calibration",
+            CLICKS,
+            steps=house.CALIBRATION,
+            decimals=3,
+        ),
+        one("Log loss", "Mean log loss, in nats. Compare versions on the same traffic only.", "log_loss", "log_loss"),
+        one("CTR", "Clicks over impressions.", "ctr_ratio", "ctr", unit="percentunit", decimals=2),
+    ]
+
+
+def _line(
+    title: str, description: str, family: str, metric: str, weight: str = "window_impressions", **more: object
+) -> Json:
+    return timeseries(
+        title,
+        f"{description} By version, over the window $window.",
+        [Query(mean(family, weight=weight), "{{model_version}}")],
+        links=[house.history(metric)],
+        **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+    )
+
+
+def _ranking() -> list[Json]:
+    return [
+        _line("AUC", "Does the model rank? 0.5 is chance.", "auc", "auc"),
+        _line("GAUC", "Does it rank within users? Says more of what one user sees than AUC does.", "gauc", "gauc"),
+    ]
+
+
+def _losses() -> list[Json]:
+    return [
+        _line(
+            "Normalised entropy",
+            "Log loss over that of predicting the base rate; above the line a constant would do better.",
+            "normalized_entropy",
+            "rig",
+            steps=((None, "transparent"), (1, RED)),
+        ),
+        _line(
+            "Calibration",
+            "Predicted clicks over clicks; the objective is outside of the red.",
+            "calibration_ratio",
+            "calibration",
+            CLICKS,
+            steps=house.CALIBRATION_AREA,
+            shade="area",
+            decimals=2,
+            least=0.7,
+            most=1.35,
+        ),
+        _line("Log loss", "Mean log loss, in nats; moves with the click rate too.", "log_loss", "log_loss"),
+    ]
+
+
+def _rates() -> list[Json]:
+    return [
+        timeseries(
+            "pClick and CTR",
+            "What the model predicts and what happens, by version: lines that part are a calibration that goes.",
+            [
+                Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
+                Query(mean("ctr_ratio"), "{{model_version}} clicked"),
+            ],
+            unit="percentunit",
+            decimals=2,
+        ),
+        timeseries(
+            "Impressions by version",
+            "Whose scores are judged, a second. A version in shadow scores the traffic of the one that serves.",
+            [Query(f"sum by (model_version) ({rate('impressions_total', VERSIONS)})", "{{model_version}}")],
+            unit="reqps",
+            least=0,
+        ),
+        timeseries(
+            "Labels final",
+            "Share of the impressions seen in the window whose label is final. The rest waits for its click.",
+            [Query(f"min by (model_version) ({of('window_matured_ratio', WINDOW)})", "{{model_version}}")],
+            unit="percentunit",
+            least=0,
+            most=1,
+        ),
+    ]
+
+
+def _bands() -> list[Json]:
+    def one(title: str, family: str, weight: str = "window_impressions", **more: object) -> Json:
+        return timeseries(
+            f"{title} of $version",
+            f"{title} with two standard errors either way, users drawn anew. Bands that do not touch differ for certain"
+            " enough to look; for a verdict see the comparisons.",
+            bands(mean(family, weight=weight), error(family, weight=weight)),
+            overrides=band(),
+            **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+        )
+
+    return [
+        one("AUC", "auc"),
+        one("GAUC", "gauc"),
+        one("Normalised entropy", "normalized_entropy", steps=((None, "transparent"), (1, RED))),
+        one("Calibration", "calibration_ratio", CLICKS, steps=house.CALIBRATION_AREA, shade="area", decimals=2),
+    ]
+
+
+def _versions() -> Json:
+    by_version = "max by (model_version)"
+    page = f"{house.PAGE}/calibration?model=${{model}}&a=${{__data.fields.version}}&window=${{window}}"
+    return table(
+        "Versions",
+        "The versions of the model side by side, over the window.",
+        {"model_version": "version"},
+        [
+            Column(
+                "live since", f"{by_version} ({of('deploy_timestamp_seconds', VERSIONS)}) * 1000", "dateTimeFromNow"
+            ),
+            Column("AUC", mean("auc"), "none", 4),
+            Column("± 2σ", f"2 * {error('auc')}", "none", 4),
+            Column("GAUC", mean("gauc"), "none", 4),
+            Column("GAUC users", f"sum by (model_version) ({of('gauc_users', WINDOW)})", "short", 0),
+            Column("norm. entropy", mean("normalized_entropy"), "none", 4, house.ENTROPY),
+            Column("calibration", mean("calibration_ratio", weight=CLICKS), "none", 3, house.CALIBRATION),
+            Column("log loss", mean("log_loss"), "none", 4),
+            Column("pClick", mean("predicted_ctr_ratio"), "percentunit", 2),
+            Column("CTR", mean("ctr_ratio"), "percentunit", 2),
+            Column("impressions", f"sum by (model_version) ({of('window_impressions', WINDOW)})", "short"),
+            Column("clicks", f"sum by (model_version) ({of('window_clicks', WINDOW)})", "short"),
+            Column(
+                "believable",
+                f"min by (model_version) ({of('result_reliable', WINDOW)})",
+                "none",
+                mappings=house.BELIEVABLE,
+            ),
+        ],
+        sort="live since",
+        overrides=[
+            override(
+                "version",
+                {
+                    "id": "links",
+                    "value": [link("Its calibration", page), house.history("auc", "${__data.fields.version}")],
+                },
+            )
+        ],
+    )
+
+
+def _alerts() -> Json:
+    runbook = link("Runbook", f"{house.RUNBOOKS}/${{__data.fields.alert}}.md")
+    severities = [
+        {
+            "type": "value",
+            "options": {
+                name: {"text": name, "color": colour, "index": i}
+                for i, (name, colour) in enumerate((("critical", RED), ("warning", "orange"), ("info", BLUE)))
+            },
+        }
+    ]
+    labels = "alertname, alertstate, severity, about, model_name, model_version, instance"
+    return table(
+        "Alerts",
+        "What fires or is about to, of streameval as a whole. A click on a name leads to its runbook.",
+        {
+            "alertname": "alert",
+            "severity": "severity",
+            "alertstate": "state",
+            "about": "about",
+            "model_name": "model",
+            "model_version": "version",
+            "instance": "instance",
+        },
+        [Column("n", f"count by ({labels}) ({ALERTS})", "none")],
+        sort="severity",
+        descending=False,
+        hidden=["Value"],
+        overrides=[
+            override("alert", {"id": "links", "value": [runbook]}),
+            override(
+                "severity",
+                {"id": "mappings", "value": severities},
+                {"id": "custom.cellOptions", "value": {"type": "color-text"}},
+            ),
+        ],
+    )

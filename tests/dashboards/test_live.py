@@ -1,0 +1,274 @@
+"""Every query of every dashboard and every rule, asked of a real Prometheus that watches the demo and a worker.
+
+The demo is what people see first; it has no store and short windows. The worker has a store and the windows that the
+rules ask for. As Grafana would, the test takes each variable's values from Prometheus, one instance at a time. A query
+must have had data once until `SECONDS` after both are ready, or stand in may_be_empty.yml with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from streameval.simulate.runner import run as run_traffic
+from streameval.simulate.scenario import Scenario, Version
+from streameval.simulate.traffic import Traffic
+from streameval.sources.kafka.embedded import EmbeddedBroker
+from streameval.sources.kafka.writer import KafkaWriter
+from tests.dashboards.files import FILES, Asked, annotations, label_values, queries, selectors, variables
+from tests.dashboards.test_names import EVERY_RULE
+from tests.integration.alerting import Service, free_port, need, prometheus
+from tests.integration.test_run_process import Run, running, until
+
+pytestmark = [pytest.mark.promtool, pytest.mark.slow, pytest.mark.timeout(400)]
+
+SECONDS = 110.0  # the demo's verdict on its bad deploy falls 90 s after its start
+MAY_BE_EMPTY: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "may_be_empty.yml").read_text())
+BUILT_IN = {"__rate_interval": "15s", "__range": "120s"}
+
+CONFIG = """\
+[join]
+attribution_window = "5s"
+allowed_lateness = "1s"
+correction_horizon = "1m"
+request_gap = "2s"
+[windows]
+pane = "5s"
+sliding = ["5m", "1h"]
+[slices]
+dimensions = ["country"]
+[[models]]
+name = "ftrl"
+kind = "ftrl"
+bits = 16
+[kafka]
+bootstrap_servers = "{servers}"
+group_id = "{name}"
+impressions_topic = "{name}-impressions"
+clicks_topic = "{name}-clicks"
+dead_letter_topic = ""
+start = "earliest"
+[store]
+path = "{store}"
+checkpoint_interval = "5s"
+[server]
+port = 0
+snapshot_interval = "500ms"
+[compare]
+count = 200
+min_duration = "20s"
+min_clicks = 200
+gauc_window = "20s"
+"""
+
+
+@dataclass
+class World:
+    """What runs, and what has been seen of it: by instance the places of queries that had data, and wrong legends."""
+
+    prometheus: Service
+    instances: dict[str, str]
+    seen: dict[str, set[str]] = field(default_factory=lambda: {"demo": set(), "worker": set()})
+    unlabelled: set[str] = field(default_factory=set)
+
+    def values(self, query: str) -> list[str]:
+        """What `label_values(...)` of a variable finds, sorted."""
+        selector, label = label_values(query)
+        found = self.prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": selector})["data"]
+        return sorted(found)
+
+    def series(self, asked: Asked, expr: str) -> list[dict[str, str]]:
+        """The labels of its series, over the range or at its end, as the panel asks."""
+        now = time.time()
+        if asked.instant:
+            found = self.prometheus.get("/api/v1/query", query=expr, time=str(now))
+        else:
+            found = self.prometheus.get(
+                "/api/v1/query_range", query=expr, start=str(now - 120), end=str(now), step="5s"
+            )
+        return [one["metric"] for one in found["data"]["result"]]
+
+
+def chosen(world: World, dashboard: str, instance: str) -> dict[str, str]:
+    """The variables as Grafana would choose them when this instance is picked; those without a value are absent."""
+    taken = dict(BUILT_IN)
+    for name, variable in variables(dashboard).items():
+        if variable["type"] != "query":
+            continue
+        found = world.values(put(variable["query"], taken))
+        if name == "instance":
+            assert world.instances[instance] in found
+            taken[name] = re.escape(world.instances[instance])
+        elif found and variable["multi"]:
+            taken[name] = variable.get("allValue") or "|".join(map(re.escape, found))
+        elif found:
+            default = variable["current"].get("value")
+            taken[name] = default if default in found else found[-1 if variable["sort"] == 2 else 0]
+    return taken
+
+
+def put(text: str, taken: dict[str, str]) -> str:
+    """With variables replaced; one without a value becomes empty, as in Grafana."""
+
+    def value(found: re.Match[str]) -> str:
+        return taken.get(found[1], "").replace("\\", "\\\\")
+
+    return re.sub(r"\$\{?(\w+)\}?", value, text)
+
+
+def look(world: World, instance: str) -> None:
+    """Ask everything that has not answered yet."""
+    for name in FILES:
+        taken = chosen(world, name, instance)
+        world.seen[instance] |= {f"{name} / variable {one}" for one in taken.keys() - BUILT_IN.keys()}
+        for asked in (*queries(name), *annotations(name)):
+            if asked.place in world.seen[instance]:
+                continue
+            found = world.series(asked, put(asked.expr, taken))
+            if found:
+                world.seen[instance].add(asked.place)
+            for label in re.findall(r"\{\{(\w+)\}\}", asked.legend):
+                if any(label not in series for series in found):
+                    world.unlabelled.add(f"{asked.place}: {label}")
+
+
+def wanted() -> set[str]:
+    """All that should have data: queries, annotations, variables."""
+    asked = {one.place for name in FILES for one in (*queries(name), *annotations(name))}
+    return asked | {
+        f"{name} / variable {one['name']}"
+        for name in FILES
+        for one in variables(name).values()
+        if one["type"] == "query"
+    }
+
+
+@contextmanager
+def demo() -> Iterator[str]:
+    """host:port of a demo."""
+    command = [sys.executable, "-m", "streameval", "demo", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    read = threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True)
+    read.start()
+    try:
+        found = until(lambda: re.search(r"page\s+http://(\S+)/\n", "".join(lines)) or process.poll() is not None)
+        assert isinstance(found, re.Match), "".join(lines)
+        yield found[1]
+    finally:
+        process.kill()
+        process.wait()
+        read.join(10)
+        process.stderr.close()
+
+
+@contextmanager
+def worker(folder: Path) -> Iterator[Run]:
+    """A `streameval run` with a store, and traffic with a bad deploy to half of the users."""
+    name = f"w-{uuid.uuid4().hex[:8]}"
+    with EmbeddedBroker() as broker:
+        config = folder / "worker.toml"
+        config.write_text(CONFIG.format(servers=broker.bootstrap_servers, name=name, store=folder / "store"))
+        scenario = Scenario(
+            start_ms=int(time.time() * 1000), duration_s=3_600.0, rate=250.0, ctr=0.2, click_delay_s=1.0, window_s=4.0,
+            users=1_000, malformed=0.01, shadow=True,
+            versions=(Version("v1", noise=0.3), Version("v2", noise=1.5, bias=0.7, start_s=10.0, share=0.5)),
+        )  # fmt: skip
+        writer, stop = KafkaWriter(broker.bootstrap_servers), threading.Event()
+
+        def send(kind: str, keys: list[bytes], values: list[bytes]) -> None:
+            writer.write(f"{name}-{kind}s", keys, values)
+
+        producer = threading.Thread(
+            target=run_traffic, args=(Traffic(scenario), send), kwargs={"speed": 1.0, "stop": stop}, daemon=True
+        )
+        producer.start()
+        try:
+            with running(config) as run:
+                until(lambda: run.get("/readyz").status_code == 200, run)
+                yield run
+        finally:
+            stop.set()
+            producer.join(10)
+            writer.close()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Both, watched, and everything asked until it has answered or time is up."""
+    need("prometheus")
+    folder = tmp_path_factory.mktemp("dashboards")
+    nobody = Service(f"http://127.0.0.1:{free_port()}", folder / "nobody")  # alerts are not delivered here
+    with demo() as one, worker(folder) as run:
+        instances = {"demo": one, "worker": run.url.removeprefix("http://")}
+        with prometheus(folder, list(instances.values()), nobody) as service:
+            made = World(service, instances)
+            until(lambda: set(made.values("label_values(streameval_build_info, instance)")) == set(instances.values()))
+            deadline = time.monotonic() + SECONDS
+            while time.monotonic() < deadline:
+                for instance in instances:
+                    look(made, instance)
+                if all(wanted() - made.seen[i] <= MAY_BE_EMPTY[i].keys() for i in instances):
+                    break
+                time.sleep(2)
+            assert run.process.poll() is None, run.errors
+            assert httpx.get(f"http://{one}/livez", timeout=10).status_code == 200
+            yield made
+
+
+@pytest.mark.parametrize("instance", ["demo", "worker"])
+def test_every_query_has_data_or_a_reason_not_to(world: World, instance: str) -> None:
+    assert sorted(wanted() - world.seen[instance] - MAY_BE_EMPTY[instance].keys()) == []
+
+
+def test_every_query_has_data_somewhere_unless_nothing_may_go_wrong_for_it(world: World) -> None:
+    """What is empty in both is there for trouble only."""
+    both = MAY_BE_EMPTY["demo"].keys() & MAY_BE_EMPTY["worker"].keys()
+    assert sorted(wanted() - world.seen["demo"] - world.seen["worker"] - both) == []
+
+
+def test_every_legend_has_its_label(world: World) -> None:
+    assert sorted(world.unlabelled) == []
+
+
+@pytest.mark.parametrize("rule", EVERY_RULE, ids=lambda rule: rule.get("record") or rule["alert"])
+def test_every_rule_can_be_evaluated_and_what_it_rests_on_is_there(world: World, rule: dict[str, Any]) -> None:
+    """An alert is silent when all is well, so what it selects is asked for, one by one, now and without ranges."""
+    now = time.time()
+    world.prometheus.value(rule["expr"], now)
+    if "record" in rule:
+        if rule["record"] not in MAY_BE_EMPTY["rules"]:
+            assert world.prometheus.value(rule["record"], now), rule["expr"]
+        return
+    names = re.findall(r"(?<![\w:\"])(?:\w+:)?streameval_\w+(?::\w+)?(?:\{[^}]*\})?", rule["expr"])
+    asked = {*names, *(f"{one.name}{{{one.matchers}}}" for one in selectors(rule["expr"]))}
+    assert asked
+    empty = {one for one in asked if not world.prometheus.value(one, now)}
+    assert {one for one in empty if one not in MAY_BE_EMPTY["rules"]} == set()
+
+
+def test_prometheus_could_evaluate_all_of_them(world: World) -> None:
+    groups = world.prometheus.get("/api/v1/rules")["data"]["groups"]
+    assert [(r["name"], r.get("lastError")) for g in groups for r in g["rules"] if r["health"] != "ok"] == []
+
+
+def test_the_list_of_what_may_be_empty_is_not_stale() -> None:
+    for instance in ("demo", "worker"):
+        assert MAY_BE_EMPTY[instance].keys() - wanted() == set()
+    text = " ".join(f"{rule.get('record', '')} {rule['expr']}" for rule in EVERY_RULE)
+    assert {one for one in MAY_BE_EMPTY["rules"] if one not in text} == set()
+    assert all(len(reason) > 10 for part in MAY_BE_EMPTY.values() for reason in part.values())
