@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streameval.counting.scoreboard import OVERALL_BITS
 from streameval.events import Catalog, Series
+from streameval.metrics.errors import standard_errors
 from streameval.metrics.registry import METRICS, evaluate
 from streameval.metrics.view import Ranked, View
 from streameval.monitor import Monitor
-from streameval.report import PaneColumns
-from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
+from streameval.report import WITH_STDERR, PaneColumns
+from streameval.sketches.layout import Layout, Moments, read_blocks, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 
 
@@ -25,7 +27,8 @@ class PaneHistory:
         self._layout = Layout(OVERALL_BITS, edges, by_block=True)
         self._pane = pane
         self._names = [m.name for m in METRICS]
-        self._done: dict[int, dict[int, tuple[float, ...]]] = {}  # pane -> series -> (n, clicks, corrected, metrics)
+        # pane -> series -> (n, clicks, corrected, metrics, standard errors)
+        self._done: dict[int, dict[int, NDArray[np.float64]]] = {}
         self._columns: dict[Series, PaneColumns] = {}
 
     def update(self, monitors: Sequence[Monitor], end: int, keep: int) -> dict[Series, PaneColumns]:
@@ -43,9 +46,9 @@ class PaneHistory:
             self._columns = self._collect()
         return self._columns
 
-    def _evaluate(self, monitors: Sequence[Monitor], pane: int) -> dict[int, tuple[float, ...]]:
+    def _evaluate(self, monitors: Sequence[Monitor], pane: int) -> dict[int, NDArray[np.float64]]:
         whole = SparseVector.sum([m.scoreboard.overall.get(pane) for m in monitors])
-        out: dict[int, tuple[float, ...]] = {}
+        out: dict[int, NDArray[np.float64]] = {}
         size = self._layout.size
         for code in np.unique(whole.cells // size).tolist():
             low, high = np.searchsorted(whole.cells, (code * size, (code + 1) * size))
@@ -56,10 +59,15 @@ class PaneHistory:
                 continue
             negatives, positives = read_histogram(row, self._layout)
             ranked = _together([m.scoreboard.users.pane_ranked(code, pane) for m in monitors])
-            view = View(moments, read_buckets(row, self._layout), negatives, positives, ranked, None)
+            view = View(
+                moments, read_buckets(row, self._layout), negatives, positives, ranked, None,
+                read_blocks(row, self._layout),
+            )  # fmt: skip
             values, _ = evaluate(view)
-            numbers = (math.nan if values[name] is None else float(values[name] or 0.0) for name in self._names)
-            out[code] = (moments.impressions, moments.clicks, moments.corrected, *numbers)
+            errors = standard_errors(view, values).stderr
+            numbers = [values[name] for name in self._names] + [errors.get(name) for name in WITH_STDERR]
+            counts = (moments.impressions, moments.clicks, moments.corrected)
+            out[code] = np.array([*counts, *(math.nan if number is None else number for number in numbers)])
         return out
 
     def _collect(self) -> dict[Series, PaneColumns]:
@@ -69,13 +77,15 @@ class PaneHistory:
             rows = [(pane, self._done[pane][code]) for pane in panes if code in self._done[pane]]
             if not rows:
                 continue
-            table = np.array([row for _, row in rows])
+            table = np.stack([row for _, row in rows])
             start = np.array([pane for pane, _ in rows], np.int64) * self._pane
             counts = table[:, :3].astype(np.int64)
             metrics = {name: table[:, 3 + i].copy() for i, name in enumerate(self._names)}
-            for array in (start, *metrics.values()):
+            behind = 3 + len(self._names)
+            stderrs = {name: table[:, behind + i].copy() for i, name in enumerate(WITH_STDERR)}
+            for array in (start, *metrics.values(), *stderrs.values()):
                 array.flags.writeable = False
-            columns[series] = PaneColumns(start, counts[:, 0], counts[:, 1], counts[:, 2], metrics)
+            columns[series] = PaneColumns(start, counts[:, 0], counts[:, 1], counts[:, 2], metrics, stderrs)
         return columns
 
 
@@ -84,9 +94,11 @@ def _together(parts: Sequence[Ranked | None]) -> Ranked | None:
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
+    both, one, plain = (sum(part.squares[i] for part in known) for i in range(3))
     return Ranked(
         sum(part.weighted_auc for part in known),
         sum(part.weight for part in known),
         sum(part.users for part in known),
         sum(part.impressions for part in known),
+        (both, one, plain),
     )

@@ -373,4 +373,9 @@ def _add_to_history(
                 pass
         except StoreError as error:
             log.error("history: not folded: %s", error)
+    if not failed:
+        try:
+            history.refresh()
+        except StoreError as error:  # the next call tries again
+            log.warning("history: points not refreshed: %s", error)
     return failed

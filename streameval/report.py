@@ -156,6 +156,7 @@ class PaneColumns:
     clicks: NDArray[np.int64]
     corrected: NDArray[np.int64]
     metrics: Mapping[str, NDArray[np.float64]]  # NaN: undefined
+    stderrs: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # of `WITH_STDERR`; NaN: unknown
 
 
 @dataclass(frozen=True, slots=True)

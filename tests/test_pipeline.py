@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from streameval.config import Settings
 from streameval.pipeline import Pipeline
-from streameval.report import Snapshot
+from streameval.report import WITH_STDERR, Snapshot
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch
 
 BASE = 1_700_000_040_000  # on a minute
@@ -230,6 +230,27 @@ def test_gauc_of_a_pane_is_over_the_users_of_that_pane_in_all_partitions() -> No
         users = [np.flatnonzero((pane == number) & (user == u)) for u in range(40)]
         terms = [(w.size, roc_auc_score(y[w], p[w])) for w in users if len(set(y[w])) == 2]
         assert found == pytest.approx(sum(n * auc for n, auc in terms) / sum(n for n, _ in terms), abs=1e-9)
+
+
+def test_a_pane_has_the_standard_errors_of_a_result_over_it() -> None:
+    rng = np.random.default_rng(4)
+    pipeline = Pipeline(Settings.model_validate({"windows": {"pane": "1m", "sliding": ["5m"]}}), ManualClock())
+    start = 1_700_000_040_000
+    shown = [
+        Shown(f"i{i}", start + i, user=f"u{i % 300}", pclick=float(p), clicked=int(y))
+        for i, (p, y) in enumerate(zip(rng.random(2000), rng.integers(0, 2, 2000), strict=True))
+    ]
+    pipeline.take(make_batch(shown, pipeline.catalog))
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    (columns,) = snapshot.panes.values()
+    whole = next(r for r in snapshot.results if r.window == "all" and r.slice is None)
+    for name in WITH_STDERR:
+        (found,) = columns.stderrs[name].tolist()
+        expected = whole.stderrs.get(name)
+        assert (found == expected) if expected is not None else np.isnan(found)
+    assert columns.stderrs["log_loss"][0] > 0
+    assert not columns.stderrs["auc"].flags.writeable
 
 
 def test_a_partition_that_was_silent_while_others_went_on_goes_on_in_whole_panes() -> None:

@@ -101,10 +101,12 @@ def _points(columns: PaneColumns, metric: str, rows: slice, length: int) -> list
     errors = {"auc": columns.metrics.get("auc_error", nothing), "gauc": np.zeros(len(columns.start))}
     picked = (
         columns.start, columns.metrics[metric], columns.impressions, columns.clicks, columns.corrected,
-        errors.get(metric, nothing),
+        errors.get(metric, nothing), columns.stderrs.get(metric, nothing),
     )  # fmt: skip
     points = []
-    for start, value, n, clicks, corrected, error in zip(*(column[rows].tolist() for column in picked), strict=True):
+    for start, value, n, clicks, corrected, error, stderr in zip(
+        *(column[rows].tolist() for column in picked), strict=True
+    ):
         defined = math.isfinite(value)
         points.append(
             Point(
@@ -116,6 +118,7 @@ def _points(columns: PaneColumns, metric: str, rows: slice, length: int) -> list
                 clicks=clicks,
                 corrected=corrected,
                 error=error if defined and math.isfinite(error) else None,
+                stderr=stderr if defined and math.isfinite(stderr) else None,
             )
         )
     return points
@@ -136,7 +139,7 @@ def _body(snapshot: Snapshot, query: SeriesQuery, lines: dict[Series, Line]) -> 
             {
                 **series_json(series.model, series.version, series.source),
                 "truncated": line.truncated,
-                "points": [_point(point) for point in line.points],
+                **({"columns": _columns(line)} if query.shape == "columns" else {"points": _list(line)}),
             }
             for series, line in lines.items()
         ],
@@ -157,14 +160,31 @@ def _deploys(snapshot: Snapshot, query: SeriesQuery, lines: dict[Series, Line]) 
     ]
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _list(line: Line) -> list[dict[str, Any]]:
+    return [
+        {
+            "start": rfc3339(point.start),
+            "seconds": point.length / 1000,
+            "value": point.value,
+            "stderr": point.stderr,
+            "reason": point.reason,
+            "error": point.error,
+            "impressions": point.impressions,
+            "clicks": point.clicks,
+            "corrected": point.corrected,
+        }
+        for point in line.points
+    ]
+
+
+def _columns(line: Line) -> dict[str, list[Any]]:
+    points = line.points
     return {
-        "start": rfc3339(point.start),
-        "seconds": point.length / 1000,
-        "value": point.value,
-        "reason": point.reason,
-        "error": point.error,
-        "impressions": point.impressions,
-        "clicks": point.clicks,
-        "corrected": point.corrected,
+        "start": [point.start / 1000 for point in points],
+        "seconds": [point.length / 1000 for point in points],
+        "value": [point.value for point in points],
+        "stderr": [point.stderr for point in points],
+        "error": [point.error for point in points],
+        "impressions": [point.impressions for point in points],
+        "clicks": [point.clicks for point in points],
     }

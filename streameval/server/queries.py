@@ -107,6 +107,9 @@ class SeriesQuery(Which):
     limit: int = Field(
         2000, ge=1, le=11_000, description="newest panes per series; `truncated` says when there are more"
     )
+    shape: Literal["points", "columns"] = Field(
+        "points", description="a list of `points` per series, or `columns` of equal length, a third of the bytes"
+    )
 
 
 class UsersQuery(Which):

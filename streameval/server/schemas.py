@@ -190,12 +190,14 @@ class Roc(_Stamped, _Series):
 class SeriesPoint(_Shape):
     """A metric in one pane, or in an hour or a day of the history; `seconds` is its length.
 
-    `error`: of auc the half-width of the certain interval, of gauc the standard error (0: exact), else null.
+    `stderr`: of the value, users drawn anew, null where unknown. `error`: of auc the half-width of the certain
+    interval, of gauc the standard error from sampling users (0: exact), else null.
     """
 
     start: str | None
     seconds: float
     value: float | None
+    stderr: float | None
     reason: str | None
     error: float | None
     impressions: int
@@ -208,6 +210,25 @@ class SeriesLine(_Series):
 
     truncated: bool
     points: list[SeriesPoint]
+
+
+class SeriesColumns(_Shape):
+    """The points of a line as columns of equal length; `start` in unix seconds."""
+
+    start: list[float]
+    seconds: list[float]
+    value: list[float | None]
+    stderr: list[float | None]
+    error: list[float | None]
+    impressions: list[int]
+    clicks: list[int]
+
+
+class SeriesColumnLine(_Series):
+    """A metric of one series over its panes, oldest first, as columns."""
+
+    truncated: bool
+    columns: SeriesColumns
 
 
 class SeriesDeploy(_Shape):
@@ -223,7 +244,7 @@ class SeriesAnswer(_Stamped):
     """A metric over panes, and the deploys of its models in that time."""
 
     metric: str
-    series: list[SeriesLine]
+    series: list[SeriesLine | SeriesColumnLine]
     deploys: list[SeriesDeploy]
 
 

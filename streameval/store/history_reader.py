@@ -7,13 +7,13 @@ many are answered at a time.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,16 @@ from numpy.typing import NDArray
 from streameval.evaluate import make_result
 from streameval.events import Series
 from streameval.metrics import ranking
+from streameval.metrics.errors import standard_errors
 from streameval.metrics.registry import METRICS
 from streameval.metrics.view import Ranked, Undefined, View
-from streameval.report import Result, ScoreCounts
+from streameval.report import WITH_STDERR, Result, ScoreCounts
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_blocks, read_buckets, read_histogram
-from streameval.store import user_samples
+from streameval.store import history_points, user_samples
 from streameval.store.history_cover import RANGE, Coverage, Slot, cover, slots
 from streameval.store.history_format import OVERALL, HistoryFormat, open_to_read, store_errors
+from streameval.store.history_points import NOT_KEPT, OF_USERS, StoredPoint
 from streameval.store.user_samples import UserSample
 from streameval.units import format_duration
 
@@ -39,8 +41,6 @@ RANKED = 1 << 21  # entries of users that are ranked at a time: 100 MB; beyond, 
 AT_A_TIME = 4
 WAIT_SECONDS = 2.0
 
-NOT_KEPT = "not_kept_for_ranges"  # why there is no GAUC weighted by value
-_OF_USERS = ("gauc", "gauc_users", "gauc_impressions")
 _OF_SCORES = ("auc", "auc_error")
 _FUNCTIONS = {metric.name: metric.function for metric in METRICS}
 _NOBODY = Ranked(0, 0, 0, 0)
@@ -78,6 +78,7 @@ class Point:
     clicks: int
     corrected: int
     error: float | None  # auc: half-width of the certain interval; gauc: standard error, 0 if exact
+    stderr: float | None = None  # of `value`, users drawn anew; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,20 +169,31 @@ class HistoryReader:
         with self._reading() as db:
             coverage, parts = cover(db, self._form.lengths, start, None if end is None else end + 1)
             within = slots(parts, self._form.lengths)
+            split = {slot for place, slot in within.items() if place != slot}
+            whole = set(within.values()) - split
+            known = history_points.readable(db)
             lines, rows, size = {}, 0, 0
             for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
-                if name in wanted:
-                    mine = self._own_slots(db, coverage, number, metric, within, (skip or {}).get(name, frozenset()))
-                    kept = sorted(mine, key=lambda slot: slot[1])[-limit:]
-                    rows += sum(mine[slot][0] for slot in kept)
-                    size += sum(mine[slot][1] for slot in kept)
-                    lines[number] = (name, kept, len(mine) > len(kept))
+                if name not in wanted:
+                    continue
+                skipped = {(0, pane) for pane in (skip or {}).get(name, ())}
+                done = history_points.stored(db, number, metric, coverage.start, coverage.end) if known else {}
+                done = {slot: point for slot, point in done.items() if slot in whole and slot not in skipped}
+                left = {slot for slot in within.values() if slot not in done and slot not in skipped}
+                mine = self._own_slots(db, number, metric, within, left)
+                kept = sorted([*done, *mine], key=lambda slot: slot[1])[-limit:]
+                compute = [slot for slot in kept if slot in mine]
+                rows += sum(mine[slot][0] for slot in compute)
+                size += sum(mine[slot][1] for slot in compute)
+                ready = [self._ready(slot, metric, done[slot]) for slot in kept if slot in done]
+                lines[number] = (name, ready, compute, len(done) + len(mine) > len(kept))
             self._afford(coverage, rows, size)
-            return {
-                name: Line(tuple(self._points(db, coverage, number, metric, within, kept)), truncated)
-                for number, (name, kept, truncated) in lines.items()
-                if kept
-            }
+            out = {}
+            for number, (name, ready, compute, truncated) in lines.items():
+                points = [*ready, *self._points(db, number, metric, compute)]
+                if ready or compute:
+                    out[name] = Line(tuple(sorted(points, key=lambda point: point.start)), truncated)
+            return out
 
     # -- which parts ---------------------------------------------------------------------------------------------
 
@@ -267,8 +279,8 @@ class HistoryReader:
         if where is None and self._form.weighting == "value":
             result = replace(
                 result,
-                metrics={**result.metrics, **dict.fromkeys(_OF_USERS)},
-                reasons={**result.reasons, **dict.fromkeys(_OF_USERS, NOT_KEPT)},
+                metrics={**result.metrics, **dict.fromkeys(OF_USERS)},
+                reasons={**result.reasons, **dict.fromkeys(OF_USERS, NOT_KEPT)},
             )
         return replace(
             result,
@@ -280,26 +292,35 @@ class HistoryReader:
 
     # -- points --------------------------------------------------------------------------------------------------
 
+    def _ready(self, slot: Slot, metric: str, point: StoredPoint) -> Point:
+        error = None
+        if metric == "auc":
+            error = _finite(point.auc_error)
+        elif metric == "gauc" and math.isfinite(point.value):
+            error = _finite(point.sampling_error) or 0.0
+        return Point(
+            slot[1], self._form.lengths[slot[0]], _finite(point.value), point.reason, point.impressions, point.clicks,
+            point.corrected, error, _finite(point.stderr),
+        )  # fmt: skip
+
     def _own_slots(
-        self,
-        db: sqlite3.Connection,
-        coverage: Coverage,
-        series: int,
-        metric: str,
-        within: dict[Slot, Slot],
-        skip: Set[int],
+        self, db: sqlite3.Connection, series: int, metric: str, within: dict[Slot, Slot], wanted: set[Slot]
     ) -> dict[Slot, tuple[int, int]]:
-        """(rows, bytes to read) by slot of one series."""
+        """(rows, bytes to read) of one series, by those of the wanted slots in which it has any."""
+        if not wanted:
+            return {}
         size = "bytes" if metric in _OF_SCORES else "length(sums)"
-        mine = (series, coverage.start, coverage.end)
+        # what lies in a slot begins in it
+        ends = (start + self._form.lengths[level] for level, start in wanted)
+        mine = (series, min(start for _, start in wanted), max(ends))
         out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0])
         query = f"SELECT level, start, {size} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE}"
         for level, start, cost in db.execute(query, mine):
             slot = within[level, start]
-            if slot[0] or slot[1] not in skip:
+            if slot in wanted:
                 out[slot][0] += 1
                 out[slot][1] += cost
-        if metric in _OF_USERS:
+        if metric in OF_USERS:
             query = f"SELECT level, start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
             for level, start, cost in db.execute(query, mine):
                 if within[level, start] in out:
@@ -309,39 +330,29 @@ class HistoryReader:
     def _points(
         self,
         db: sqlite3.Connection,
-        coverage: Coverage,
         series: int,
         metric: str,
-        within: dict[Slot, Slot],
         kept: list[Slot],
     ) -> Iterator[Point]:
-        wanted = set(kept)
         scores = ", scores" if metric in _OF_SCORES else ""
-        since = min((start for _, start in kept), default=coverage.end)
-        query = (
-            f"SELECT level, start, partition, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE} "
-            "ORDER BY start"
-        )
-        rows = db.execute(query, (series, since, coverage.end))
+        query = f"SELECT start, partition, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE}"
         layout = self._form.overall
-        for slot, group in groupby(rows, key=lambda row: within[row[0], row[1]]):
-            if slot not in wanted:
-                continue
+        for slot in kept:
+            length = self._form.lengths[slot[0]]
             dense = np.zeros(layout.size if scores else layout.blocks, np.int64)
-            for _, *row in group:
+            for row in db.execute(query, (series, slot[1], slot[1] + length)):
                 _add(dense, *row)
             if not dense[IMPRESSIONS]:  # only a request that began here, of impressions elsewhere
                 continue
             ranked, error = _NOBODY, None
-            length = self._form.lengths[slot[0]]
-            if metric in _OF_USERS:
+            if metric in OF_USERS:
                 sample = _sample(db, series, slot[1], slot[1] + length)
                 ranked, error = user_samples.rank(sample, self._form.weighting)
             yield self._point(slot[1], length, metric, _view(dense, layout, ranked), error)
 
     def _point(self, start: int, length: int, metric: str, view: View, error: float | None) -> Point:
         found = _FUNCTIONS[metric](view)
-        if metric in _OF_USERS and self._form.weighting == "value":
+        if metric in OF_USERS and self._form.weighting == "value":
             found = Undefined(NOT_KEPT)
         value, reason = (None, found.reason) if isinstance(found, Undefined) else (float(found), None)
         if metric == "auc" and value is not None:
@@ -351,8 +362,11 @@ class HistoryReader:
             error = error or 0.0
         else:
             error = None
+        stderr = None
+        if metric in WITH_STDERR and (view.blocks is not None or metric in OF_USERS):
+            stderr = standard_errors(view, {metric: value}).stderr.get(metric)
         m = view.moments
-        return Point(start, length, value, reason, m.impressions, m.clicks, m.corrected, error)
+        return Point(start, length, value, reason, m.impressions, m.clicks, m.corrected, error, stderr)
 
 
 def _add(dense: NDArray[np.int64], start: int, partition: int, *blobs: bytes) -> None:
@@ -383,6 +397,10 @@ def _sample(db: sqlite3.Connection, series: int, start: int, end: int) -> UserSa
             held = [user_samples.together(held, RANKED)]
             size, k = held[0].users.size, held[0].k
     return user_samples.together(held, RANKED)
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _series(db: sqlite3.Connection) -> dict[int, Series]:

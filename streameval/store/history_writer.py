@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
-from streameval.store import user_samples
+from streameval.store import history_points, user_samples
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history_format import OVERALL, SAMPLE_ENTRIES, HistoryFormat, open_to_write, store_errors
 from streameval.store.history_rows import EncodedPane, EncodedVector, PaneRows, encode_pane, encode_vector
@@ -24,6 +25,7 @@ from streameval.store.user_samples import UserSample
 
 log = logging.getLogger(__name__)
 
+REFRESH_SECONDS = 1.0  # of one call: a fifth of the time between two writes
 _FOLDS = 64  # parts that one call of `fold` makes at the most: `write` waits for it
 _DELETIONS = 256  # starts deleted in one transaction
 _SHARE = 0.85  # of max_size for the database; the journal beside it, and pages on the move, get the rest
@@ -112,6 +114,17 @@ class HistoryWriter:
         self._fit_size()
         return made
 
+    def refresh(self, seconds: float = REFRESH_SECONDS) -> None:
+        """Works out the metrics of parts that have changed (see `history_points`), newest first, for about `seconds`.
+
+        What is left over is done next time; until then a question adds it up itself. Raises StoreError.
+        """
+        until = time.monotonic() + seconds
+        left = True
+        while left and time.monotonic() < until:
+            with self._transaction() as db:
+                left = history_points.refresh(db, self._form) > 0
+
     @property
     def nbytes(self) -> int:
         """Bytes of the database and the journal beside it."""
@@ -128,6 +141,8 @@ class HistoryWriter:
 
     def _open(self) -> sqlite3.Connection:
         db = open_to_write(self.path, self._form)
+        with store_errors(self.path):
+            history_points.prepare(db)
         db.execute(f"PRAGMA journal_size_limit = {self._journal}")
         db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // _pragma(db, 'page_size'))}")
         return db

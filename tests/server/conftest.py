@@ -151,7 +151,10 @@ class Build:
         clicks = np.full(count, 7, np.int64)
         clicks[::5] = 0
         impressions = np.full(count, 100, np.int64)
-        return PaneColumns(start, impressions, clicks, np.zeros(count, np.int64), {"auc": auc, "ctr": clicks / 100.0})
+        metrics = {"auc": auc, "ctr": clicks / 100.0}
+        return PaneColumns(
+            start, impressions, clicks, np.zeros(count, np.int64), metrics, {"auc": np.full(count, 0.02)}
+        )
 
     def many_slices(self, count: int) -> tuple[Result, ...]:
         """Results of `count` cities, the first with the fewest impressions."""

@@ -11,6 +11,7 @@ from streameval.config import Server
 from streameval.publish import Publisher
 from streameval.report import empty_snapshot
 from streameval.server import create_app
+from streameval.server.answers import rfc3339
 from streameval.server.schemas import Buckets, Results, Roc, SeriesAnswer
 
 
@@ -173,6 +174,7 @@ def test_a_series_has_its_panes_oldest_first_with_reasons_for_gaps(client, publi
         "start": "2024-05-01T11:00:00.000Z",
         "seconds": 60.0,
         "value": None,
+        "stderr": None,
         "reason": "no_clicks",
         "error": None,
         "impressions": 100,
@@ -180,6 +182,22 @@ def test_a_series_has_its_panes_oldest_first_with_reasons_for_gaps(client, publi
         "corrected": 0,
     }
     assert line["points"][-1]["value"] == pytest.approx(0.7)
+    assert line["points"][-1]["stderr"] == pytest.approx(0.02)
+
+
+def test_the_columns_of_a_series_are_its_points(client) -> None:
+    points = client.get("/api/v1/series?metric=auc").json()["series"]
+    body = client.get("/api/v1/series?metric=auc&shape=columns").json()
+    SeriesAnswer.model_validate(body)
+    for line, expected in zip(body["series"], points, strict=True):
+        assert (line["version"], line["truncated"]) == (expected["version"], expected["truncated"])
+        columns = line["columns"]
+        assert [rfc3339(round(start * 1000)) for start in columns["start"]] == [p["start"] for p in expected["points"]]
+        for name in ("seconds", "value", "stderr", "error", "impressions", "clicks"):
+            assert columns[name] == [p[name] for p in expected["points"]]
+    answer = client.get("/api/v1/series?metric=auc&shape=rows")
+    assert answer.status_code == 422
+    assert "shape" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
