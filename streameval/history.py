@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.scoreboard import OVERALL_BITS
+from streameval.counting.scoreboard import OVERALL_BITS, SliceRows
 from streameval.events import Catalog, Series
 from streameval.metrics.errors import standard_errors
 from streameval.metrics.registry import METRICS, evaluate
 from streameval.metrics.view import Ranked, View
 from streameval.monitor import Monitor
-from streameval.report import WITH_STDERR, PaneColumns
+from streameval.report import WITH_STDERR, PaneColumns, PaneSketches
 from streameval.sketches.layout import Layout, Moments, read_blocks, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 
@@ -22,8 +22,11 @@ from streameval.sketches.sparse import SparseVector
 class PaneHistory:
     """Every series' metrics by pane; a pane is evaluated when it completes, and again when a late click changes it."""
 
-    def __init__(self, catalog: Catalog, edges: tuple[float, ...], pane: int) -> None:
+    def __init__(self, catalog: Catalog, slice_rows: SliceRows, edges: tuple[float, ...], pane: int) -> None:
         self._catalog = catalog
+        self._slice_rows = slice_rows
+        self._edges = edges
+        self._sketches: PaneSketches | None = None
         self._layout = Layout(OVERALL_BITS, edges, by_block=True)
         self._pane = pane
         self._names = [m.name for m in METRICS]
@@ -44,7 +47,22 @@ class PaneHistory:
             self._done[pane] = self._evaluate(monitors, pane)
         if changed or stale:
             self._columns = self._collect()
+            self._sketches = None
         return self._columns
+
+    def sketches(self, monitors: Sequence[Monitor]) -> PaneSketches:
+        """The vectors of the panes that `update` brought up to date."""
+        if self._sketches is None:
+            # arrays that the panes hold anyway and nobody changes any more: nothing is copied
+            overall = {pane: tuple(m.scoreboard.overall.get(pane) for m in monitors) for pane in self._done}
+            slices = {pane: tuple(m.scoreboard.slices.get(pane) for m in monitors) for pane in self._done}
+            rows = {
+                (code, self._catalog.dimensions[dimension], self._catalog.values[dimension][value]): row
+                for row, code, dimension, value in self._slice_rows.known()
+            }
+            names = tuple(self._catalog.series)
+            self._sketches = PaneSketches(self._pane, self._edges, names, rows, overall, slices)
+        return self._sketches
 
     def _evaluate(self, monitors: Sequence[Monitor], pane: int) -> dict[int, NDArray[np.float64]]:
         whole = SparseVector.sum([m.scoreboard.overall.get(pane) for m in monitors])

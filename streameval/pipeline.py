@@ -66,7 +66,7 @@ class Pipeline:
             announcements or Announcements(),
         )  # fmt: skip
         self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
-        self._history = PaneHistory(self.catalog, edges, self._pane)
+        self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
         self.monitors: dict[int, Monitor] = {}
@@ -163,11 +163,12 @@ class Pipeline:
             self._comparisons.advance(monitors, self._withheld)
         unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, silent))}
         results = self._evaluator.results(monitors, unreliable)
-        panes = {}
+        panes, sketches = {}, None
         if with_history:
             longest = max(self._windows, default=0)
             keep = end - max(longest, self.settings.join.correction_horizon // self._pane)
             panes = self._history.update(monitors, end, keep)
+            sketches = None if self.has_history else self._history.sketches(monitors)
             begin = time.monotonic()
             if begin >= self._users_due:
                 self._users = self._user_columns(monitors)
@@ -194,6 +195,7 @@ class Pipeline:
             join=health,
             panes=panes,
             pane=self._pane,
+            sketches=sketches,
             users=self._users,
             last_seen=dict(self._last_seen),
             stage_seconds=_stages([self.seconds, *(m.seconds for m in monitors)]),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streameval.compare.reading import Comparison, Deploy
 from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
+from streameval.sketches.sparse import SparseVector
 
 SCHEMA = 1
 METRIC_NAMES = (
@@ -160,6 +161,18 @@ class PaneColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class PaneSketches:
+    """The vectors of the complete panes in memory, from which steps and slices are added up: one a partition."""
+
+    pane: int  # ms
+    edges: tuple[float, ...]  # of the pClick buckets
+    series: tuple[Series, ...]  # names by code, which is the row in the overall vectors
+    slice_rows: Mapping[tuple[int, str, str], int]  # the row of (series code, dimension, value) in those of slices
+    overall: Mapping[int, tuple[SparseVector, ...]]  # by pane number
+    slices: Mapping[int, tuple[SparseVector, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Where one partition stands. Times are event time in ms; None before the first event."""
 
@@ -240,6 +253,7 @@ class Snapshot:
     join: JoinHealth
     panes: Mapping[Series, PaneColumns] = field(default_factory=dict)
     pane: int = 60_000  # ms, the length of each of them
+    sketches: PaneSketches | None = None  # None: a history answers for steps and slices of them
     users: Mapping[Series, UserColumns] = field(default_factory=dict)
     last_seen: Mapping[Series, float] = field(default_factory=dict)  # wall clock, seconds
     stage_seconds: Mapping[str, float] = field(default_factory=dict)  # decode, join, score, learn, observe, publish

@@ -68,6 +68,7 @@ def test_only_the_server_imports_fastapi_prometheus_and_uvicorn() -> None:
                 "hashing",
                 "sources",
                 "logs",
+                "units",
             },
         ),
         ("store", {"store", "monitor", "evaluate", "counting", "metrics", "sketches", "report", "events", "units"}),

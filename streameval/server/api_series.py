@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,17 +17,21 @@ from streameval.report import PaneColumns, Snapshot
 from streameval.server import schemas
 from streameval.server.answers import answer, answer_of_past, parse_time, rfc3339, series_json
 from streameval.server.past import refusals
-from streameval.server.problems import bad_parameter, problem_responses, unknown
+from streameval.server.problems import Problem, bad_parameter, problem_responses, unknown
 from streameval.server.queries import SeriesQuery
-from streameval.server.selection import matching_series
-from streameval.store.history_reader import HistoryReader, Line, Point
+from streameval.server.selection import matching_series, one_slice
+from streameval.store.history_reader import HistoryReader
+from streameval.store.history_steps import Line, Point
+from streameval.store.pane_memory import PaneMemory
+from streameval.units import format_duration, parse_duration
 
 MOST_DEPLOYS = 1000  # in one answer
 
 
 def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
     """/api/v1/series."""
-    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 422, 503))
+    memory = PaneMemory()
+    routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 409, 422, 503))
 
     @routes.get("/series", response_model=schemas.SeriesAnswer)
     def get_series(request: Request, query: Annotated[SeriesQuery, Query()]) -> Response:
@@ -34,6 +39,10 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         snapshot = publisher.latest()
         if query.start is not None and query.end is not None and parse_time(query.start) > parse_time(query.end):
             raise bad_parameter("from", query.start, f'must not be after to = "{query.end}"')
+        if query.step is not None or query.slice != "none":
+            with refusals():
+                lines = _merged(snapshot, history, memory, query)
+            return answer_of_past(snapshot, _body(snapshot, query, lines))
         if history is not None:
             with refusals():
                 lines = _with_history(snapshot, history, query)
@@ -72,6 +81,31 @@ def _with_history(snapshot: Snapshot, history: HistoryReader, query: SeriesQuery
         if newest.points or one in snapshot.panes:
             out[one] = Line(newest.points, newest.truncated or line.truncated)
     return out
+
+
+def _merged(
+    snapshot: Snapshot, history: HistoryReader | None, memory: PaneMemory, query: SeriesQuery
+) -> dict[Series, Line]:
+    """Steps, or panes of a slice: of what the history holds, without one of the panes in memory."""
+    sketches = snapshot.sketches
+    if history is None and sketches is None:
+        raise Problem(409, "step, slice: no panes are kept to merge; set store.path and start again")
+    pane = snapshot.pane if history is None else history.pane
+    step = None if query.step is None else parse_duration(query.step)
+    if step is not None and step % pane:
+        raise bad_parameter("step", str(query.step), f"must be a multiple of windows.pane = {format_duration(pane)}")
+    start, end = _ends(query)
+    if history is not None:
+        series = matching_series(history.series_names(), query)
+        where = one_slice(history.slice_names(), query.slice)
+        return history.steps(str(query.metric), series, start, end, step, where, query.limit)
+    assert sketches is not None
+    series = matching_series(snapshot.panes, query)
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for _, dimension, value in sketches.slice_rows:
+        values[dimension].add(value)
+    where = one_slice(values, query.slice)
+    return memory.steps(sketches, str(query.metric), series, start, end, step, where, query.limit)
 
 
 def _newest(points: list[Point], query: SeriesQuery) -> Line:
@@ -135,6 +169,8 @@ def _reason(impressions: int, clicks: int) -> str:
 def _body(snapshot: Snapshot, query: SeriesQuery, lines: dict[Series, Line]) -> dict[str, Any]:
     return {
         "metric": query.metric,
+        "slice": query.slice,
+        "step": query.step,
         "series": [
             {
                 **series_json(series.model, series.version, series.source),

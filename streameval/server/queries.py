@@ -11,12 +11,19 @@ from streameval.compare.reading import Setup
 from streameval.events import MAX_NAME
 from streameval.report import METRIC_NAMES
 from streameval.server.answers import parse_time
+from streameval.units import parse_duration
 
 USER_SORTS = ("impressions", "clicks", "auc", "log_loss", "log_loss_nats", "calibration")
 
 
 def _time(text: str) -> str:
     parse_time(text)
+    return text
+
+
+def _step(text: str) -> str:
+    if parse_duration(text) == 0:
+        raise ValueError('must be a duration such as "5m", "1h" or "1d"')
     return text
 
 
@@ -104,6 +111,10 @@ class SeriesQuery(Which):
     metric: Literal[METRIC_NAMES] = Field(description="a metric's name")  # type: ignore[valid-type]
     start: Time | None = Field(None, alias="from", description="first pane start, RFC 3339 or unix seconds")
     end: Time | None = Field(None, alias="to", description="last pane start, RFC 3339 or unix seconds")
+    step: Annotated[str, Field(max_length=32), AfterValidator(_step)] | None = Field(
+        None, description="panes merged into steps such as `5m`, `1h`, `1d`, aligned to the epoch; absent: as stored"
+    )
+    slice: Annotated[str, Field(max_length=1100)] = Field("none", description="`none`, or `dimension:value`")
     limit: int = Field(
         2000, ge=1, le=11_000, description="newest panes per series; `truncated` says when there are more"
     )

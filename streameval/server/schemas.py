@@ -244,6 +244,8 @@ class SeriesAnswer(_Stamped):
     """A metric over panes, and the deploys of its models in that time."""
 
     metric: str
+    slice: str
+    step: str | None
     series: list[SeriesLine | SeriesColumnLine]
     deploys: list[SeriesDeploy]
 

@@ -21,17 +21,15 @@ from numpy.typing import NDArray
 
 from streameval.evaluate import make_result
 from streameval.events import Series
-from streameval.metrics import ranking
-from streameval.metrics.errors import standard_errors
-from streameval.metrics.registry import METRICS
-from streameval.metrics.view import Ranked, Undefined, View
-from streameval.report import WITH_STDERR, Result, ScoreCounts
+from streameval.metrics.view import Ranked
+from streameval.report import Result, ScoreCounts
 from streameval.sketches.codec import CodecError, decode
-from streameval.sketches.layout import IMPRESSIONS, Layout, Moments, read_blocks, read_buckets, read_histogram
+from streameval.sketches.layout import IMPRESSIONS
 from streameval.store import history_points, user_samples
 from streameval.store.history_cover import RANGE, Coverage, Slot, cover, slots
 from streameval.store.history_format import OVERALL, HistoryFormat, open_to_read, store_errors
 from streameval.store.history_points import NOT_KEPT, OF_USERS, StoredPoint
+from streameval.store.history_steps import OF_SCORES, Interval, Line, Point, Steps, make_point, read_view, whole_steps
 from streameval.store.user_samples import UserSample
 from streameval.units import format_duration
 
@@ -41,8 +39,6 @@ RANKED = 1 << 21  # entries of users that are ranked at a time: 100 MB; beyond, 
 AT_A_TIME = 4
 WAIT_SECONDS = 2.0
 
-_OF_SCORES = ("auc", "auc_error")
-_FUNCTIONS = {metric.name: metric.function for metric in METRICS}
 _NOBODY = Ranked(0, 0, 0, 0)
 _NO_SCORES = ScoreCounts(np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -64,29 +60,6 @@ class RangeResults:
     coverage: Coverage
     matched: int
     results: tuple[Result, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A metric of one series in one pane, hour or day. `value` None: undefined, `reason` says why."""
-
-    start: int  # ms
-    length: int  # ms
-    value: float | None
-    reason: str | None
-    impressions: int
-    clicks: int
-    corrected: int
-    error: float | None  # auc: half-width of the certain interval; gauc: standard error, 0 if exact
-    stderr: float | None = None  # of `value`, users drawn anew; None: unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The points of one series, oldest first; `truncated`: older ones were left out."""
-
-    points: tuple[Point, ...]
-    truncated: bool
 
 
 class HistoryReader:
@@ -190,9 +163,57 @@ class HistoryReader:
             self._afford(coverage, rows, size)
             out = {}
             for number, (name, ready, compute, truncated) in lines.items():
-                points = [*ready, *self._points(db, number, metric, compute)]
+                places = ((start, start + self._form.lengths[level]) for level, start in compute)
+                added = [self._step(db, number, OVERALL, metric, at, metric in OF_SCORES) for at in places]
                 if ready or compute:
+                    points = [*ready, *(point for point in added if point is not None)]
                     out[name] = Line(tuple(sorted(points, key=lambda point: point.start)), truncated)
+            return out
+
+    @property
+    def pane(self) -> int:
+        """Length of a pane, ms."""
+        return self._form.pane
+
+    def steps(
+        self,
+        metric: str,
+        series: Sequence[Series],
+        start: int | None,
+        end: int | None,
+        step: int | None = None,
+        where: Slice = None,
+        limit: int = 2000,
+    ) -> dict[Series, Line]:
+        """As `series`, in a slice, or in steps of `step` ms from the epoch, each the exact sum of its parts.
+
+        Without a step a part is a point. For standard errors users' blocks and scores are read as well; where that
+        would be too much and the metric itself does not need them, there are none. Raises TooMuch, Busy, StoreError.
+        """
+        wanted = set(series)
+        first, last = whole_steps(start, end, step)
+        with self._reading() as db:
+            coverage, parts = cover(db, self._form.lengths, first, None if last is None else last + 1)
+            lengths = self._form.lengths
+            steps = Steps(((at, at + lengths[level]) for level, at in slots(parts, lengths).values()), step)
+            where_id = next((number for number, name in _slices(db).items() if name == where), None)
+            chosen: list[tuple[int, Series, list[Interval], bool]] = []
+            rows = size = without_scores = 0
+            for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
+                if name in wanted and where_id is not None:
+                    costs = self._step_costs(db, coverage, number, where_id, metric, steps)
+                    kept = sorted(costs)[-limit:]
+                    chosen.append((number, name, kept, len(costs) > len(kept)))
+                    rows += sum(costs[at][0] for at in kept)
+                    size += sum(costs[at][1] for at in kept)
+                    without_scores += sum(costs[at][2] for at in kept)
+            scores = metric in OF_SCORES or (rows <= self._max_rows and size <= self._max_bytes)
+            self._afford(coverage, rows, size if scores else without_scores)
+            out = {}
+            for number, name, kept, truncated in chosen:
+                points = [self._step(db, number, where_id or OVERALL, metric, at, scores) for at in kept]
+                if points:
+                    out[name] = Line(tuple(point for point in points if point is not None), truncated)
             return out
 
     # -- which parts ---------------------------------------------------------------------------------------------
@@ -273,7 +294,7 @@ class HistoryReader:
             sample = _sample(db, pair[0], *within)
             (ranked, error), sampled = user_samples.rank(sample, self._form.weighting), 0.5**sample.k
         result = make_result(
-            series, "range", where, _view(dense, layout, ranked), layout, self._quantiles, share, newest,
+            series, "range", where, read_view(dense, layout, ranked), layout, self._quantiles, share, newest,
             None if where is None else design,
         )  # fmt: skip
         if where is None and self._form.weighting == "value":
@@ -309,7 +330,7 @@ class HistoryReader:
         """(rows, bytes to read) of one series, by those of the wanted slots in which it has any."""
         if not wanted:
             return {}
-        size = "bytes" if metric in _OF_SCORES else "length(sums)"
+        size = "bytes" if metric in OF_SCORES else "length(sums)"
         # what lies in a slot begins in it
         ends = (start + self._form.lengths[level] for level, start in wanted)
         mine = (series, min(start for _, start in wanted), max(ends))
@@ -327,46 +348,66 @@ class HistoryReader:
                     out[within[level, start]][1] += cost
         return {slot: (rows, cost) for slot, (rows, cost) in out.items()}
 
-    def _points(
-        self,
-        db: sqlite3.Connection,
-        series: int,
-        metric: str,
-        kept: list[Slot],
-    ) -> Iterator[Point]:
-        scores = ", scores" if metric in _OF_SCORES else ""
-        query = f"SELECT start, partition, sums{scores} FROM vectors WHERE series = ? AND slice = {OVERALL} AND {RANGE}"
-        layout = self._form.overall
-        for slot in kept:
-            length = self._form.lengths[slot[0]]
-            dense = np.zeros(layout.size if scores else layout.blocks, np.int64)
-            for row in db.execute(query, (series, slot[1], slot[1] + length)):
-                _add(dense, *row)
-            if not dense[IMPRESSIONS]:  # only a request that began here, of impressions elsewhere
-                continue
-            ranked, error = _NOBODY, None
-            if metric in OF_USERS:
-                sample = _sample(db, series, slot[1], slot[1] + length)
-                ranked, error = user_samples.rank(sample, self._form.weighting)
-            yield self._point(slot[1], length, metric, _view(dense, layout, ranked), error)
+    # -- steps ---------------------------------------------------------------------------------------------------
 
-    def _point(self, start: int, length: int, metric: str, view: View, error: float | None) -> Point:
-        found = _FUNCTIONS[metric](view)
-        if metric in OF_USERS and self._form.weighting == "value":
-            found = Undefined(NOT_KEPT)
-        value, reason = (None, found.reason) if isinstance(found, Undefined) else (float(found), None)
-        if metric == "auc" and value is not None:
-            certified = ranking.auc_error(view)
-            error = None if isinstance(certified, Undefined) else certified
-        elif metric == "gauc" and value is not None:
-            error = error or 0.0
-        else:
-            error = None
-        stderr = None
-        if metric in WITH_STDERR and (view.blocks is not None or metric in OF_USERS):
-            stderr = standard_errors(view, {metric: value}).stderr.get(metric)
-        m = view.moments
-        return Point(start, length, value, reason, m.impressions, m.clicks, m.corrected, error, stderr)
+    @property
+    def _not_kept(self) -> str | None:
+        return NOT_KEPT if self._form.weighting == "value" else None
+
+    def _step_costs(
+        self, db: sqlite3.Connection, coverage: Coverage, series: int, where: int, metric: str, steps: Steps
+    ) -> dict[Interval, tuple[int, int, int]]:
+        """(rows, bytes, bytes without the scores) of one series in a slice, by the steps in which it has any."""
+        out: defaultdict[Interval, list[int]] = defaultdict(lambda: [0, 0, 0])
+        within = (coverage.start, coverage.end)
+        query = (
+            f"SELECT start, impressions, bytes, length(sums) FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
+        )
+        counted = set()
+        for one in dict.fromkeys((where, OVERALL)):  # of a slice, also the whole, for its design effect
+            for start, impressions, size, sums in db.execute(query, (series, one, *within)):
+                at = steps.of(start)
+                if one == where or at in counted:
+                    cost = out[at]
+                    cost[0] += 1
+                    cost[1] += size
+                    cost[2] += sums if one == where else 0
+                if one == where and impressions:
+                    counted.add(at)
+        if metric in OF_USERS and where == OVERALL:
+            query = f"SELECT start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
+            for start, size in db.execute(query, (series, *within)):
+                out[steps.of(start)][1] += size
+                out[steps.of(start)][2] += size
+        return {at: (cost[0], cost[1], cost[2]) for at, cost in out.items() if at in counted}
+
+    def _step(
+        self, db: sqlite3.Connection, series: int, where: int, metric: str, at: Interval, scores: bool
+    ) -> Point | None:
+        """One point; None when nothing was counted after all."""
+        dense = self._summed(db, series, where, at, scores)
+        if not dense[IMPRESSIONS]:
+            return None
+        ranked, error = (None if where else _NOBODY), None
+        if metric in OF_USERS and where == OVERALL:
+            ranked, error = user_samples.rank(_sample(db, series, *at), self._form.weighting)
+        whole = None
+        if where and scores:
+            whole = read_view(self._summed(db, series, OVERALL, at, True), self._form.overall, None)
+        layout = self._form.slice if where else self._form.overall
+        return make_point(
+            at, metric, read_view(dense, layout, ranked), not_kept=None if where else self._not_kept,
+            sampling_error=error, whole=whole,
+        )  # fmt: skip
+
+    def _summed(self, db: sqlite3.Connection, series: int, where: int, at: Interval, scores: bool) -> NDArray[np.int64]:
+        layout = self._form.slice if where else self._form.overall
+        dense = np.zeros(layout.size if scores else layout.blocks, np.int64)
+        columns = "start, partition, sums" + (", scores" if scores else "")
+        query = f"SELECT {columns} FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
+        for row in db.execute(query, (series, where, *at)):
+            _add(dense, *row)
+        return dense
 
 
 def _add(dense: NDArray[np.int64], start: int, partition: int, *blobs: bytes) -> None:
@@ -376,12 +417,6 @@ def _add(dense: NDArray[np.int64], start: int, partition: int, *blobs: bytes) ->
             decode(blob).add_to(dense)
     except CodecError as error:
         raise CodecError(f"partition {partition}, from {start} ms: {error}") from error
-
-
-def _view(dense: NDArray[np.int64], layout: Layout, ranked: Ranked | None) -> View:
-    negatives, positives = read_histogram(dense, layout)
-    blocks = read_blocks(dense, layout) if layout.by_block and dense.size == layout.size else None
-    return View(Moments.read(dense), read_buckets(dense, layout), negatives, positives, ranked, None, blocks)
 
 
 def _sample(db: sqlite3.Connection, series: int, start: int, end: int) -> UserSample:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streameval.config import Server
+from streameval.config import Server, Settings
 from streameval.events import Series
+from streameval.pipeline import Pipeline
 from streameval.publish import Publisher
 from streameval.report import empty_snapshot
 from streameval.server import answers, create_app
@@ -18,7 +20,7 @@ from streameval.server.schemas import Buckets, Problem, Results, Roc, SeriesAnsw
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_writer import HistoryWriter, Retention
-from streameval.testing import Scores, counted_pane
+from streameval.testing import ManualClock, Scores, Shown, counted_pane, make_batch
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z: where the snapshot's panes of tests/server/conftest.py end
@@ -161,6 +163,79 @@ def test_an_hour_of_the_history_stands_for_its_panes_in_memory(both, writer) -> 
         ("07:00", 3600.0), ("08:00", 3600.0), ("09:00", 3600.0), ("10:00", 3600.0), ("11:00", 3600.0),
     ]  # fmt: skip
     assert all(p["error"] > 0 for p in line["points"])
+
+
+def test_a_series_in_steps_and_slices_is_that_of_the_results(past) -> None:
+    where = "version=v1&from=2024-05-01T08:00:00Z&to=2024-05-01T08:59:59Z"
+    body = past.get(f"/api/v1/series?metric=auc&step=1h&slice=country:c1&{where}").json()
+    SeriesAnswer.model_validate(body)
+    assert (body["step"], body["slice"]) == ("1h", "country:c1")
+    ((point,),) = (line["points"] for line in body["series"])
+    (row,) = past.get(
+        "/api/v1/results?version=v1&slice=country:c1&from=2024-05-01T08:00:00Z&to=2024-05-01T09:00:00Z"
+    ).json()["results"]
+    assert (point["start"], point["seconds"]) == ("2024-05-01T08:00:00.000Z", 3600.0)
+    for mine, theirs in (("value", "auc"), ("stderr", "auc_stderr"), ("error", "auc_error"), ("clicks", "clicks")):
+        assert point[mine] == row[theirs]
+    columns = past.get("/api/v1/series?metric=ctr&step=5m&shape=columns").json()
+    SeriesAnswer.model_validate(columns)
+    assert [len(line["columns"]["start"]) for line in columns["series"]] == [60, 60]
+    assert columns["series"][0]["columns"]["start"][:2] == [FIRST / 1000, FIRST / 1000 + 300]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "words"),
+    [
+        ("step=90s", 422, 'step = "90s": must be a multiple of windows.pane = 1m'),
+        ("step=0s", 422, "must be a duration"),
+        ("step=0.00000001s", 422, "must be a duration"),
+        ("step=soon", 422, "must be a duration"),
+        ("step=999999d", 422, 'must be at most "36500d"'),
+        ("slice=country", 422, "country:<value>"),
+        ("slice=country:xx", 404, 'slice country = "xx": unknown'),
+        ("slice=nope:x", 404, "unknown"),
+        ("step=1h&model=nope", 404, 'model = "nope": unknown'),
+    ],
+)
+def test_a_bad_step_or_slice_is_told_what_would_be_right(past, query: str, status: int, words: str) -> None:
+    answer = past.get(f"/api/v1/series?metric=auc&{query}")
+    assert answer.status_code == status
+    Problem.model_validate(answer.json())
+    assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("query", ["step=1h", "slice=country:de"])
+def test_without_panes_to_merge_a_step_is_a_conflict_that_names_the_setting(client, query: str) -> None:
+    answer = client.get(f"/api/v1/series?metric=auc&{query}")
+    assert answer.status_code == 409
+    Problem.model_validate(answer.json())
+    assert "set store.path" in answer.json()["detail"]
+
+
+def test_without_a_history_steps_and_slices_come_from_memory(client_of) -> None:
+    pipeline = Pipeline(Settings.model_validate({"slices": {"dimensions": ["country"]}}), ManualClock())
+    shown = [
+        Shown(f"i{i}", FIRST + i * 1000, user=f"u{i % 50}", pclick=(i % 97) / 97, clicked=int(i % 5 == 0))
+        for i in range(1200)
+    ]
+    batch = make_batch(shown, pipeline.catalog)
+    countries = np.array([pipeline.catalog.value_code(0, name) for name in ("de", "fr")])
+    impressions = replace(batch.impressions, slices=pipeline.catalog.combine([countries[np.arange(1200) % 2]]))
+    pipeline.take(replace(batch, impressions=impressions))
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    client = client_of(create_app(Publisher(snapshot), Server(), version="1"))
+    body = client.get("/api/v1/series?metric=log_loss&step=1h&slice=country:de").json()
+    SeriesAnswer.model_validate(body)
+    (point,) = body["series"][0]["points"]
+    (row,) = client.get("/api/v1/results?window=all&slice=country:de").json()["results"]
+    assert (point["value"], point["stderr"]) == (row["log_loss"], row["log_loss_stderr"])
+    assert (point["impressions"], point["clicks"]) == (600, row["clicks"])
+    whole = client.get("/api/v1/series?metric=gauc&step=5m").json()["series"][0]["points"]
+    assert [(p["value"], p["reason"]) for p in whole] == [(None, "needs_store_path")] * 4
+    assert client.get("/api/v1/series?metric=auc&slice=country:xx").status_code == 404
+    pipeline.has_history = True
+    assert pipeline.snapshot().sketches is None
 
 
 def test_live_answers_are_as_without_a_history(both, client) -> None:
