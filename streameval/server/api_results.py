@@ -14,14 +14,15 @@ from streameval.server import schemas
 from streameval.server.answers import answer, answer_of_past, result_json, series_json
 from streameval.server.past import covered, past_result, past_results
 from streameval.server.problems import Problem, problem_responses, unknown
-from streameval.server.queries import BucketsQuery, ResultsQuery, RocQuery
+from streameval.server.queries import BucketsQuery, OneResultQuery, ResultsQuery, RocQuery, ScoresQuery
 from streameval.server.roc import roc_curve
+from streameval.server.score_bins import score_bins
 from streameval.server.selection import matching_results, one_series, one_slice, slice_values
 from streameval.store.history_reader import HistoryReader
 
 
 def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
-    """/api/v1/results, /api/v1/buckets and /api/v1/roc."""
+    """/api/v1/results, /api/v1/buckets, /api/v1/roc and /api/v1/scores."""
     routes = APIRouter(prefix="/api/v1", tags=["results"], responses=problem_responses(404, 409, 422, 503))
 
     @routes.get("/results", response_model=schemas.Results)
@@ -69,6 +70,16 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         result = _one_result(snapshot, query)
         return answer(request, snapshot, lambda: _roc(result, query.max_points))
 
+    @routes.get("/scores", response_model=schemas.Scores)
+    def get_scores(request: Request, query: Annotated[ScoresQuery, Query()]) -> Response:
+        """The scores of one series by label, in bins log-spaced in odds; counts are exact."""
+        snapshot = publisher.latest()
+        if query.past:
+            past = past_result(history, query)
+            return answer_of_past(snapshot, {**covered(past), **_scores(past.results[0], query.bins)})
+        result = _one_result(snapshot, query)
+        return answer(request, snapshot, lambda: _scores(result, query.bins))
+
     return routes
 
 
@@ -86,12 +97,25 @@ def _where(result: Result) -> dict[str, Any]:
     }
 
 
+def _scores(result: Result, bins: int) -> dict[str, Any]:
+    found = score_bins(result.scores, bins)
+    where = _where(result)
+    return {
+        **where,
+        "edges": found.edges.tolist(),
+        "impressions": found.impressions.tolist(),
+        "clicks": found.clicks.tolist(),
+        "impressions_total": where["impressions"],
+        "clicks_total": where["clicks"],
+    }
+
+
 def _table(result: Result, kind: str) -> dict[str, Any]:
     buckets = result.buckets if kind == "fixed" else result.quantiles
     return {**_where(result), "buckets": [bucket_json(bucket) for bucket in buckets]}
 
 
-def _one_result(snapshot: Snapshot, query: RocQuery) -> Result:
+def _one_result(snapshot: Snapshot, query: OneResultQuery) -> Result:
     series = one_series(dict.fromkeys(r.series for r in snapshot.results), query)
     mine = [r for r in snapshot.results if r.series == series]
     windows = list(dict.fromkeys(r.window for r in mine))

@@ -17,13 +17,15 @@ from streameval.report import Snapshot
 from streameval.server import schemas
 from streameval.server.answers import answer, series_json
 from streameval.server.problems import Problem, problem_responses
-from streameval.server.queries import UsersQuery, Which
+from streameval.server.queries import UserDistributionQuery, UsersQuery, Which
 from streameval.server.selection import matching_series, one_series
+from streameval.server.user_distribution import QUANTILES, Distributions
 from streameval.server.user_pages import page, rows
 
 
 def router(publisher: Publisher) -> APIRouter:
-    """/api/v1/users and /api/v1/users/{user_id}; `access` asks for the token before a request gets here."""
+    """/api/v1/users and /api/v1/users/{user_id}, for which `access` has asked for the token; /api/v1/user-distribution."""
+    distributions = Distributions()
     routes = APIRouter(prefix="/api/v1", tags=["users"], responses=problem_responses(404, 422))
 
     @routes.get("/users", response_model=schemas.Users)
@@ -47,6 +49,13 @@ def router(publisher: Publisher) -> APIRouter:
             private=True,
         )
 
+    @routes.get("/user-distribution", response_model=schemas.UserDistribution)
+    def get_distribution(request: Request, query: Annotated[UserDistributionQuery, Query()]) -> Response:
+        """How a metric of single users is distributed over the users of one series. Nobody is named."""
+        snapshot = publisher.latest()
+        series = one_series(snapshot.users, query)
+        return answer(request, snapshot, lambda: _distribution(snapshot, series, query, distributions))
+
     @routes.get("/users/{user_id:path}", response_model=schemas.User)
     def get_user(
         request: Request,
@@ -67,6 +76,23 @@ def router(publisher: Publisher) -> APIRouter:
         return answer(request, snapshot, lambda: {"user": f"{user:016x}", "series": found}, private=True)
 
     return routes
+
+
+def _distribution(
+    snapshot: Snapshot, series: Series, query: UserDistributionQuery, distributions: Distributions
+) -> dict[str, Any]:
+    found = distributions.of(snapshot.users[series], series, query.metric, query.bins)
+    return {
+        **series_json(series.model, series.version, series.source),
+        "metric": query.metric,
+        "edges": found.edges,
+        "users": found.users,
+        "impressions": found.impressions,
+        "quantiles": [{"quantile": q, "value": v} for q, v in zip(QUANTILES, found.quantiles, strict=False)],
+        "users_total": found.total,
+        "users_undefined": found.undefined,
+        "users_sampled": _sampled(snapshot, series),
+    }
 
 
 def _find(snapshot: Snapshot, user: int, which: Which) -> list[dict[str, Any]]:

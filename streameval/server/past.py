@@ -9,7 +9,7 @@ from typing import Any
 
 from streameval.server.answers import parse_time, rfc3339
 from streameval.server.problems import Problem, bad_parameter
-from streameval.server.queries import PastQuery, ResultsQuery, RocQuery
+from streameval.server.queries import OneResultQuery, PastQuery, ResultsQuery
 from streameval.server.selection import matching_series, one_series, one_slice, parse_slice
 from streameval.store.errors import StoreError
 from streameval.store.history_reader import Busy, HistoryReader, RangeResults, TooMuch
@@ -47,7 +47,7 @@ def past_results(history: HistoryReader | None, query: ResultsQuery) -> RangeRes
         return there.range(series, start, end, slices, query.limit, scores=False)
 
 
-def past_result(history: HistoryReader | None, query: RocQuery) -> RangeResults:
+def past_result(history: HistoryReader | None, query: OneResultQuery) -> RangeResults:
     """The one result of a past range; 404 when there is nothing in it."""
     there = _asked(history, query, query.window)
     start, end = _ends(query)

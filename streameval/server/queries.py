@@ -94,14 +94,25 @@ class BucketsQuery(ResultsQuery):
     kind: Literal["fixed", "quantiles"] = Field("fixed", description="configured edges, or equal-count buckets")
 
 
-class RocQuery(PastQuery):
-    """Which one curve."""
+class OneResultQuery(PastQuery):
+    """Which one result."""
 
     window: Name | None = Field(
         None, description="`all` (default), or a sliding window such as `1h`; not with `from` or `to`"
     )
     slice: Annotated[str, Field(max_length=1100)] = Field("none", description="`none`, or `dimension:value`")
+
+
+class RocQuery(OneResultQuery):
+    """Which one curve."""
+
     max_points: int = Field(500, ge=2, le=5000, description="points at the most; both ends are always there")
+
+
+class ScoresQuery(OneResultQuery):
+    """Which one histogram."""
+
+    bins: int = Field(60, ge=10, le=200, description="bins at the most")
 
 
 class SeriesQuery(Which):
@@ -131,6 +142,15 @@ class UsersQuery(Which):
     order: Literal["desc", "asc"] = Field("desc", description="largest or smallest first")
     limit: int = Field(50, ge=1, le=1000, description="users on a page")
     cursor: Annotated[str, Field(max_length=4096)] | None = Field(None, description="where the last page ended; opaque")
+
+
+class UserDistributionQuery(Which):
+    """Of which metric, over the users of one series."""
+
+    metric: Literal["auc", "log_loss", "calibration", "impressions"] = Field(
+        "auc", description="the metric of single users"
+    )
+    bins: int = Field(40, ge=10, le=200, description="bins at the most")
 
 
 class DeploysQuery(_Query):

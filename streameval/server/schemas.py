@@ -187,6 +187,19 @@ class Roc(_Stamped, _Series):
     points: list[RocPoint]
 
 
+class Scores(_Stamped, _Series):
+    """Scores by label: bin i has the scores in [edges[i], edges[i + 1]); no bins without impressions."""
+
+    range: Covered | None = None
+    window: str
+    slice: Slice | None
+    edges: list[float]
+    impressions: list[int]
+    clicks: list[int]
+    impressions_total: int
+    clicks_total: int
+
+
 class SeriesPoint(_Shape):
     """A metric in one pane, or in an hour or a day of the history; `seconds` is its length.
 
@@ -275,6 +288,30 @@ class Users(_Stamped, _Series):
     users_sampled: float
     users: list[UserRow]
     next: str | None
+
+
+class UserQuantile(_Shape):
+    """Below `value` is a fraction `quantile` of the users."""
+
+    quantile: float
+    value: float
+
+
+class UserDistribution(_Stamped, _Series):
+    """How a metric of single users is distributed: bin i has those in [edges[i], edges[i + 1]), the last one closed.
+
+    `users_undefined`, those without a value, are among `users_total` and in no bin. `users_sampled`: the fraction of
+    users that is kept.
+    """
+
+    metric: str
+    edges: list[float]
+    users: list[int]
+    impressions: list[int]
+    quantiles: list[UserQuantile]
+    users_total: int
+    users_undefined: int
+    users_sampled: float
 
 
 class UserInSeries(UserRow, _Series):

@@ -17,6 +17,7 @@ from streameval.publish import Publisher
 from streameval.report import empty_snapshot
 from streameval.server import answers, create_app
 from streameval.server.schemas import Buckets, Problem, Results, Roc, SeriesAnswer
+from streameval.server.schemas import Scores as ScoresAnswer
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_writer import HistoryWriter, Retention
@@ -133,6 +134,11 @@ def test_buckets_and_curves_of_the_past_belong_to_its_results(past) -> None:
     area = sum((b["fpr"] - a["fpr"]) * (a["tpr"] + b["tpr"]) / 2 for a, b in itertools.pairwise(points))
     assert len(points) < body["points_total"]
     assert area == pytest.approx(body["auc"], abs=1e-3)  # thinned to 500 points
+    scores = past.get(f"/api/v1/scores?{where}").json()
+    ScoresAnswer.model_validate(scores)
+    assert sum(scores["impressions"]) == scores["impressions_total"] == row["impressions"]
+    assert sum(scores["clicks"]) == row["clicks"]
+    assert scores["range"] == body["range"]
     sliced = past.get(f"/api/v1/roc?{where}&slice=country:c1").json()
     assert sliced["slice"] == {"dimension": "country", "value": "c1"}
 
@@ -243,7 +249,7 @@ def test_live_answers_are_as_without_a_history(both, client) -> None:
         assert both.get(url).json() == client.get(url).json()
 
 
-@pytest.mark.parametrize("route", ["results", "buckets", "roc"])
+@pytest.mark.parametrize("route", ["results", "buckets", "roc", "scores"])
 def test_without_a_store_a_past_range_is_a_conflict_that_names_the_setting(client, route: str) -> None:
     answer = client.get(f"/api/v1/{route}?from=0&model=ftrl")
     assert answer.status_code == 409
