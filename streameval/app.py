@@ -24,6 +24,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
 from streameval.sources.protocol import DeadLetterSink, Source
+from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_reader import HistoryReader
 from streameval.store.history_writer import HistoryWriter, Retention
@@ -183,14 +184,21 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     announcements = Announcements()
     pipeline = Pipeline(settings, time.time, announcements)
     publisher = new_publisher(settings)
-    sink = kafka_dead_letters(settings)
+    sink = RecentLetters(kafka_dead_letters(settings), time.time)
     keeper, history = open_store(settings, pipeline)
     source = KafkaSource(
         settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
     )
     try:
         server = serve(
-            create_app(publisher, settings.server, version=__version__, history=history, announcements=announcements),
+            create_app(
+                publisher,
+                settings.server,
+                version=__version__,
+                history=history,
+                announcements=announcements,
+                letters=sink,
+            ),
             settings.server.host,
             settings.server.port,
         )

@@ -96,6 +96,11 @@ def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
     return _response(snapshot, body, {"Cache-Control": "no-cache"})
 
 
+def answer_in_private(snapshot: Snapshot, body: Mapping[str, Any]) -> Response:
+    """200 with the body stamped, for who asked and nobody else; no ETag, because it goes on between two snapshots."""
+    return _response(snapshot, body, {"Cache-Control": "private, no-store", "Vary": "Authorization"})
+
+
 def answer_of_write(snapshot: Snapshot, body: Mapping[str, Any], status: int) -> Response:
     """What has been written, stamped."""
     return _response(snapshot, body, {"Cache-Control": "no-store"}, status)

@@ -15,6 +15,7 @@ from streameval.config import Server
 from streameval.publish import Publisher
 from streameval.server import (
     api_comparisons,
+    api_dead_letters,
     api_deploys,
     api_metrics,
     api_results,
@@ -31,6 +32,7 @@ from streameval.server.collector import SnapshotCollector
 from streameval.server.limits import Limits
 from streameval.server.security import SecurityHeaders, security_headers
 from streameval.server.tls import tls_context
+from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history_reader import HistoryReader
 
 log = logging.getLogger(__name__)
@@ -55,8 +57,11 @@ def create_app(
     max_streams: int = api_stream.MAX_CLIENTS,
     history: HistoryReader | None = None,
     announcements: Announcements | None = None,
+    letters: RecentLetters | None = None,
 ) -> FastAPI:
     """Everything that readers get over HTTP; past ranges only with a `history`, deploys are left in `announcements`.
+
+    `letters`: where the source's dead letters pass by.
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
     in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
@@ -91,6 +96,7 @@ def create_app(
     app.include_router(api_deploys.router(publisher, announcements, clock))
     app.include_router(api_comparisons.router(publisher, access))
     app.include_router(api_users.router(publisher))
+    app.include_router(api_dead_letters.router(publisher, access, letters))
     app.include_router(api_stream.router(streams))
     collector = SnapshotCollector(
         publisher,

@@ -370,6 +370,29 @@ class UndefinedCount(_Shape):
     results: int
 
 
+class DeadLetterSample(_Shape):
+    """An event that could not be used. `value`: its first 200 characters, of `value_bytes`; `offset`: also line or row."""
+
+    at: str | None
+    reason: str
+    field: str
+    topic: str
+    partition: int
+    offset: int
+    message: str
+    value: str
+    value_bytes: int
+
+
+class DeadLetters(_Stamped):
+    """Counts over the run, and the latest samples since the start; null without the token, and why."""
+
+    total: int
+    counts: dict[str, int]
+    samples: list[DeadLetterSample] | None
+    samples_withheld: str | None
+
+
 class Checkpoints(_Shape):
     """How the checkpoints of this worker's partitions fare; totals since the start."""
 

@@ -15,7 +15,9 @@ ROUTES = {
     "/api/v1/results": ("model", "version", "source", "from", "to", "window", "slice", "limit"),
     "/api/v1/buckets": ("model", "version", "source", "from", "to", "window", "slice", "limit", "kind"),
     "/api/v1/roc": ("model", "version", "source", "from", "to", "window", "slice", "max_points"),
-    "/api/v1/series": ("metric", "model", "version", "source", "from", "to", "limit"),
+    "/api/v1/scores": ("model", "version", "source", "from", "to", "window", "slice", "bins"),
+    "/api/v1/series": ("metric", "model", "version", "source", "from", "to", "limit", "shape"),
+    "/api/v1/user-distribution": ("model", "version", "source", "metric", "bins"),
     "/api/v1/users": ("model", "version", "source", "sort", "order", "limit", "cursor"),
     "/api/v1/users/user-1": ("model", "version", "source"),
 }
