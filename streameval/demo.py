@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 LONGEST = 86_400.0  # seconds of traffic that the demo plans for; it ends before, with Ctrl-C
 
 
-def demo_settings(bootstrap_servers: str, client: str, client_options: dict[str, object], port: int) -> Settings:
-    """The demo's settings: everything quick, so that there is something to see within a minute."""
+def demo_settings(
+    bootstrap_servers: str, client: str, client_options: dict[str, object], port: int, folder: str
+) -> Settings:
+    """The demo's settings: everything quick, so that there is something to see within a minute.
+
+    `folder`: for checkpoints and history.
+    """
     return Settings.model_validate(
         {
             "join": {
@@ -39,6 +45,7 @@ def demo_settings(bootstrap_servers: str, client: str, client_options: dict[str,
                 "bootstrap_servers": bootstrap_servers, "client": client, "client_options": client_options,
                 "start": "earliest", "group_id": "streameval-demo",
             },
+            "store": {"path": folder, "checkpoint_interval": "15s"},
             "server": {"port": port},
         }
     )  # fmt: skip
@@ -50,8 +57,8 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
     from streameval.sources.kafka.writer import KafkaWriter
 
     say("streameval demo: starting an embedded Kafka broker, simulated traffic, the monitor and its page ...")
-    with EmbeddedBroker() as broker:
-        settings = demo_settings(broker.bootstrap_servers, client, broker.client_options(client), port)
+    with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="streameval-demo-") as folder:
+        settings = demo_settings(broker.bootstrap_servers, client, broker.client_options(client), port, folder)
         traffic = Traffic(demo_scenario(start_ms=int(time.time() * 1000), duration_s=LONGEST))
         writer = KafkaWriter(broker.bootstrap_servers)
         producer = threading.Thread(

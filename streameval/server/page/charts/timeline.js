@@ -1,0 +1,209 @@
+// Lines over time with error bands: versions side by side, deploys as markers, what is not final yet as such.
+
+import { colour, fade } from "../colours.js";
+import { load } from "./uplot.js";
+
+// A chart in `place`. `draw(content)` shows
+//   lines: [{ name, look, x (unix seconds), y, low, high }], null where undefined
+//   markers: [{ at, text }], from: unix seconds from which labels are not final (or null)
+//   levels: [{ value, text }], horizontal; format: a value as text; zoomed(from, to): a range was dragged
+export function timeline(place, { height = 320 } = {}) {
+  let plot = null;
+  let shape = null; // what the plot was built for; other data only replaces data
+  let content = null;
+  let closed = false;
+
+  const size = new ResizeObserver(() => plot?.setSize({ width: place.clientWidth, height }));
+  size.observe(place);
+  const repaint = () => {
+    shape = null;
+    if (content) draw(content);
+  };
+  window.addEventListener("themechange", repaint);
+
+  async function draw(next) {
+    content = next;
+    const uPlot = await load();
+    if (closed || content !== next) return;
+    const data = aligned(next.lines);
+    const wanted = JSON.stringify([next.lines.map((l) => [l.name, l.look.index, l.low !== undefined]), next.range ?? null]);
+    if (wanted === shape) {
+      plot.setData(data);
+      return;
+    }
+    shape = wanted;
+    plot?.destroy();
+    plot = new uPlot(options(uPlot, place, height, () => content), data, place);
+    place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
+  }
+
+  return {
+    draw,
+    close() {
+      closed = true;
+      size.disconnect();
+      window.removeEventListener("themechange", repaint);
+      plot?.destroy();
+    },
+  };
+}
+
+// One time axis for all lines, as uPlot wants it: [x, y, low, high, y, low, high, ...].
+export function aligned(lines) {
+  const x = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  const at = new Map(x.map((time, i) => [time, i]));
+  const columns = [x];
+  for (const line of lines) {
+    for (const values of [line.y, ...(line.low ? [line.low, line.high] : [])]) {
+      const column = new Array(x.length).fill(null);
+      line.x.forEach((time, i) => (column[at.get(time)] = values[i]));
+      columns.push(column);
+    }
+  }
+  return columns;
+}
+
+function options(uPlot, place, height, content) {
+  const now = content();
+  const ink = colour("--ink-quiet");
+  const grid = { stroke: colour("--line-pale"), width: 1 };
+  const font = "12px system-ui, sans-serif";
+  const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font };
+  const series = [{}];
+  const bands = [];
+  for (const line of now.lines) {
+    const stroke = colour(line.look.variable);
+    series.push({ label: line.name, stroke, width: 2, dash: line.look.dash, points: { size: 5, fill: stroke }, value: (_, v) => now.format(v) });
+    if (line.low) {
+      const hidden = { show: true, stroke: "transparent", width: 0, points: { show: false }, auto: true };
+      series.push({ ...hidden, label: "", class: "bound" }, { ...hidden, label: "", class: "bound" });
+      bands.push({ series: [series.length - 1, series.length - 2], fill: fade(stroke, 0.16) });
+    }
+  }
+  return {
+    width: place.clientWidth || 600,
+    height,
+    series,
+    bands,
+    scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
+    axes: [
+      { ...axis, space: 70 },
+      { ...axis, size: 64, space: 36, values: (_, ticks) => ticks.map((v) => now.tick?.(v) ?? now.format(v)) },
+    ],
+    legend: { live: true, markers: { width: 3 } },
+    cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
+    hooks: {
+      drawClear: [(u) => shadeUnfinal(u, content())],
+      draw: [(u) => drawLevels(u, content()), (u) => drawMarkers(u, content())],
+      setSelect: [
+        (u) => {
+          if (u.select.width < 4) return;
+          const [from, to] = [u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")];
+          u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+          content().zoomed?.(from, to);
+        },
+      ],
+    },
+  };
+}
+
+// The scale is that of the values and, as far as they are not far off, of their bounds: one minute with three clicks must
+// not flatten a day.
+function fit({ lines, levels = [] }) {
+  const values = lines.flatMap((line) => line.y).filter((v) => v !== null && Number.isFinite(v));
+  if (!values.length) return [0, 1];
+  let low = Math.min(...levels.map((l) => l.value), ...range(values));
+  let high = Math.max(...levels.map((l) => l.value), ...range(values));
+  const room = (high - low || Math.abs(high) * 0.05 || 0.05) * 0.12;
+  const bounds = lines.flatMap((line) => [...(line.low ?? []), ...(line.high ?? [])]).filter((v) => v !== null && Number.isFinite(v));
+  if (bounds.length) {
+    const most = (high - low || room) * 0.6;
+    const [least, greatest] = range(bounds);
+    low = Math.max(low - most, Math.min(low, least));
+    high = Math.min(high + most, Math.max(high, greatest));
+  }
+  return [low - room, high + room];
+}
+
+function range(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+}
+
+function shadeUnfinal(u, { from }) {
+  if (from === null || from === undefined) return;
+  const { left, top, width, height } = u.bbox;
+  const start = Math.max(left, u.valToPos(from, "x", true));
+  if (start >= left + width) return;
+  const { ctx } = u;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(start, top, left + width - start, height);
+  ctx.clip();
+  ctx.strokeStyle = fade(colour("--ink-quiet"), 0.28);
+  ctx.lineWidth = devicePixelRatio;
+  const step = 9 * devicePixelRatio;
+  ctx.beginPath();
+  for (let x = start - height; x < left + width; x += step) {
+    ctx.moveTo(x, top + height);
+    ctx.lineTo(x + height, top);
+  }
+  ctx.stroke();
+  ctx.restore();
+}
+
+function drawLevels(u, { levels = [] }) {
+  const { ctx } = u;
+  const { left, top, width, height } = u.bbox;
+  let free = Infinity; // from below; a text that would lie on another is left out, the caption says what the lines are
+  const at = levels.map((level) => ({ ...level, y: u.valToPos(level.value, "y", true) })).sort((a, b) => b.y - a.y);
+  for (const { y, text } of at) {
+    if (y < top || y > top + height) continue;
+    stroke(ctx, [left, y, left + width, y], [3, 3]);
+    if (!text || y > free) continue;
+    write(ctx, { x: left + width - 6 * devicePixelRatio, y: y - 4 * devicePixelRatio, text, align: "right" });
+    free = y - 14 * devicePixelRatio;
+  }
+}
+
+function drawMarkers(u, { markers = [] }) {
+  const { ctx } = u;
+  const { left, top, width, height } = u.bbox;
+  let free = -Infinity; // texts that would lie on each other stay in the list below the chart
+  for (const { at, text } of markers) {
+    const x = u.valToPos(at, "x", true);
+    if (x < left || x > left + width) continue;
+    stroke(ctx, [x, top, x, top + height], [5, 4]);
+    if (x < free) continue;
+    const end = write(ctx, { x: x + 4 * devicePixelRatio, y: top + 12 * devicePixelRatio, text, align: "left" });
+    free = x + end + 10 * devicePixelRatio;
+  }
+}
+
+function stroke(ctx, [x0, y0, x1, y1], dash) {
+  ctx.save();
+  ctx.strokeStyle = colour("--ink-quiet");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash(dash.map((n) => n * devicePixelRatio));
+  ctx.beginPath();
+  ctx.moveTo(x0, y0);
+  ctx.lineTo(x1, y1);
+  ctx.stroke();
+  ctx.restore();
+}
+
+function write(ctx, { x, y, text, align }) {
+  ctx.save();
+  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = align;
+  ctx.fillStyle = colour("--ink-quiet");
+  ctx.fillText(text, x, y);
+  const { width } = ctx.measureText(text);
+  ctx.restore();
+  return width;
+}

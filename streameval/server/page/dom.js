@@ -1,0 +1,31 @@
+// Elements without a framework: h("td", { class: "number", onclick: choose }, "text", otherElement).
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+export function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+// Replaces what an element holds, and gives the focus back to the control of the same name.
+export function replace(parent, ...children) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  if (focused) [...parent.querySelectorAll("[data-focus]")].find((node) => node.dataset.focus === focused)?.focus();
+}
+
+let numbers = 0;
+export const freshId = (stem) => `${stem}-${++numbers}`;

@@ -1,0 +1,243 @@
+// What each deploy did: verdict, evidence and interval over time, and for whom.
+
+import { go } from "../address.js";
+import { asker, useToken } from "../api.js";
+import { timeline } from "../charts/timeline.js";
+import { refusal, select } from "../controls.js";
+import { h, replace } from "../dom.js";
+import { count, dateTime, DASH, number, short, signed, signedPercent, significant } from "../format.js";
+import { metric, reason } from "../metrics.js";
+
+export const title = "Comparisons";
+
+const AGAIN_MS = 4000;
+const RATIOS = new Set(["log_loss", "calibration"]); // told as ratio less 1
+const SETUPS = { paired: "on the same impressions", split: "on disjoint users", before_after: "before and after: can only warn" };
+const VERDICTS = { worse: "worse", not_worse: "not worse", undecided: "undecided" };
+const VERSIONS_LOOK = { candidate: { index: 0, variable: "--series-0", class: "series-0", dash: [] } };
+
+export function mount(root) {
+  const list = h("ul", { class: "deploys", "aria-label": "Comparisons, newest deploy first" });
+  const note = h("div");
+  const detail = h("div", { class: "detail" });
+  root.append(h("div", { class: "columns" }, h("section", {}, h("h2", {}, "Deploys"), list), h("section", { class: "main" }, note, detail)));
+  const head = h("div");
+  const tools = h("div", { class: "tools" });
+  const bandPlace = h("div", { class: "chart" });
+  const evidencePlace = h("div", { class: "chart low" });
+  const bandCaption = h("figcaption");
+  const evidenceCaption = h("figcaption");
+  const rest = h("div");
+  detail.append(head, tools, h("figure", {}, bandPlace, bandCaption), h("figure", {}, evidencePlace, evidenceCaption), rest);
+  detail.hidden = true;
+  const band = timeline(bandPlace, { height: 300 });
+  const evidence = timeline(evidencePlace, { height: 170 });
+  const questions = asker();
+  const details = asker();
+  let overview = null;
+  let given = {};
+  let asked = -Infinity;
+  let all = [];
+  let shown = null; // the one in full
+  let shownAsked = { id: null, at: -Infinity };
+
+  const change = (part, how) => go("comparisons", { ...given, ...part }, how);
+
+  function chosen() {
+    const wanted = given.id ?? overview.verdicts.find((v) => v.verdict === "worse")?.comparison ?? overview.verdicts[0]?.comparison;
+    return all.find((one) => one.id === wanted) ?? all[0];
+  }
+
+  function refresh() {
+    if (performance.now() - asked > AGAIN_MS) {
+      asked = performance.now();
+      questions
+        .ask([["comparisons", { limit: 50 }]], (error) => replace(note, refusal(error, refresh, useToken)))
+        .then((answers) => {
+          if (!answers) return;
+          all = answers[0].comparisons;
+          replace(note, all.length ? null : h("p", { class: "quiet" }, "No deploy has been compared yet. A version is noticed by its traffic; CI/CD can announce it with `streameval deploy`."));
+          drawList();
+          refreshDetail();
+        });
+    } else refreshDetail();
+  }
+
+  function refreshDetail() {
+    const one = chosen();
+    if (!one || (shownAsked.id === one.id && performance.now() - shownAsked.at < AGAIN_MS)) return;
+    shownAsked = { id: one.id, at: performance.now() };
+    details
+      .ask([[`comparisons/${encodeURIComponent(one.id)}`]], (error) => replace(note, refusal(error, refresh, useToken)))
+      .then((answers) => {
+        if (!answers) return;
+        [shown] = answers;
+        draw();
+      });
+  }
+
+  function drawList() {
+    const now = chosen();
+    replace(
+      list,
+      all.map((one) =>
+        h(
+          "li",
+          {},
+          h(
+            "button",
+            { type: "button", class: "deploy", "data-verdict": one.verdict, "data-focus": one.id, "aria-pressed": String(one === now), onclick: () => change({ id: one.id }) },
+            h("strong", {}, `${one.model} ${one.candidate.version}`),
+            h("span", { class: "quiet" }, `against ${one.baseline.version}, ${SETUPS[one.setup]}`),
+            h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : VERDICTS[one.verdict]),
+            h("span", { class: "quiet" }, `since ${dateTime(one.start)}`),
+          ),
+        ),
+      ),
+    );
+  }
+
+  function draw() {
+    detail.hidden = !shown;
+    if (!shown) return;
+    const one = shown;
+    const name = given.metric && one.metrics.some((m) => m.metric === given.metric) ? given.metric : best(one);
+    const now = one.metrics.find((m) => m.metric === name);
+    replace(
+      head,
+      h("div", { class: "verdict", "data-verdict": one.verdict }, h("span", { class: "says" }, h("strong", {}, one.words), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${count(one.impressions)} impressions, ${count(one.clicks)} clicks since ${dateTime(one.start)}; looked at ${dateTime(one.looked)}`))),
+      h("div", { class: "scroll" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
+    );
+    replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
+    drawCharts(one, name, now);
+    replace(rest, findings(one), mixes(one), early(one), changes(one));
+  }
+
+  function drawCharts(one, name, now) {
+    const times = one.looks.map((look) => Date.parse(look.at) / 1000);
+    const of = one.looks.map((look) => look.metrics[name]);
+    const form = (v) => difference(name, v);
+    const worse = metric(name).better < 0 || name === "calibration" ? 1 : -1;
+    const levels = [{ value: 0, text: "no difference" }];
+    if (now.margin) levels.push({ value: worse * now.margin, text: "margin" });
+    band.draw({
+      lines: [{ name: "difference", look: VERSIONS_LOOK.candidate, x: times, y: of.map((m) => m?.difference ?? null), low: of.map((m) => m?.lower ?? null), high: of.map((m) => m?.upper ?? null) }],
+      levels, format: form,
+    });
+    replace(bandCaption, h("p", {}, `${metric(name).name}, ${one.candidate.version} less ${one.baseline.version}${RATIOS.has(name) ? " (ratio less 1)" : ""}: the band holds at all looks at once with probability ${1 - one.alpha}; beyond the margin (${form(worse * (now.margin ?? 0))}) it is worse. ${now.reason ? reason(now.reason) : ""}`));
+    evidence.draw({
+      lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
+      levels: [{ value: -Math.log10(one.alpha), text: `worse is proven above this (1 / ${one.alpha})` }, { value: 0, text: "" }],
+      format: (v) => significant(v, 3),
+    });
+    replace(evidenceCaption, h("p", {}, "Evidence that it is worse, all metrics together: log10 of the e-value. It may be looked at as often as one likes."));
+  } // prettier-ignore
+
+  return {
+    update(now, address) {
+      overview = now;
+      const other = address.id !== given.id || address.metric !== given.metric;
+      given = address;
+      if (other) {
+        drawList();
+        if (shown?.id === chosen()?.id) draw();
+      }
+      refresh();
+    },
+    close() {
+      questions.stop();
+      details.stop();
+      band.close();
+      evidence.close();
+    },
+  };
+}
+
+// The metric with the most evidence either way.
+function best({ metrics }) {
+  const evidence = (m) => Math.max(m.log_e_worse ?? 0, m.verdict === "worse" ? Infinity : 0);
+  return [...metrics].sort((a, b) => evidence(b) - evidence(a))[0].metric;
+}
+
+const difference = (name, value) => (RATIOS.has(name) ? signedPercent(value, Math.abs(value ?? 0) < 0.01 ? 2 : 1) : signed(value, 4));
+
+function metricTable(one, chosen, choose) {
+  const row = (m) =>
+    h(
+      "tr",
+      { "aria-selected": String(m.metric === chosen) },
+      h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": `metric-${m.metric}`, onclick: () => choose(m.metric) }, metric(m.metric).name)),
+      h("td", { class: "number" }, m.baseline === null ? DASH : number(m.baseline, 4)),
+      h("td", { class: "number" }, m.candidate === null ? DASH : number(m.candidate, 4)),
+      h("td", { class: "number" }, difference(m.metric, m.difference)),
+      h("td", { class: "number" }, m.lower === null ? DASH : `${difference(m.metric, m.lower)} to ${difference(m.metric, m.upper)}`),
+      h("td", { class: "number" }, difference(m.metric, m.margin)),
+      h("td", {}, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
+    );
+  const names = ["Metric", one.baseline.version, one.candidate.version, "Difference", `${(1 - one.alpha) * 100} % interval`, "Margin", "Verdict"];
+  return h(
+    "table",
+    {},
+    h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i && i < 6 ? "number" : null }, text)))),
+    h("tbody", {}, one.metrics.map(row)),
+  );
+}
+
+function findings({ findings: all }) {
+  if (!all.length) return null;
+  const most = Math.max(...all.map((f) => Math.abs(f.share ?? 0)), 0.01);
+  const row = (f) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, `${f.dimension} = ${f.value}`),
+      h("td", { class: "number" }, significant(f.difference)),
+      h("td", { class: "number" }, signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })),
+      h("td", { class: "number" }, short(f.impressions)),
+      h("td", { class: "number" }, short(f.clicks)),
+      h("td", {}, f.significant ? "proven" : "shown by size only"),
+    );
+  const names = ["Part of the traffic", "Difference in log loss", "Share of the whole", "Impressions", "Clicks", "Evidence"];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "For whom"),
+    h("p", { class: "quiet" }, "The parts that carry the difference. “Proven” holds for all of them together (false discoveries are controlled, e-BH)."),
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i && i < 5 ? "number" : null }, text)))), h("tbody", {}, all.slice(0, 20).map(row)))),
+  );
+}
+
+function mixes({ mixes: all }) {
+  if (!all.length) return null;
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Mix or model"),
+    h("p", { class: "quiet" }, "What of the difference comes from other traffic (mix), and what from within equal traffic."),
+    all.map((mix) => h("dl", { class: "tiles" }, Object.entries(mix).filter(([, v]) => v !== null && typeof v !== "object").map(([name, v]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, typeof v === "number" ? significant(v) : String(v)))))),
+  );
+}
+
+const EARLY = {
+  promised_auc: "AUC that the scores promise, if calibrated",
+  promised_ctr: "CTR that the scores promise",
+  corrected_calibration: "Calibration, corrected for clicks still to come",
+  score_shift: "Shift of the scores (log odds)",
+};
+
+function early({ early: all, baseline, candidate }) {
+  if (!all.length) return null;
+  const row = (e) => h("tr", {}, h("th", { scope: "row" }, EARLY[e.name] ?? e.name), h("td", { class: "number" }, number(e.baseline, 4)), h("td", { class: "number" }, number(e.candidate, 4)), h("td", {}, reason(e.reason)));
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Early readings"),
+    h("p", { class: "quiet" }, "Estimates from before labels are final; never a verdict."),
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Estimate", baseline.version, candidate.version, ""].map((text, i) => (text ? h("th", { scope: "col", class: i ? "number" : null }, text) : h("td", {}))))), h("tbody", {}, all.map(row)))),
+  );
+}
+
+function changes({ changes: all }) {
+  if (!all.length) return null;
+  return h("section", {}, h("h2", {}, "On record"), h("ol", { class: "record" }, all.map((c) => h("li", {}, h("time", { datetime: c.at, class: "quiet" }, dateTime(c.at)), ` ${c.text}`))));
+}

@@ -1,0 +1,180 @@
+// Where events are, and where time and memory go.
+
+import { asker, useToken } from "../api.js";
+import { refusal } from "../controls.js";
+import { h, replace } from "../dom.js";
+import { age, bytes, count, DASH, dateTime, duration, percent, short } from "../format.js";
+
+export const title = "Flow";
+
+const AGAIN_MS = 2000;
+const FATES = [
+  ["matured", "Impressions with a final label"],
+  ["pending", "Impressions waiting for their label"],
+  ["matched_clicks", "Clicks that found their impression"],
+  ["unmatched_clicks", "Clicks without an impression"],
+  ["corrected", "Labels corrected by a late click"],
+  ["duplicate_impressions", "Impressions that came twice"],
+  ["duplicate_clicks", "Clicks that came twice"],
+  ["late_impressions", "Impressions too late to count"],
+  ["late_clicks", "Clicks too late to correct"],
+  ["late_unscored", "Late impressions that could not be scored in time"],
+  ["expired_impressions", "Impressions that expired"],
+  ["matured_early", "Matured early, for memory"],
+  ["forgotten_early", "Forgotten early, for memory"],
+];
+const HEALTHY = new Set(["matured", "pending", "matched_clicks"]);
+
+export function mount(root) {
+  const note = h("div");
+  const place = h("div", { class: "panels" });
+  const letters = h("section", { class: "panel wide" });
+  root.append(note, place, letters);
+  const questions = asker();
+  const samples = asker();
+  let asked = -Infinity;
+
+  function refresh() {
+    if (performance.now() - asked < AGAIN_MS) return;
+    asked = performance.now();
+    questions.ask([["status"]], (error) => replace(note, refusal(error, refresh, useToken))).then((answers) => {
+      if (!answers) return;
+      replace(note);
+      draw(place, answers[0]);
+    });
+    samples.ask([["dead-letters"]], (error) => replace(letters, h("h2", {}, "Dead letters"), refusal(error, refresh, useToken))).then((answers) => answers && drawLetters(letters, answers[0], refresh));
+  }
+
+  return {
+    update: refresh,
+    close() {
+      questions.stop();
+      samples.stop();
+    },
+  };
+}
+
+function draw(place, status) {
+  replace(
+    place,
+    panel("Events by fate", fates(status.events)),
+    panel("Partitions", partitions(status)),
+    panel("Where time goes", stages(status.stage_seconds, status.uptime_seconds)),
+    panel("Memory", memory(status)),
+    panel("Checkpoints", checkpoints(status.checkpoints)),
+    panel("History", history(status.history)),
+  );
+}
+
+const panel = (heading, ...content) => h("section", { class: "panel" }, h("h2", {}, heading), content);
+
+function bars(rows) {
+  const most = Math.max(...rows.map((row) => row.value), 1e-12);
+  return h(
+    "dl",
+    { class: "bars" },
+    rows.map(({ name, value, text, bad, of }) =>
+      h("div", { class: bad && value > 0 ? "bad" : "" }, h("dt", {}, name), h("dd", {}, text), h("dd", { class: "bar", "aria-hidden": "true" }, fillBar(value / (of ?? most)))),
+    ),
+  );
+}
+
+function fillBar(part) {
+  const bar = h("span");
+  bar.style.width = `${Math.min(100, Math.max(0, part * 100)).toFixed(2)}%`; // set by script: the policy has no inline styles
+  return bar;
+}
+
+function fates(events) {
+  const known = FATES.filter(([name]) => name in events);
+  const more = Object.keys(events).filter((name) => typeof events[name] === "number" && !["impressions", "clicks"].includes(name) && !known.some(([k]) => k === name));
+  const rows = [...known, ...more.map((name) => [name, name.replaceAll("_", " ")])];
+  return [
+    h("p", {}, `${count(events.impressions)} impressions and ${count(events.clicks)} clicks came.`),
+    bars(rows.map(([name, text]) => ({ name: text, value: events[name], text: count(events[name]), bad: !HEALTHY.has(name), of: Math.max(events.impressions, 1) }))),
+  ];
+}
+
+function partitions({ partitions: all }) {
+  const late = (time) => (time ? `${age(Date.parse(time))} ago` : DASH);
+  const row = (p) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, p.partition),
+      h("td", { class: "number" }, count(p.lag.reduce((sum, l) => sum + l.value, 0))),
+      h("td", { class: "number", title: p.watermark }, p.complete ? "ended" : late(p.watermark)),
+      h("td", { class: "number", title: p.label_complete }, p.complete ? "all" : late(p.label_complete)),
+    );
+  const names = ["Partition", "Messages behind", "Watermark", "Labels final up to"];
+  return h(
+    "div",
+    { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Partitions" },
+    h("table", {}, h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), h("tbody", {}, all.map(row))),
+  );
+}
+
+function stages(seconds, uptime) {
+  const rows = Object.entries(seconds).sort(([, a], [, b]) => b - a);
+  return [
+    h("p", { class: "quiet" }, "Share of the time since the start; “read” includes waiting for messages."),
+    bars(rows.map(([name, value]) => ({ name, value, text: `${percent(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
+  ];
+}
+
+function memory({ table_bytes: tables, budget_used: budgets }) {
+  return [
+    bars(Object.entries(tables).sort(([, a], [, b]) => b - a).map(([name, value]) => ({ name, value, text: bytes(value) }))),
+    h("h3", {}, "Budgets in use"),
+    h("dl", { class: "bars" }, Object.entries(budgets).map(([name, share]) =>
+      h("div", { class: share > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, percent(share)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: share, "aria-label": `${name} budget in use` }))))),
+  ]; // prettier-ignore
+}
+
+function facts(rows) {
+  return h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function checkpoints(state) {
+  if (!state) return h("p", { class: "quiet" }, "None: store.path is not set, a restart forgets everything.");
+  return facts([
+    ["Oldest of a partition", state.oldest ? `${age(Date.parse(state.oldest))} ago` : DASH],
+    ["Partitions never written", count(state.never_written)],
+    ["Written", count(state.written)],
+    ["Failed", count(state.failures)],
+    ["Size of the last", bytes(state.bytes)],
+    ["Took in the background", duration(state.write_seconds)],
+    ["Ingest waited", duration(state.pause_seconds)],
+    ["Restored", state.restores ? `${count(state.restores)}, the last in ${duration(state.restore_seconds)}` : "never"],
+    ["Restarts", count(state.restarts)],
+  ]);
+}
+
+function history(state) {
+  if (!state) return h("p", { class: "quiet" }, "None: store.path is not set.");
+  return facts([
+    ["On disk", bytes(state.bytes)],
+    ["Panes written", count(state.written)],
+    ["Waiting to be written", count(state.unwritten)],
+    ["Folded into hours and days", count(state.folded)],
+    ["Failures", count(state.failures)],
+    ["Panes lost", count(state.lost)],
+  ]);
+}
+
+function drawLetters(place, { counts, samples, reason }, again) {
+  const total = Object.values(counts).reduce((sum, n) => sum + n, 0);
+  const open = place.querySelector("details")?.open;
+  replace(
+    place,
+    h("h2", {}, "Dead letters"),
+    total === 0 ? h("p", { class: "quiet" }, "None: every event could be read.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
+    samples === null ? refusal({ status: 401, message: reason ?? "The samples show event content." }, again, useToken) : null,
+    samples?.length
+      ? h("details", { open }, h("summary", {}, `The latest ${samples.length}`), h("div", { class: "scroll" }, h("table", { class: "letters" }, h("thead", {}, h("tr", {}, ["When", "Reason", "Field", "Where", "What is wrong", "Value"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, samples.map(letter)))))
+      : null,
+  );
+}
+
+const letter = (one) =>
+  h("tr", {}, h("td", {}, dateTime(one.at)), h("td", {}, one.reason.replaceAll("_", " ")), h("td", {}, one.field || DASH), h("td", {}, `${one.topic} [${one.partition}] ${one.offset}`), h("td", { class: "text" }, one.message), h("td", { class: "text" }, h("code", {}, one.value)));

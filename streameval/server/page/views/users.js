@@ -1,0 +1,188 @@
+// How the per-user metrics are distributed, who carries the most loss, and one user by id.
+
+import { go } from "../address.js";
+import { ask, asker, useToken } from "../api.js";
+import { histogram } from "../charts/histogram.js";
+import { button, refusal, select } from "../controls.js";
+import { h, replace } from "../dom.js";
+import { count, DASH, number, percent, significant } from "../format.js";
+import { metric } from "../metrics.js";
+import { key, label, look, modelsOf, seriesOf } from "../series.js";
+
+export const title = "Users";
+
+const DISTRIBUTIONS = ["auc", "log_loss", "calibration", "impressions"];
+const SORTS = [["loss they carry", "log_loss_nats"], ["impressions", "impressions"], ["clicks", "clicks"], ["AUC", "auc"], ["log loss", "log_loss"], ["calibration", "calibration"]];
+const AGAIN_MS = 8000;
+
+export function mount(root) {
+  const tools = h("div", { class: "tools" });
+  const note = h("div");
+  const panels = h("div", { class: "panels three" });
+  const table = h("section", { "aria-labelledby": "users-title" });
+  const found = h("div", { role: "status" });
+  const input = h("input", { name: "user", autocomplete: "off", spellcheck: "false", placeholder: "user id, or ~ and its hash" });
+  const lookUp = h(
+    "form",
+    {
+      class: "tools",
+      onsubmit: (event) => {
+        event.preventDefault();
+        if (input.value.trim()) one(input.value.trim());
+      },
+    },
+    h("label", { class: "control" }, h("span", {}, "One user"), input),
+    h("button", { type: "submit", class: "button" }, "Look up"),
+  );
+  root.append(tools, panels, note, table, h("h2", {}, "One user"), lookUp, found);
+  const questions = asker();
+  const list = asker();
+  let overview = null;
+  let given = {};
+  let asked = { question: "", at: -Infinity };
+
+  function choice() {
+    const models = modelsOf(overview);
+    const model = models.includes(given.model) ? given.model : models[0];
+    const all = seriesOf(overview).filter((one) => one.model === model);
+    const sorts = SORTS.map(([, value]) => value);
+    return { models, model, all, one: all.find((of) => of.version === given.version) ?? all.at(-1), sort: sorts.includes(given.sort) ? given.sort : "log_loss_nats", order: given.order === "asc" ? "asc" : "desc" };
+  }
+
+  const change = (part) => go("users", { ...given, ...part }, { replace: true });
+
+  function drawTools(now) {
+    replace(
+      tools,
+      now.models.length > 1 ? select("Model", "model", now.models, now.model, (model) => change({ model, version: null })) : null,
+      select("Version", "version", now.all.map((of) => of.version), now.one.version, (version) => change({ version })),
+    );
+  }
+
+  function refresh() {
+    const now = choice();
+    const question = JSON.stringify([now.one, now.sort, now.order]);
+    if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
+    asked = { question, at: performance.now() };
+    const which = { model: now.one.model, version: now.one.version, source: now.one.source };
+    questions
+      .ask(DISTRIBUTIONS.map((name) => ["user-distribution", { ...which, metric: name }]), (error) => replace(panels, refusal(error, refresh, useToken)))
+      .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one)))));
+    list
+      .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }]], (error) => {
+        replace(table);
+        replace(note, h("h2", {}, "Users one by one"), refusal(error, () => ((asked.at = -Infinity), refresh()), useToken));
+      })
+      .then((answers) => {
+        if (!answers) return;
+        replace(note);
+        drawTable(now, answers[0]);
+      });
+  }
+
+  function drawTable(now, { users, total, users_sampled: sampled }) {
+    const whole = overview.results.find((r) => r.window === "all" && key(r) === key(now.one));
+    const loss = whole?.log_loss === null || !whole ? null : whole.log_loss * whole.impressions;
+    const row = (user) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": user.user, onclick: () => one(`~${user.user}`) }, user.user)),
+        numberCell(count(user.impressions)),
+        numberCell(count(user.clicks)),
+        numberCell(number(user.auc, 4)),
+        numberCell(number(user.log_loss, 4)),
+        numberCell(number(user.calibration, 3)),
+        h("td", { class: "number" }, loss ? percent(user.log_loss_nats / loss, 2) : DASH, loss ? meter(user.log_loss_nats / loss, users) : null),
+      );
+    const meter = (share, all) => {
+      const most = Math.max(...all.map((u) => u.log_loss_nats)) / loss || 1;
+      return h("meter", { min: 0, max: most, value: share, "aria-label": "share of the loss" });
+    };
+    replace(
+      table,
+      h("h2", { id: "users-title" }, "Users one by one"),
+      h("div", { class: "tools" },
+        select("Sorted by", "sort", SORTS, now.sort, (sort) => change({ sort })),
+        button(now.order === "desc" ? "most first" : "least first", () => change({ order: now.order === "desc" ? "asc" : null }))), // prettier-ignore
+      h(
+        "div",
+        { class: "scroll" },
+        h(
+          "table",
+          {},
+          h("thead", {}, h("tr", {}, ["User", "Impressions", "Clicks", "AUC", "Log loss", "Calibration", "Share of the loss"].map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
+          h("tbody", {}, users.map(row)),
+        ),
+      ),
+      h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are shown by a hash of their id.`),
+    );
+  }
+
+  async function one(id) {
+    try {
+      const { users, user } = normal(await ask(`users/${encodeURIComponent(id)}`));
+      const rows = users.map((of) =>
+        h("tr", {}, h("th", { scope: "row", class: look(overview, of).class }, h("span", { class: "swatch", "aria-hidden": "true" }), label(of)),
+          numberCell(count(of.impressions)), numberCell(count(of.clicks)), numberCell(number(of.auc, 4)), numberCell(number(of.log_loss, 4)), numberCell(number(of.calibration, 3))), // prettier-ignore
+      );
+      replace(
+        found,
+        h("p", {}, `User ${user} in every version:`),
+        h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Version", "Impressions", "Clicks", "AUC", "Log loss", "Calibration"].map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), h("tbody", {}, rows))),
+      );
+    } catch (error) {
+      replace(found, refusal(error, () => one(id), useToken));
+    }
+  }
+
+  return {
+    update(now, address) {
+      overview = now;
+      given = address;
+      if (!seriesOf(now).length) {
+        replace(note, h("p", { class: "quiet" }, "No labelled impressions yet."));
+        return;
+      }
+      drawTools(choice());
+      refresh();
+    },
+    close() {
+      questions.stop();
+      list.stop();
+    },
+  };
+}
+
+const numberCell = (text) => h("td", { class: "number" }, text);
+
+const normal = (answer) => ({ user: answer.user, users: answer.series ?? answer.users ?? [] });
+
+const ABOUT = {
+  auc: "Of users with clicks and non-clicks; 0.5 is chance.",
+  log_loss: "Mean log loss of each user's impressions.",
+  calibration: "Predicted clicks over clicks of each user; few clicks make it wide.",
+  impressions: "How active users are: a few make most of the traffic.",
+};
+
+function distribution(name, answer, style) {
+  const { name: heading } = metric(name);
+  const { edges, users, quantiles, users_total: total, users_undefined: undefinedUsers } = answer;
+  const text = name === "impressions" ? "Impressions" : heading;
+  const stated = Object.entries(quantiles ?? {});
+  return h(
+    "figure",
+    { class: "panel" },
+    h("figcaption", {}, h("h2", {}, `${text} by user`), h("p", { class: "quiet" }, ABOUT[name])),
+    edges.length
+      ? histogram({
+          title: `${text} by user`, edges, log: name === "impressions" || name === "calibration",
+          layers: [{ class: style.class, name: "users", values: users }],
+          xName: text.toLowerCase(), xFormat: (v) => significant(v, 2),
+          describe: `distribution over ${count(total)} users`,
+        })
+      : h("p", { class: "quiet" }, "No user yet."),
+    h("dl", { class: "quantiles" }, stated.map(([part, value]) => h("div", {}, h("dt", {}, `${part} %`), h("dd", {}, significant(value))))),
+    h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
+  ); // prettier-ignore
+}
