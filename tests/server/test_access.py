@@ -43,7 +43,7 @@ FORWARDED = {
 def paths(app: FastAPI) -> list[str]:
     """A path for every route that the app has, those included that are added after this test was written."""
     found = {r.path for r in app.routes if isinstance(r, Route)} | set(app.openapi()["paths"])
-    found |= {f"{r.path}/page.js" for r in app.routes if isinstance(r, Mount)}
+    found |= {f"{r.path}/app.js" for r in app.routes if isinstance(r, Mount)}
     return sorted(re.sub(r"\{(\w+)(:path)?\}", lambda name: KNOWN[name[1]], path) for path in found)
 
 

@@ -98,7 +98,7 @@ def test_the_same_number_of_another_run_has_another_etag(client, client_of, buil
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/docs", "/metrics", "/livez", "/nope", "/api/v1/results", "/page/page.js", "/api/v1/roc"]
+    "path", ["/", "/docs", "/metrics", "/livez", "/nope", "/api/v1/results", "/page/app.js", "/api/v1/roc"]
 )
 def test_every_answer_carries_the_security_headers(client, path: str) -> None:
     headers = client.get(path).headers

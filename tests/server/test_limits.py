@@ -232,7 +232,7 @@ def test_the_limits_apply_before_any_route_is_known(server) -> None:
 
 def test_every_answer_carries_the_security_headers_and_no_server(server, publisher, build) -> None:
     requests = {
-        "/": 200, "/page/page.js": 200, "/page/nope": 404, "/nope": 404, "/livez": 200, "/metrics": 200, "/docs": 200,
+        "/": 200, "/page/app.js": 200, "/page/nope": 404, "/nope": 404, "/livez": 200, "/metrics": 200, "/docs": 200,
         "/openapi.json": 200, "/api/v1/results": 200, "/api/v1/results?limit=0": 422, "/api/v1/users": 401,
         "/api/v1/status": 200, "/page": 404, "/docs/": 404,
     }  # fmt: skip

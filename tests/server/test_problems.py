@@ -104,7 +104,7 @@ def test_an_unknown_path_is_a_problem(client) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/metrics", "/livez", "/api/v1/results", "/api/v1/users/x", "/", "/docs", "/page/page.js"]
+    "path", ["/metrics", "/livez", "/api/v1/results", "/api/v1/users/x", "/", "/docs", "/page/app.js"]
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_another_method_is_405_and_says_which_is_allowed(client_of, publisher, method: str, path: str) -> None:

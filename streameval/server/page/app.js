@@ -69,7 +69,8 @@ function drawAge() {
   const time = Date.parse(overview.as_of);
   $("as-of").textContent = Date.now() - time < 5000 ? `as of ${clock(time)}` : `as of ${clock(time)}, ${age(time)} ago`;
   $("as-of").dateTime = overview.as_of;
-  $("build").textContent = `monitor started ${dateTime(overview.started_at)}`;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  $("build").textContent = `Monitor started ${dateTime(overview.started_at)}. Times are those of ${zone}.`;
 }
 
 function changeTheme() {

@@ -52,9 +52,15 @@ export function duration(seconds) {
 
 export const age = (time, now = Date.now()) => duration(Math.max(0, (now - time) / 1000));
 
-export const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const HOURS = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+
+export const clock = (time) => new Date(time).toLocaleTimeString([], { ...HOURS, second: "2-digit" });
+
+export const hour = (time) => new Date(time).toLocaleTimeString([], HOURS);
+
+export const day = (time) => new Date(time).toLocaleDateString([], { month: "short", day: "numeric" });
 
 export const dateTime = (time) =>
-  new Date(time).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+  new Date(time).toLocaleString([], { month: "short", day: "numeric", ...HOURS });
 
 const trim = (value) => (Math.abs(value) >= 100 ? Math.round(value) : value.toFixed(1));

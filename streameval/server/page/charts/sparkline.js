@@ -22,7 +22,8 @@ export function sparkline({ value, stderr }, { about }) {
   root.append(
     svg("polygon", { class: "band", points: band.join(" ") }),
     svg("polyline", { class: "line", points: points((i) => value[i]).join(" ") }),
-    svg("circle", { class: "end", cx: x(last).toFixed(1), cy: y(value[last]).toFixed(1), r: 2.2 }),
+    // a line of no length has round ends: a dot that stays round when the picture is stretched
+    svg("path", { class: "end", d: `M${x(last).toFixed(1)} ${y(value[last]).toFixed(1)}h0.01` }),
   );
   return root;
 }

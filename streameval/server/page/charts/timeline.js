@@ -1,6 +1,7 @@
 // Lines over time with error bands: versions side by side, deploys as markers, what is not final yet as such.
 
 import { colour, fade } from "../colours.js";
+import { clock, DASH, dateTime, day, hour } from "../format.js";
 import { load } from "./uplot.js";
 
 // A chart in `place`. `draw(content)` shows
@@ -69,11 +70,11 @@ function options(uPlot, place, height, content) {
   const grid = { stroke: colour("--line-pale"), width: 1 };
   const font = "12px system-ui, sans-serif";
   const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font };
-  const series = [{}];
+  const series = [{ label: "Time", value: (_, v) => (v === null ? "" : dateTime(v * 1000)) }];
   const bands = [];
   for (const line of now.lines) {
     const stroke = colour(line.look.variable);
-    series.push({ label: line.name, stroke, width: 2, dash: line.look.dash, points: { size: 5, fill: stroke }, value: (_, v) => now.format(v) });
+    series.push({ label: line.name, stroke, width: 2, dash: line.look.dash, points: { size: 5, fill: stroke }, value: (_, v) => (v === null ? DASH : now.format(v)) });
     if (line.low) {
       const hidden = { show: true, stroke: "transparent", width: 0, points: { show: false }, auto: true };
       series.push({ ...hidden, label: "", class: "bound" }, { ...hidden, label: "", class: "bound" });
@@ -87,7 +88,7 @@ function options(uPlot, place, height, content) {
     bands,
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
-      { ...axis, space: 70 },
+      { ...axis, space: 80, values: times },
       { ...axis, size: 64, space: 36, values: (_, ticks) => ticks.map((v) => now.tick?.(v) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3 } },
@@ -107,22 +108,43 @@ function options(uPlot, place, height, content) {
   };
 }
 
+// Hours (and seconds when they are that close), and the day below where it is another one.
+function times(_, ticks, __, ___, apart) {
+  let before = null;
+  return ticks.map((tick) => {
+    const date = day(tick * 1000);
+    const changed = date !== before;
+    before = date;
+    if (apart >= 86400) return date;
+    const time = apart < 60 ? clock(tick * 1000) : hour(tick * 1000);
+    return changed ? `${time}\n${date}` : time;
+  });
+}
+
 // The scale is that of the values and, as far as they are not far off, of their bounds: one minute with three clicks must
 // not flatten a day.
 function fit({ lines, levels = [] }) {
   const values = lines.flatMap((line) => line.y).filter((v) => v !== null && Number.isFinite(v));
   if (!values.length) return [0, 1];
-  let low = Math.min(...levels.map((l) => l.value), ...range(values));
-  let high = Math.max(...levels.map((l) => l.value), ...range(values));
+  const most = usual(values);
+  let low = Math.min(...levels.map((l) => l.value), most[0]);
+  let high = Math.max(...levels.map((l) => l.value), most[1]);
   const room = (high - low || Math.abs(high) * 0.05 || 0.05) * 0.12;
   const bounds = lines.flatMap((line) => [...(line.low ?? []), ...(line.high ?? [])]).filter((v) => v !== null && Number.isFinite(v));
   if (bounds.length) {
-    const most = (high - low || room) * 0.6;
+    const further = (high - low || room) * 0.6;
     const [least, greatest] = range(bounds);
-    low = Math.max(low - most, Math.min(low, least));
-    high = Math.min(high + most, Math.max(high, greatest));
+    low = Math.max(low - further, Math.min(low, least));
+    high = Math.min(high + further, Math.max(high, greatest));
   }
   return [low - room, high + room];
+}
+
+// The range of all but the outermost hundredth on either side: the last pane before a restart may hold three clicks.
+function usual(values) {
+  const sorted = Float64Array.from(values).sort();
+  const cut = Math.floor(sorted.length / 100);
+  return [sorted[cut], sorted[sorted.length - 1 - cut]];
 }
 
 function range(values) {

@@ -27,7 +27,7 @@ export function mount(root) {
   const details = h("details", {}, h("summary", {}, "The numbers as a table"), table);
   root.append(tools, note, h("figure", {}, place, caption), h("h2", {}, "Impressions"), h("figure", {}, volume), details);
   const chart = timeline(place, { height: 360 });
-  const small = timeline(volume, { height: 130 });
+  const small = timeline(volume, { height: 170 });
   const questions = asker();
   let overview = null;
   let given = {};

@@ -1,0 +1,83 @@
+"""A real Chromium, driven by Playwright, and monitors for it to look at."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.watching import PATIENCE, Watched, ask, until
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# no sandbox: tests may run as root; the rest keeps Chromium from asking its makers anything
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, or another of its family on the PATH."""
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        said = f"no Chromium on the PATH (looked for {', '.join(NAMES)})"
+        if os.environ.get("STREAMEVAL_REQUIRE_ALL") == "1":
+            pytest.fail(said)
+        pytest.skip(said)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
+    """`watch(address, width=, height=, theme=)`: a page that must have had no error in the end (`.errors` is checked)."""
+    opened: list[tuple[Any, Watched]] = []
+
+    def make(address: str, width: int = 1280, height: int = 800, theme: Any = "light", **more: Any) -> Watched:
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, **more)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = Watched(context.new_page(), address)
+        opened.append((context, page))
+        return page
+
+    yield make
+    errors = []
+    for context, page in opened:
+        errors += page.errors
+        context.close()
+    assert not errors
+
+
+@pytest.fixture(scope="session")
+def demo(browser: Browser) -> Iterator[str]:
+    """The address of a running `streameval demo` whose bad deploy has its verdict."""
+    command = [sys.executable, "-m", "streameval", "demo", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT)
+    try:
+        assert process.stderr is not None
+        address = next(found[1] for line in process.stderr if (found := re.search(r"page\s+(http://\S+?)/?\s", line)))
+        until(lambda: any(v["verdict"] == "worse" for v in ask(address, "comparisons")["comparisons"]))
+        yield address
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path:
+    """Where screenshots are kept: CI keeps the folder."""
+    folder = Path(os.environ.get("STREAMEVAL_PICTURES", ROOT / "build" / "pictures"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,224 @@
+"""Every view in a real Chromium: no error, nothing from outside, the API's numbers, live, by keyboard, accessible."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser.watching import Watched, ask, first_event, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+# view -> what must be there once its questions are answered
+VIEWS = {
+    "overview": "table.models tbody tr td.metric svg.sparkline polyline",
+    "history": ".chart canvas",
+    "calibration": "svg.plot .dot",
+    "users": "svg.plot rect",
+    "comparisons": ".detail .chart canvas",
+    "flow": "dl.bars",
+}
+SIZES = {"phone": (380, 800), "desk": (1280, 800), "wall": (2560, 1300)}
+SERIOUS = {"serious", "critical"}
+
+
+def filled(watched: Watched, view: str) -> Any:
+    page = watched.open(view)
+    page.wait_for_selector(VIEWS[view.split("?", maxsplit=1)[0]])
+    return page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_view_opens_without_an_error_and_fits_the_screen(demo, watch, pictures, size: str, theme: str) -> None:
+    width, height = SIZES[size]
+    watched = watch(demo, width, height, theme)
+    for view in VIEWS:
+        page = filled(watched, view)
+        page.wait_for_timeout(300)  # a chart's first paint
+        page.screenshot(path=pictures / f"{view}-{size}-{theme}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert page.locator("nav a[aria-current=page]").inner_text().lower() == view
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_serious_violation(demo, watch, theme: str) -> None:
+    watched = watch(demo, 1280, 900, theme, bypass_csp=True)  # axe is put into the page
+    for view in VIEWS:
+        page = filled(watched, view)
+        found = [v for v in Axe().run(page).response["violations"] if v["impact"] in SERIOUS]
+        assert not found, [(view, v["id"], v["help"], [n["html"][:160] for n in v["nodes"][:3]]) for v in found]
+
+
+def test_the_overview_shows_the_numbers_of_the_api(demo, watch) -> None:
+    page = filled(watch(demo), "overview?window=all")
+
+    def same() -> bool:
+        before = page.locator("#as-of").get_attribute("datetime")
+        shown = page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("tr[data-series]")].map((row) => [row.dataset.series,
+                 Object.fromEntries([...row.querySelectorAll("td[data-metric]")].map((cell) => [cell.dataset.metric,
+                   cell.querySelector("[data-value]") ? Number(cell.querySelector("[data-value]").dataset.value) : null]))]))"""
+        )
+        answer = ask(demo, "results?window=all&slice=none")
+        if answer["as_of"] != before or before != page.locator("#as-of").get_attribute("datetime"):
+            return False  # another snapshot came meanwhile
+        metrics = ("auc", "gauc", "log_loss", "rig", "calibration")
+        rows = {
+            "\0".join((r["model"], r["version"], r["source"])): {m: r[m] for m in metrics} for r in answer["results"]
+        }
+        assert rows == shown
+        return True
+
+    assert until(same)
+    words = page.locator(".verdict .words").all_inner_texts()
+    assert any(re.match(r"ctr v2 is worse than v1: .* 99% interval", line) for line in words)
+
+
+def test_the_other_views_show_the_numbers_of_the_api(demo, watch) -> None:
+    watched = watch(demo)
+    page = filled(watched, "comparisons")
+    for one in ask(demo, "comparisons")["comparisons"]:
+        assert page.locator(".deploy", has_text=f"{one['model']} {one['candidate']['version']}").count() >= 1
+    page.wait_for_selector(".detail .verdict")
+
+    def comparison() -> bool:
+        wanted = next(
+            c
+            for c in ask(demo, "comparisons")["comparisons"]
+            if c["id"].endswith("-paired") and c["candidate"]["version"] == "v2"
+        )
+        return bool(page.locator(".detail .verdict strong").inner_text() == wanted["words"])
+
+    assert until(comparison)
+
+    page = filled(watched, "calibration?model=ctr&a=v1&b=v2&window=all")
+    page.locator("details summary").click()
+
+    def buckets() -> bool:
+        tables = [
+            ask(demo, f"buckets?model=ctr&version={v}&window=all&slice=none&kind=quantiles")["tables"][0]
+            for v in ("v1", "v2")
+        ]
+        wanted = [(t["version"], f"{b['impressions']:,}", f"{b['clicks']:,}") for t in tables for b in t["buckets"]]
+        cells = page.evaluate(
+            "[...document.querySelectorAll('details tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+        )
+        return [(row[0], row[3], row[4]) for row in cells] == wanted
+
+    assert until(buckets)
+
+    page = filled(watched, "users?model=ctr&version=v1")
+    page.wait_for_selector("section tbody tr")
+
+    def users() -> bool:
+        wanted = ask(demo, "users?model=ctr&version=v1&source=logged&sort=log_loss_nats&limit=25")["users"]
+        cells = page.evaluate(
+            "[...document.querySelectorAll('section tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+        )
+        return [row[:2] for row in cells] == [[u["user"], f"{u['impressions']:,}"] for u in wanted]
+
+    assert until(users)
+    page.locator("section tbody button").first.click()
+    page.wait_for_selector("[role=status] tbody tr")
+
+    page = filled(watched, "flow")
+
+    def flow() -> bool:
+        counts = ask(demo, "status")["events"]
+        return f"{counts['matured']:,}" in page.locator(".panel", has_text="Events by fate").inner_text()
+
+    assert until(flow)
+    assert page.locator(".panel", has_text="Dead letters").locator("dt").count() >= 1
+
+
+def test_history_shows_every_pane_and_zooms_by_pointer_and_by_button(demo, watch) -> None:
+    page = filled(watch(demo), "history?model=ctr&metric=calibration&versions=v1,v2&range=15m")
+    page.get_by_text("The numbers as a table").click()
+    page.wait_for_selector("details tbody tr")
+
+    def same() -> bool:
+        answer = ask(demo, "series?model=ctr&metric=calibration&limit=11000")
+        wanted = {
+            (s["version"], f"{p['impressions']:,}", f"{p['clicks']:,}") for s in answer["series"] for p in s["points"]
+        }
+        cells = page.evaluate(
+            "[...document.querySelectorAll('details tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+        )
+        return {(row[1], row[4], row[5]) for row in cells} == wanted
+
+    assert until(same)
+    box = page.locator(".chart .u-over").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+    page.mouse.up()
+    until(lambda: "from=" in page.url)
+    first = page.url
+    page.get_by_role("button", name="Zoom out").click()
+    until(lambda: page.url != first)
+    page.get_by_role("button", name="Now").click()
+    until(lambda: "from=" not in page.url)
+    page.go_back()
+    until(lambda: "from=" in page.url)
+
+
+def test_it_goes_on_by_itself_without_a_reload(demo, watch) -> None:
+    page = filled(watch(demo), "overview?window=all")
+    page.evaluate("window.sameDocument = true")
+
+    def impressions() -> int:
+        return int(
+            page.locator("tr[data-series] td[data-label=Impressions] .value").first.inner_text().replace(",", "")
+        )
+
+    before = impressions()
+    until(lambda: impressions() > before)
+    assert page.evaluate("window.sameDocument")
+
+
+def test_everything_is_reached_by_keyboard(demo, watch) -> None:
+    page = filled(watch(demo), "overview")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(3):  # the name, Overview, History
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(VIEWS["history"])
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.dataset.focus ?? document.activeElement.tagName"))
+        if seen[-1] == "chip-v2":
+            break
+    assert {"metric", "slice", "step", "range", "chip-v1"} <= set(seen)
+    page.keyboard.press("Space")
+    until(lambda: "versions=v1" in page.url)
+    # snapshots redraw the controls; the focus stays where it was
+    time.sleep(2.5)
+    assert page.evaluate("document.activeElement.dataset.focus") == "chip-v2"
+
+
+def test_the_theme_can_be_changed_and_stays(demo, watch) -> None:
+    watched = watch(demo)
+    page = filled(watched, "overview")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Change between light and dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light
+    page.reload()
+    page.wait_for_selector("main h1")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_the_first_view_is_small(demo, watch) -> None:
+    watched = watch(demo)
+    sizes: dict[str, int] = {}
+    watched.page.on("response", lambda r: sizes.update({r.url: 0 if "/stream" in r.url else len(r.body())}))
+    filled(watched, "overview")
+    stream = len(first_event(demo))
+    assert sum(sizes.values()) + stream < 250_000, sizes
