@@ -7,7 +7,8 @@ import { load } from "./uplot.js";
 // A chart in `place`. `draw(content)` shows
 //   lines: [{ name, look, x (unix seconds), y, low, high }], null where undefined
 //   markers: [{ at, text }], from: unix seconds from which labels are not final (or null)
-//   levels: [{ value, text }], horizontal; format: a value as text; zoomed(from, to): a range was dragged
+//   levels: [{ value, text }], horizontal; range: [from, to] of the time axis; zoomed(from, to): a range was dragged
+//   format(value): as text; tick(value, digits): the same for the axis
 export function timeline(place, { height = 320 } = {}) {
   let plot = null;
   let shape = null; // what the plot was built for; other data only replaces data
@@ -89,7 +90,7 @@ function options(uPlot, place, height, content) {
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
       { ...axis, space: 80, values: times },
-      { ...axis, size: 64, space: 36, values: (_, ticks) => ticks.map((v) => now.tick?.(v) ?? now.format(v)) },
+      { ...axis, size: 64, space: 36, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3 } },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
@@ -106,6 +107,12 @@ function options(uPlot, place, height, content) {
       ],
     },
   };
+}
+
+// As many as tell two ticks apart.
+function decimals(apart) {
+  const [, after = ""] = String(Number(apart.toPrecision(2))).split(".");
+  return after.length;
 }
 
 // Hours (and seconds when they are that close), and the day below where it is another one.

@@ -44,7 +44,7 @@ export function mount(root) {
   const change = (part, how) => go("comparisons", { ...given, ...part }, how);
 
   function chosen() {
-    const wanted = given.id ?? overview.verdicts.find((v) => v.verdict === "worse")?.comparison ?? overview.verdicts[0]?.comparison;
+    const wanted = given.id ?? shown?.id ?? overview.verdicts.find((v) => v.verdict === "worse")?.comparison ?? overview.verdicts[0]?.comparison;
     return all.find((one) => one.id === wanted) ?? all[0];
   }
 
@@ -120,15 +120,17 @@ export function mount(root) {
     const worse = metric(name).better < 0 || name === "calibration" ? 1 : -1;
     const levels = [{ value: 0, text: "no difference" }];
     if (now.margin) levels.push({ value: worse * now.margin, text: "margin" });
+    // the first look alone has no length
+    const range = times.length > 1 ? undefined : [Date.parse(one.start) / 1000, Math.max(...times, Date.parse(one.start) / 1000 + 60)];
     band.draw({
       lines: [{ name: "difference", look: VERSIONS_LOOK.candidate, x: times, y: of.map((m) => m?.difference ?? null), low: of.map((m) => m?.lower ?? null), high: of.map((m) => m?.upper ?? null) }],
-      levels, format: form,
+      levels, range, format: form,
     });
     replace(bandCaption, h("p", {}, `${metric(name).name}, ${one.candidate.version} less ${one.baseline.version}${RATIOS.has(name) ? " (ratio less 1)" : ""}: the band holds at all looks at once with probability ${1 - one.alpha}; beyond the margin (${form(worse * (now.margin ?? 0))}) it is worse. ${now.reason ? reason(now.reason) : ""}`));
     evidence.draw({
       lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
       levels: [{ value: -Math.log10(one.alpha), text: `worse is proven above this (1 / ${one.alpha})` }, { value: 0, text: "" }],
-      format: (v) => significant(v, 3),
+      range, format: (v) => significant(v, 3),
     });
     replace(evidenceCaption, h("p", {}, "Evidence that it is worse, all metrics together: log10 of the e-value. It may be looked at as often as one likes."));
   } // prettier-ignore

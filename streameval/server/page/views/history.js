@@ -129,7 +129,7 @@ export function mount(root) {
     const markers = answer.deploys.map((d) => ({ at: Date.parse(d.at) / 1000, text: d.kind === "deploy" ? d.version : `${d.version} (${d.kind})` }));
     const zoomed = (from, to) => change({ from: Math.round(from), to: Math.round(to) });
     const common = { markers, range, from: complete, zoomed };
-    chart.draw({ ...common, lines, format: (v) => number(v, digits), tick: (v) => number(v, tickDigits(lines, digits)), levels: ideal === undefined ? [] : [{ value: ideal, text: "" }] });
+    chart.draw({ ...common, lines, format: (v) => number(v, digits), tick: number, levels: ideal === undefined ? [] : [{ value: ideal, text: "" }] });
     small.draw({ ...common, markers: [], lines: shown.map((one) => ({ ...line(overview, one), y: one.columns.impressions, low: undefined, high: undefined })), format: short });
     replace(
       caption,
@@ -196,17 +196,4 @@ function line(overview, one) {
 function fitted([from, to], lines, zoomed) {
   const first = Math.min(...lines.map(({ x }) => x[0] ?? Infinity));
   return zoomed || first === Infinity || first <= from ? [from, to] : [Math.max(from, first - (to - first) * 0.03), to];
-}
-
-function tickDigits(lines, digits) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const { y } of lines) {
-    for (const v of y) {
-      if (v === null) continue;
-      low = Math.min(low, v);
-      high = Math.max(high, v);
-    }
-  }
-  return high - low > 0.05 ? Math.min(2, digits) : digits;
 }
