@@ -2,7 +2,7 @@
 
 import { svg } from "../dom.js";
 
-const ROOM = { left: 58, right: 14, top: 12, bottom: 44 };
+const ROOM = { left: 70, right: 24, top: 12, bottom: 44 };
 
 export function linear(low, high) {
   const span = high - low || 1;
@@ -50,7 +50,7 @@ export function frame({ width = 460, height = 340, x, y, title, description }) {
   }
   axes.append(
     svg("text", { class: "name", x: (ROOM.left + width - ROOM.right) / 2, y: height - 6, "text-anchor": "middle" }, x.name),
-    svg("text", { class: "name", transform: `translate(13 ${(ROOM.top + height - ROOM.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.name),
+    svg("text", { class: "name", transform: `translate(14 ${(ROOM.top + height - ROOM.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.name),
   );
   root.append(axes);
   return { root, x: px, y: py };

@@ -18,7 +18,7 @@ const AGAIN_MS = 8000;
 export function mount(root) {
   const tools = h("div", { class: "tools" });
   const note = h("div");
-  const panels = h("div", { class: "panels three" });
+  const panels = h("div", { class: "panels four" });
   const table = h("section", { "aria-labelledby": "users-title" });
   const found = h("div", { role: "status" });
   const input = h("input", { name: "user", autocomplete: "off", spellcheck: "false", placeholder: "user id, or ~ and its hash" });
@@ -34,7 +34,7 @@ export function mount(root) {
     h("label", { class: "control" }, h("span", {}, "One user"), input),
     h("button", { type: "submit", class: "button" }, "Look up"),
   );
-  root.append(tools, panels, note, table, h("h2", {}, "One user"), lookUp, found);
+  root.append(tools, panels, lookUp, found, note, table);
   const questions = asker();
   const list = asker();
   let overview = null;
@@ -121,8 +121,8 @@ export function mount(root) {
 
   async function one(id) {
     try {
-      const { users, user } = normal(await ask(`users/${encodeURIComponent(id)}`));
-      const rows = users.map((of) =>
+      const { user, series } = await ask(`users/${encodeURIComponent(id)}`);
+      const rows = series.map((of) =>
         h("tr", {}, h("th", { scope: "row", class: look(overview, of).class }, h("span", { class: "swatch", "aria-hidden": "true" }), label(of)),
           numberCell(count(of.impressions)), numberCell(count(of.clicks)), numberCell(number(of.auc, 4)), numberCell(number(of.log_loss, 4)), numberCell(number(of.calibration, 3))), // prettier-ignore
       );
@@ -156,8 +156,6 @@ export function mount(root) {
 
 const numberCell = (text) => h("td", { class: "number" }, text);
 
-const normal = (answer) => ({ user: answer.user, users: answer.series ?? answer.users ?? [] });
-
 const ABOUT = {
   auc: "Of users with clicks and non-clicks; 0.5 is chance.",
   log_loss: "Mean log loss of each user's impressions.",
@@ -169,20 +167,19 @@ function distribution(name, answer, style) {
   const { name: heading } = metric(name);
   const { edges, users, quantiles, users_total: total, users_undefined: undefinedUsers } = answer;
   const text = name === "impressions" ? "Impressions" : heading;
-  const stated = Object.entries(quantiles ?? {});
   return h(
     "figure",
     { class: "panel" },
     h("figcaption", {}, h("h2", {}, `${text} by user`), h("p", { class: "quiet" }, ABOUT[name])),
     edges.length
       ? histogram({
-          title: `${text} by user`, edges, log: name === "impressions" || name === "calibration",
+          title: `${text} by user`, edges, log: name !== "auc",
           layers: [{ class: style.class, name: "users", values: users }],
           xName: text.toLowerCase(), xFormat: (v) => significant(v, 2),
           describe: `distribution over ${count(total)} users`,
         })
       : h("p", { class: "quiet" }, "No user yet."),
-    h("dl", { class: "quantiles" }, stated.map(([part, value]) => h("div", {}, h("dt", {}, `${part} %`), h("dd", {}, significant(value))))),
+    h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)} %`), h("dd", {}, significant(value))))),
     h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
   ); // prettier-ignore
 }
