@@ -3,7 +3,7 @@
 import { asker, useToken } from "../api.js";
 import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
-import { age, bytes, count, DASH, dateTime, duration, percent, short } from "../format.js";
+import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
 
 export const title = "Flow";
 
@@ -61,8 +61,7 @@ function draw(place, status) {
     panel("Partitions", partitions(status)),
     panel("Where time goes", stages(status.stage_seconds, status.uptime_seconds)),
     panel("Memory", memory(status)),
-    panel("Checkpoints", checkpoints(status.checkpoints)),
-    panel("History", history(status.history)),
+    panel("Checkpoints", checkpoints(status.checkpoints), h("h3", {}, "History"), history(status.history)),
   );
 }
 
@@ -162,14 +161,13 @@ function history(state) {
   ]);
 }
 
-function drawLetters(place, { counts, samples, reason }, again) {
-  const total = Object.values(counts).reduce((sum, n) => sum + n, 0);
+function drawLetters(place, { total, counts, samples, samples_withheld: withheld }, again) {
   const open = place.querySelector("details")?.open;
   replace(
     place,
     h("h2", {}, "Dead letters"),
     total === 0 ? h("p", { class: "quiet" }, "None: every event could be read.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
-    samples === null ? refusal({ status: 401, message: reason ?? "The samples show event content." }, again, useToken) : null,
+    samples === null ? refusal({ status: 401, message: withheld }, again, useToken) : null,
     samples?.length
       ? h("details", { open }, h("summary", {}, `The latest ${samples.length}`), h("div", { class: "scroll" }, h("table", { class: "letters" }, h("thead", {}, h("tr", {}, ["When", "Reason", "Field", "Where", "What is wrong", "Value"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, samples.map(letter)))))
       : null,
@@ -177,4 +175,4 @@ function drawLetters(place, { counts, samples, reason }, again) {
 }
 
 const letter = (one) =>
-  h("tr", {}, h("td", {}, dateTime(one.at)), h("td", {}, one.reason.replaceAll("_", " ")), h("td", {}, one.field || DASH), h("td", {}, `${one.topic} [${one.partition}] ${one.offset}`), h("td", { class: "text" }, one.message), h("td", { class: "text" }, h("code", {}, one.value)));
+  h("tr", {}, h("td", {}, one.at ? clock(one.at) : DASH), h("td", {}, one.reason.replaceAll("_", " ")), h("td", {}, one.field || DASH), h("td", {}, `${one.topic} [${one.partition}] ${one.offset}`), h("td", { class: "text" }, one.message), h("td", { class: "text" }, h("code", {}, one.value)));
