@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench docs clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,8 +26,12 @@ bench: $(VENV)/.dev ## the benchmarks' tables of ratios
 	@echo "== benchmarks"
 	$(BIN)/python -m benchmarks
 
-clean: ## remove the virtual environment
-	rm -rf $(VENV)
+docs: $(VENV)/.dev ## the docs as a site, in build/site
+	@echo "== docs: build/site/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+clean: ## remove the virtual environment and what was built
+	rm -rf $(VENV) build
 
 $(VENV)/bin/python:
 	@echo "== creating $(VENV) with $$($(PYTHON) --version)"

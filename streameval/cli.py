@@ -54,7 +54,12 @@ CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="streameval")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="How log lines look (stderr).")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="From where on lines are logged; debug quotes events.",
+)
 def cli(log_format: str, log_level: str) -> None:
     """Progressive-validation monitor for click models: live AUC, GAUC, log loss and calibration."""
     logs.set_up(log_format, log_level)
@@ -104,7 +109,13 @@ def replay(files: tuple[Path, ...], config_path: Path | None, report: Path | Non
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Of the page; 0 picks a free one."
 )
 @click.option("--seconds", type=click.FloatRange(min=1), help="End by itself after so long (default: Ctrl-C).")
-@click.option("--client", type=click.Choice(["confluent", "kafka-python"]), default="confluent", show_default=True)
+@click.option(
+    "--client",
+    type=click.Choice(["confluent", "kafka-python"]),
+    default="confluent",
+    show_default=True,
+    help="Kafka client that reads.",
+)
 def demo(port: int, seconds: float | None, client: str) -> None:
     """Embedded broker + simulated traffic with a bad deploy + monitor + page, in one process."""
     from streameval import demo as demonstration
@@ -116,7 +127,13 @@ def demo(port: int, seconds: float | None, client: str) -> None:
 
 @cli.command()
 @click.argument("target", type=Target())
-@click.option("--scenario", type=click.Choice(["demo", "bench", "nasty"]), default="demo", show_default=True)
+@click.option(
+    "--scenario",
+    type=click.Choice(["demo", "bench", "nasty"]),
+    default="demo",
+    show_default=True,
+    help="demo: a bad deploy after 45 s; bench: 1% CTR and nothing else; nasty: late, doubled, broken and lost events.",
+)
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length, in event time."
 )
@@ -127,7 +144,13 @@ def demo(port: int, seconds: float | None, client: str) -> None:
     default=None,
     help="Into Kafka: 1 is real time; default flat out.",
 )
-@click.option("--seed", type=click.IntRange(0, (1 << 32) - 1), default=1, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 32) - 1),
+    default=1,
+    show_default=True,
+    help="The same seed writes the same file.",
+)
 @CONFIG
 def simulate(
     target: Path,

@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -31,11 +32,29 @@ def _positive_duration(value: object) -> int:
     return ms
 
 
-Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="always")]
-PositiveDuration = Annotated[
-    int, BeforeValidator(_positive_duration), PlainSerializer(format_duration, when_used="always")
+# what a file may hold, for editors and for docs/reference; `units` has the last word
+DURATION_SCHEMA = {"$comment": "duration", "type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"}
+SIZE_SCHEMA = {
+    "$comment": "size",
+    "anyOf": [
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([Kk]|[Mm]|[Gg])?([Ii][Bb]|[Bb])\s*$"},
+        {"type": "integer", "minimum": 1},
+    ],
+}
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, when_used="always"),
+    WithJsonSchema({"$comment": "duration", "anyOf": [DURATION_SCHEMA, {"const": 0}]}),
 ]
-Size = Annotated[int, BeforeValidator(parse_size)]
+PositiveDuration = Annotated[
+    int,
+    BeforeValidator(_positive_duration),
+    PlainSerializer(format_duration, when_used="always"),
+    WithJsonSchema(DURATION_SCHEMA),
+]
+Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema(SIZE_SCHEMA)]
 
 
 def _no_switch(value: object) -> object:
@@ -195,21 +214,23 @@ class BatchSettings(_Section):
 class FtrlModel(_Section):
     """Hashed FTRL-Proximal logistic regression (McMahan et al. 2013)."""
 
-    name: str = Field(min_length=1)
-    kind: Literal["ftrl"] = "ftrl"
+    name: str = Field(min_length=1, description="`model` of its results, another for every model")
+    kind: Literal["ftrl"] = Field("ftrl", description="which sort of model; must be written")
     alpha: Real = Field(0.05, gt=0, description="learning rate")
     beta: Real = Field(1.0, ge=0, description="smoothing of the learning rate")
     l1: Real = Field(0.0, ge=0, description="L1 penalty")
     l2: Real = Field(1.0, ge=0, description="L2 penalty")
-    bits: Int = Field(22, ge=4, le=28, description="2**bits hashed weights, 16 bytes each")
+    bits: Int = Field(22, ge=4, le=28, description="2^`bits` hashed weights, 16 bytes each, for each partition")
 
 
 class RiverModel(_Section):
     """Any River classifier, by import path and parameters."""
 
-    name: str = Field(min_length=1)
-    kind: Literal["river"] = "river"
-    factory: str = Field(description='"package.module:callable" or "river.linear_model.LogisticRegression"')
+    name: str = Field(min_length=1, description="`model` of its results, another for every model")
+    kind: Literal["river"] = Field("river", description="which sort of model; must be written")
+    factory: str = Field(
+        description='a callable that returns a River classifier: `"package.module:callable"` or `"river.linear_model.LogisticRegression"`'
+    )
     parameters: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the factory")
 
 
@@ -219,16 +240,19 @@ Model = Annotated[FtrlModel | RiverModel, Field(discriminator="kind")]
 class Kafka(_Section):
     """The brokers, the topics and the client."""
 
-    bootstrap_servers: str = Field("127.0.0.1:9092", description="host:port, several separated by commas")
+    bootstrap_servers: str = Field("127.0.0.1:9092", description="`host:port`, several separated by commas")
     client: Literal["confluent", "kafka-python"] = Field("confluent", description="which client library reads")
     group_id: str = Field("streameval", min_length=1, description="consumer group")
-    impressions_topic: str = Field("impressions", min_length=1)
-    clicks_topic: str = Field("clicks", min_length=1, description="may be the same topic as impressions_topic")
+    impressions_topic: str = Field("impressions", min_length=1, description="where impressions come from")
+    clicks_topic: str = Field(
+        "clicks", min_length=1, description="where clicks come from; may be the same topic as `impressions_topic`"
+    )
     dead_letter_topic: str = Field(
-        "streameval-dead-letters", description='events that cannot be used go here whole; "" counts them only'
+        "streameval-dead-letters", description='events that cannot be used go here whole; `""` counts them only'
     )
     format: Literal["json", "arrow"] = Field(
-        "json", description="json (an object or an array of objects per message) or arrow (an IPC stream per message)"
+        "json",
+        description="`json` (an object or an array of objects per message) or `arrow` (an IPC stream per message)",
     )
     start: Literal["earliest", "latest"] = Field(
         "latest",
@@ -244,10 +268,10 @@ class Files(_Section):
     """Event files."""
 
     format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field(
-        "auto", description="auto goes by the file's name"
+        "auto", description="`auto` goes by the file's name"
     )
     dead_letters: str = Field(
-        "dead-letters.jsonl", description='events that cannot be used go here whole; "" counts them only'
+        "dead-letters.jsonl", description='events that cannot be used go here whole; `""` counts them only'
     )
     columns: dict[str, Any] = Field(
         default_factory=dict, description="our field = how to make it from a foreign file's columns"
@@ -260,15 +284,15 @@ class Server(_Section):
     host: str = Field("127.0.0.1", description="address to bind")
     port: Int = Field(8080, ge=0, le=65535, description="0 picks a free port")
     token_file: str = Field(
-        "", description="file holding the bearer token; it may be in STREAMEVAL_TOKEN instead, but not in both"
+        "", description="file holding the bearer token; it may be in `STREAMEVAL_TOKEN` instead, but not in both"
     )
     token_scope: Literal["private", "all"] = Field(
         "private",
-        description="what needs the token: `private` (whatever writes, and single users) or `all` (everything but /livez, /readyz and /healthz)",
+        description="what needs the token: `private` (whatever writes, and single users) or `all` (everything but `/livez`, `/readyz` and `/healthz`)",
     )
     tls_certificate: str = Field("", description="PEM file of the certificate and its chain; with it HTTPS only")
     tls_key: str = Field("", description="PEM file of the certificate's key, without a password")
-    version_ttl: PositiveDuration = _written("24h", description="a version unseen for this long leaves /metrics")
+    version_ttl: PositiveDuration = _written("24h", description="a version unseen for this long leaves `/metrics`")
     snapshot_interval: PositiveDuration = _written(
         "1s", description="how often the readers' snapshot is renewed at the most"
     )
@@ -291,7 +315,7 @@ class Store(_Section):
 
     path: str = Field(
         "",
-        description='folder of the checkpoints and the history, made when needed; "" keeps neither (a restart forgets)',
+        description='folder of the checkpoints and the history, made when needed; `""` keeps neither (a restart forgets)',
     )
     checkpoint_interval: PositiveDuration = _written(
         "30s", description="how often each partition's state and offsets are written"
@@ -329,7 +353,7 @@ class Tolerances(_Section):
 
 
 class Compare(_Section):
-    """Deploys and comparisons of versions."""
+    """Deploys are noticed by their traffic and compared with what they replaced."""
 
     share: Real = Field(
         0.01, gt=0, le=0.5, description="a version is noticed once it serves this share of its model's recent traffic"
@@ -358,12 +382,11 @@ class Compare(_Section):
     horizon: PositiveDuration = _written("7d", description="how long a comparison runs")
     keep: PositiveDuration = _written(
         "15d",
-        description="how long the sums behind comparisons are kept in memory; at least twice the horizon and a day more for before/after",
+        description="how long the sums behind comparisons are kept in memory, by hour; before/after needs twice the horizon and a day, and deserves 36 days",
     )
-
     gauc_window: PositiveDuration = _written(
         "1h",
-        description="GAUC of comparisons is over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected",
+        description="GAUC of comparisons is over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected; never longer than `join.correction_horizon`",
     )
 
     @model_validator(mode="after")
@@ -376,7 +399,7 @@ class Compare(_Section):
 
 
 class Settings(_Section):
-    """The whole tree; see `docs/configuration.md`."""
+    """The whole tree; `docs/reference/configuration.md` is made of it."""
 
     join: Join = Join()
     windows: Windows = Windows()
@@ -384,7 +407,9 @@ class Settings(_Section):
     users: Users = Users()
     buckets: Buckets = Buckets()
     batch: BatchSettings = BatchSettings()
-    models: tuple[Model, ...] = Field(())
+    models: tuple[Model, ...] = Field(
+        (), description="Online models: each learns from matured labels and scores every impression before that."
+    )
     kafka: Kafka = Kafka()
     files: Files = Files()
     store: Store = Store()

@@ -33,7 +33,10 @@ class Observed:
     "--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.01, show_default=True,
     help="False alarms per deploy.",
 )  # fmt: skip
-@click.option("--setup", type=click.Choice(["paired", "split"]), default="paired", show_default=True)
+@click.option(
+    "--setup", type=click.Choice(["paired", "split"]), default="paired", show_default=True,
+    help="Both score the same impressions, or disjoint users.",
+)  # fmt: skip
 @click.option(
     "--ctr", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.02, show_default=True,
     help="Clicks over impressions.",

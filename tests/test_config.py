@@ -21,7 +21,7 @@ from streameval.config_file import load, to_toml
 from streameval.events import Catalog
 from streameval.units import format_duration, parse_duration, parse_size
 
-DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "configuration.md"
 SIZES = ("memory", "max_message", "max_size")
 
 
@@ -44,14 +44,16 @@ def test_the_defaults_are_those_that_the_docs_name() -> None:
     documented: dict[str, object] = {}
     section = ""
     for row in DOCS.read_text().splitlines():
-        if found := re.match(r"##+ `\[+([a-z]+)\]+`", row):
+        if found := re.match(r"##+ `\[+([a-z.]+)\]+`", row):
             section = found[1]
-        elif (found := re.match(r"\| `(\w+)` \| `(.+?)` \|", row)) and section != "models":
+        elif (
+            found := re.match(r"\| `(\w+)` \| .+? \| `(.+?)` \|", row)
+        ) and section in Settings.model_fields.keys() - {"models"}:
             default = tomllib.loads(f"v = {found[2]}")["v"]
             documented[f"{section}.{found[1]}"] = parse_size(default) if found[1] in SIZES else default
     tree = Settings().model_dump(mode="json")
     assert tree.pop("models") == []
-    actual = {f"{s}.{k}": v for s, keys in tree.items() for k, v in keys.items() if v != {}}
+    actual = {f"{section}.{key}": value for section, keys in tree.items() for key, value in keys.items()}
     assert documented == actual
     assert load() == Settings()
 

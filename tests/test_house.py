@@ -102,7 +102,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    text = (ROOT / "docs" / "configuration.md").read_text()
+    text = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     for section, info in Settings.model_fields.items():
         assert f"[{section}]" in text, section
         for key in getattr(info.annotation, "model_fields", {}):

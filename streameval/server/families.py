@@ -1,4 +1,4 @@
-"""Every metric family of /metrics: name, type, labels and meaning. docs/prometheus.md is held to this table by a test.
+"""Every metric family of /metrics: name, type, labels and meaning. docs/reference/prometheus.md is made of it.
 
 Names are composed here and nowhere else. What adds up is a counter; what does not is a gauge over an event-time
 window, absent when undefined.

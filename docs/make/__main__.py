@@ -1,0 +1,30 @@
+"""`python -m docs.make` writes docs/reference/; with `--check` it writes nothing and fails if a page is not up to date."""
+
+from __future__ import annotations
+
+import sys
+
+from docs.make.pages import FOLDER, made
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 written or up to date, 1 not up to date, 2 wrong usage."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python -m docs.make [--check]", file=sys.stderr)
+        return 2
+    status = 0
+    for name, text in made().items():
+        path = FOLDER / name
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if arguments:
+            print(f"{path}: not up to date; run `python -m docs.make`", file=sys.stderr)
+            status = 1
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"written: {path}")
+    return status
+
+
+sys.exit(main(sys.argv[1:]))
