@@ -46,7 +46,8 @@ class Seldom(logging.Filter):
         """False: held back."""
         text = record.getMessage()
         chatter = record.name.startswith("kafka") or (
-            record.name.startswith("streameval.sources.kafka") and record.levelno < logging.ERROR
+            record.name.startswith("streameval.sources.kafka")
+            and (record.levelno < logging.ERROR or record.name.endswith(".librdkafka"))
         )
         key, now = (record.name, _NUMBER.sub("#", text) if chatter else text), self._clock()
         due, held = self._said.get(key, (now, 0))

@@ -43,6 +43,13 @@ def test_a_line_that_repeats_is_said_once_in_a_while_and_then_with_how_often() -
     ]
 
 
+def test_errors_of_librdkafka_itself_are_told_apart_by_no_number() -> None:
+    log, out = logger(ManualClock(), "streameval.sources.kafka.confluent_reader.librdkafka")
+    for ms in range(50):
+        log.error("FAIL [streameval#consumer-2] kafka-1:9092: Failed to resolve (after %dms in state CONNECT)", ms)
+    assert len(messages(out)) == 1
+
+
 def test_lines_about_different_partitions_and_files_are_all_said() -> None:
     log, out = logger(ManualClock(), "streameval.store.checkpoints")
     kafka, kafka_out = logger(ManualClock(), "streameval.sources.kafka.member")

@@ -480,7 +480,7 @@ def _generation(consumer: Consumer) -> Generation:
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     """A client, or a SourceError that says which option it does not take."""
     try:
-        return make(dict(options), logger=log)
+        return make(dict(options), logger=log.getChild("librdkafka"))  # `logs` tells its lines from ours
     except (KafkaException, TypeError, ValueError) as error:
         text = error.args[0].str() if isinstance(error, KafkaException) else error
         raise SourceError(f"kafka.client_options: {redacted(text, given)}; see librdkafka's CONFIGURATION.md") from None
