@@ -1,6 +1,6 @@
 """Takes the pictures of docs/tour.md from a running demo: `python docs/take_pictures.py` writes docs/pictures/*.png.
 
-Needs Playwright (`pip install playwright`; no browser of its own) and Debian's package `chromium`. It starts
+Needs `pip install playwright pillow` (no browser of Playwright's own) and Debian's package `chromium`. It starts
 `streameval demo` on a free port, waits until the verdict on the bad deploy has fallen, visits every view, and ends the demo:
 two to three minutes.
 """
@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -57,25 +58,20 @@ def demo() -> Iterator[str]:
         else:
             raise SystemExit(f"the demo ended with status {process.wait()}")
         # somebody must read on, or the demo stands still when the pipe is full
-        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-        try:
-            yield found[1]
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            drain.wait(10)
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield found[1]
     finally:
-        if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
             process.kill()
 
 
 def ask(url: str) -> dict[str, Any]:
     """An answer of the API; an error is an empty one."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own demo
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return json.load(answer)
     except (urllib.error.URLError, TimeoutError):
         return {}
@@ -100,12 +96,13 @@ def main(arguments: list[str]) -> int:
     wanted = parser.parse_args(arguments)
     if unknown := set(wanted.names) - set(VIEWS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    from PIL import Image
     from playwright.sync_api import sync_playwright
 
     status = 0
     wanted.folder.mkdir(exist_ok=True)
     with demo() as url, sync_playwright() as playwright:
-        print(f"{url}: waiting for the verdict")
+        print(f"{url}: waiting for the verdict", flush=True)
         comparison = bad_deploy(url)
         time.sleep(AFTERWARDS)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -119,8 +116,9 @@ def main(arguments: list[str]) -> int:
             path = wanted.folder / f"{name}.png"
             page.screenshot(path=path)
             page.close()
+            Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
             size = path.stat().st_size
-            print(f"{path}: {size / 1000:.0f} kB")
+            print(f"{path}: {size / 1000:.0f} kB", flush=True)
             if size >= MOST_BYTES:
                 print(f"{path}: must be below {MOST_BYTES / 1000:.0f} kB", file=sys.stderr)
                 status = 1

@@ -49,7 +49,9 @@ def test_every_link_to_a_file_leads_to_one(path: Path) -> None:
 
 
 def test_every_picture_is_small_and_shown_somewhere() -> None:
-    shown = {(path.parent / link).resolve() for path in TEXTS for link in links(path) if link.endswith((".png", ".svg"))}
+    shown = {
+        (path.parent / link).resolve() for path in TEXTS for link in links(path) if link.endswith((".png", ".svg"))
+    }
     pictures = set((ROOT / "docs" / "pictures").glob("*"))
     assert pictures == {path for path in shown if path.parent.name == "pictures"}
     for path in pictures:
