@@ -7,21 +7,19 @@ from typing import Any
 
 import click
 
-from docs.make.markdown import MADE, code, one_line, table
+from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import bounds, either
 from streameval.cli import cli
 
-_INTRODUCTION = """# Commands
-
+_INTRODUCTION = """\
 What `streameval COMMAND -h` says, in one place. Exit status: 0 done, 1 a failure said in one line, 2 wrong usage; `gate`
 has more. Ctrl-C and SIGTERM end a command in order, a second one at once.
-
 """
 
 
 def page() -> str:
     """The Markdown of every command."""
-    return (MADE + _INTRODUCTION + "".join(_described("streameval", cli, 2))).rstrip("\n") + "\n"
+    return whole("Commands", _INTRODUCTION, _described("streameval", cli, 2))
 
 
 def _described(name: str, command: click.Command, level: int) -> Iterator[str]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from docs.make.markdown import MADE, code, one_line, table
+from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import default, words
 from streameval.config import Settings
 
-_INTRODUCTION = """# Configuration: every key
-
+_INTRODUCTION = """\
 [configuration.md](../configuration.md) says how to write the file, with examples. Every key is also
 `STREAMEVAL_SECTION__KEY` in the environment. A duration is `"250ms"`, `"30s"`, `"5m"`, `"24h"` or `"7d"`; a size is
 `"512MB"`, `"2GiB"` or a number of bytes. [streameval.schema.json](streameval.schema.json) is the same for editors.
-
 """
 
 
@@ -22,7 +20,7 @@ def page() -> str:
     """The Markdown of every section and key."""
     tree = Settings.model_json_schema()
     shapes = tree["$defs"]
-    text = [MADE, _INTRODUCTION]
+    text = []
     for section, schema in tree["properties"].items():
         if section == "models":
             text.append(_models(schema, shapes))
@@ -33,7 +31,7 @@ def page() -> str:
             if "$ref" in value:
                 inner = shapes[value["$ref"].rsplit("/", 1)[-1]]
                 text += [f"### `[{section}.{key}]`\n\n{one_line(inner['description'])}\n\n", _keys(inner, shapes)]
-    return "".join(text).rstrip("\n") + "\n"
+    return whole("Configuration: every key", _INTRODUCTION, text)
 
 
 def schema() -> str:

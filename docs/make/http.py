@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from docs.make.markdown import MADE, code, one_line, table
+from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import default, words
 from streameval.config import Server
 from streameval.publish import Publisher
 from streameval.report import empty_snapshot
 from streameval.server import create_app
 
-_INTRODUCTION = """# HTTP: every route
-
+_INTRODUCTION = """\
 [http.md](../http.md) says what they mean, with examples, errors and limits. `/openapi.json` of a running monitor is the
 same for programs. `/metrics`, `/docs`, `/openapi.json` and the page are not in it.
-
 """
 
 
@@ -28,13 +26,13 @@ def page() -> str:
         for method, operation in methods.items()
     ]
     anywhere = set.intersection(*({s for s in o["responses"] if int(s) >= 400} for _, _, o in operations))
-    text = [MADE, _INTRODUCTION, "## Any route\n\n", _answers(operations[0][2]["responses"], anywhere)]
+    text = ["## Any route\n\n", _answers(operations[0][2]["responses"], anywhere)]
     for method, path, operation in operations:
         text.append(_route(method, path, operation, set(operation["responses"]) - anywhere))
     text.append("## Shapes\n\n")
     for name, shape in sorted(tree["components"]["schemas"].items()):
         text.append(_shape(name, shape))
-    return "".join(text).rstrip("\n") + "\n"
+    return whole("HTTP: every route", _INTRODUCTION, text)
 
 
 def _openapi() -> dict[str, Any]:

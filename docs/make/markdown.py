@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-MADE = "<!-- made by `python -m docs.make`; do not edit -->\n\n"
+_MADE = "<!-- made by `python -m docs.make`; do not edit -->"
+
+
+def whole(title: str, introduction: str, parts: Iterable[str]) -> str:
+    """A page that says where it comes from."""
+    return f"# {title}\n\n{_MADE}\n\n{introduction}\n{''.join(parts)}".rstrip("\n") + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

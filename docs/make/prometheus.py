@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from docs.make.markdown import MADE, code, table
+from docs.make.markdown import code, table, whole
 from streameval.server.families import FAMILIES, Family
 
-_INTRODUCTION = """# Prometheus: every family
-
+_INTRODUCTION = """\
 [prometheus.md](../prometheus.md) says how to read them, with recipes, rules and alerts. What is undefined is absent.
-
 """
 
 # the first that fits has a family; what comes next to none of the others is of the flow
@@ -42,8 +40,8 @@ def page() -> str:
     sections: dict[str, list[Family]] = {name: [] for name in _ORDER}
     for family in FAMILIES:
         sections[next(name for name, fits in _SECTIONS if fits(family))].append(family)
-    text = [MADE, _INTRODUCTION]
+    text = []
     for name, families in sections.items():
         rows = [(code(f.exposed), f.kind, ", ".join(map(code, f.labels)), f.meaning) for f in families]
         text += [f"## {name}\n\n", table(("family", "type", "labels", "meaning"), rows)]
-    return "".join(text).rstrip("\n") + "\n"
+    return whole("Prometheus: every family", _INTRODUCTION, text)
