@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from docs.take_pictures import MOST_BYTES, VIEWS
 from streameval.cli import cli
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +21,6 @@ TEXTS = sorted(
         *(ROOT / "tests").rglob("*.md"),
     ]
 )
-MOST_BYTES = 150_000  # of a picture
 
 
 def links(path: Path) -> list[str]:
@@ -56,6 +56,7 @@ def test_every_picture_is_small_and_shown_somewhere() -> None:
     assert pictures == {path for path in shown if path.parent.name == "pictures"}
     for path in pictures:
         assert path.stat().st_size < MOST_BYTES, path
+    assert {path.stem for path in pictures if path.suffix == ".png"} == set(VIEWS), "run docs/take_pictures.py"
 
 
 def blocks(path: Path) -> str:
