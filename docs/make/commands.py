@@ -55,7 +55,7 @@ def _value(option: click.Option, context: click.Context) -> str:
     return ", ".join([name, *bounds(_as_schema(kind))])
 
 
-def _as_schema(kind: click.ParamType) -> dict[str, Any]:
+def _as_schema(kind: click.ParamType[Any]) -> dict[str, Any]:
     if not isinstance(kind, (click.IntRange, click.FloatRange)):
         return {}
     low = "exclusiveMinimum" if kind.min_open else "minimum"
