@@ -56,7 +56,7 @@ def test_every_picture_is_small_and_shown_somewhere() -> None:
     assert pictures == {path for path in shown if path.parent.name == "pictures"}
     for path in pictures:
         assert path.stat().st_size < MOST_BYTES, path
-    assert {path.stem for path in pictures if path.suffix == ".png"} == set(VIEWS), "run docs/take_pictures.py"
+    assert set(VIEWS) <= {path.stem for path in pictures if path.suffix == ".png"}, "run docs/take_pictures.py"
 
 
 def blocks(path: Path) -> str:
