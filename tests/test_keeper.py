@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streameval import keeper as keeper_module
 from streameval.config import Settings
+from streameval.events import Series
 from streameval.keeper import PartitionKeeper, _add_to_history
 from streameval.pipeline import Pipeline
 from streameval.report import Snapshot
@@ -19,7 +22,7 @@ from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_writer import HistoryWriter, Retention
-from streameval.testing import ManualClock, Shown, Tap, make_batch
+from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, make_batch
 
 BASE = 1_760_000_000_000
 
@@ -354,6 +357,28 @@ def test_partitions_whose_panes_could_not_be_written_are_not_folded() -> None:
             self.folded = settled
             return 0
 
+        def refresh(self) -> None:
+            pytest.fail("points of panes that are not there")
+
     history: Any = HalfFull()
     failed = _add_to_history(history, {0: [], 1: []}, {0: 1, 1: 1}, {0: BASE, 1: BASE, 2: BASE}, BASE)
     assert (list(failed), history.folded) == ([1], {0: BASE, 2: BASE})
+
+
+def test_points_are_worked_out_after_a_write_and_are_no_reason_to_write_again(tmp_path: Path, monkeypatch) -> None:
+    form = HistoryFormat(60_000, (0.1,), "impressions")
+    history = HistoryWriter(tmp_path / "history.sqlite", form, Retention(1 << 40, 1 << 41, 1 << 42, 1 << 30))
+    rng = np.random.default_rng(0)
+    scores = Scores(np.zeros(50, np.int32), np.arange(50, dtype=np.uint64), rng.random(50), rng.integers(0, 2, 50).astype(np.int8), np.zeros(50, np.int32))  # fmt: skip
+    rows = [counted_pane(BASE // 60_000, (Series("m", "v1", "logged"),), scores, form)]
+    assert _add_to_history(history, {0: rows, 1: rows}, {0: 1, 1: 1}, None, BASE) == {}
+    ((impressions,),) = sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall()
+    assert impressions == 100
+
+    def fail() -> None:
+        raise StoreError("full")
+
+    monkeypatch.setattr(history, "refresh", fail)
+    assert _add_to_history(history, {0: rows}, {0: 1}, None, BASE) == {}
+    assert sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall() == []
+    history.close()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streameval.metrics import ranking
 from streameval.metrics.errors import standard_errors
-from streameval.metrics.registry import METRICS, evaluate
+from streameval.metrics.registry import METRICS
 from streameval.metrics.view import Ranked, Undefined, View
 from streameval.report import WITH_STDERR
 from streameval.sketches.layout import Layout, Moments, read_blocks, read_buckets, read_histogram
@@ -108,11 +108,15 @@ def make_point(
     m = view.moments
     stderr = None
     if metric in WITH_STDERR and value is not None:
-        design = None if whole is None else standard_errors(whole, evaluate(whole)[0]).design
+        # what has a value in a slice has one in the whole
+        design = None if whole is None else standard_errors(whole, _needed(whole, metric, value)).design
         if view.blocks is not None or whole is not None or metric == "gauc":
-            values: dict[str, float | int | None] = {metric: value}
-            if metric == "ece" and m.clicks:  # its error is widened as that of the calibration is
-                values["calibration"] = m.pclick / m.clicks
-            stderr = standard_errors(view, values, design).stderr.get(metric)
+            stderr = standard_errors(view, _needed(view, metric, value), design).stderr.get(metric)
     start, end = where
     return Point(start, end - start, value, reason, m.impressions, m.clicks, m.corrected, error, stderr)
+
+
+def _needed(view: View, metric: str, value: float) -> dict[str, float | int | None]:
+    """The values without which there is no standard error of a metric: that of ECE is widened as the calibration's is."""
+    m = view.moments
+    return {metric: value, "calibration": m.pclick / m.clicks} if metric == "ece" and m.clicks else {metric: value}

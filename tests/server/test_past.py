@@ -286,6 +286,15 @@ def test_no_pair_of_times_makes_the_server_fail(both, route: str) -> None:
         assert answer.status_code in (200, 404, 422), (start, end, answer.text)
 
 
+@pytest.mark.parametrize("name", ["step", "slice", "from", "to", "limit", "shape"])
+def test_no_value_makes_a_merged_series_fail(past, name: str) -> None:
+    for value in (*BAD, "5m", "1d", "36500d", "1e9d", "country:c1", "country:", ":", "none", "-5m", "5m5m"):
+        asked = {"metric": "auc", "step": "1h", "slice": "country:c0", name: value}
+        answer = past.get("/api/v1/series", params=asked)
+        assert answer.status_code in (200, 404, 422), (name, value, answer.text)
+        (SeriesAnswer if answer.status_code == 200 else Problem).model_validate(answer.json())
+
+
 def test_too_large_a_range_is_refused_with_one_that_fits(client_of, writer) -> None:
     small = HistoryReader(writer.path, FORM, 4, max_rows=600)
     client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1", history=small))
