@@ -23,9 +23,7 @@ def names(settings: Settings) -> list[str]:
 def main(config: str, partitions: str) -> None:
     """Raises SourceError when the broker does not take them."""
     settings = load(Path(config), os.environ)
-    writer = KafkaWriter(
-        settings.kafka.bootstrap_servers, settings.kafka.client_options, client=settings.kafka.client
-    )
+    writer = KafkaWriter(settings.kafka.bootstrap_servers, settings.kafka.client_options, client=settings.kafka.client)
     try:
         writer.create_topics(names(settings), int(partitions))
     finally:

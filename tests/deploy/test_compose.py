@@ -69,7 +69,8 @@ def test_what_a_service_waits_for_can_come(name: str) -> None:
     for other, how in SERVICES[name].get("depends_on", {}).items():
         disabled = SERVICES[other].get("healthcheck", {}).get("disable")
         if how["condition"] == "service_healthy":
-            assert ("healthcheck" in SERVICES[other] or other in OURS) and not disabled, other
+            assert "healthcheck" in SERVICES[other] or other in OURS, f"{other} has no check"
+            assert not disabled, other
         else:
             assert how["condition"] == "service_completed_successfully"
             assert SERVICES[other]["restart"] == "no", f"{other} must end"
@@ -149,7 +150,9 @@ def test_prometheus_finds_its_rules_the_monitor_and_alertmanager() -> None:
     config = yaml_of(path, "prometheus")
     (pattern,) = config["rule_files"]
     folder = here(path, SERVICES["prometheus"]).parent  # type: ignore[union-attr]
-    assert {p.name for p in folder.glob(pattern)} == {p.name for p in (DEPLOY / "prometheus").glob("*.rules.yml")} != set()
+    assert (
+        {p.name for p in folder.glob(pattern)} == {p.name for p in (DEPLOY / "prometheus").glob("*.rules.yml")} != set()
+    )
     (scrape,) = config["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": [f"streameval:{demo_settings().server.port}"]}]
     (told,) = config["alerting"]["alertmanagers"]
@@ -173,12 +176,16 @@ def test_a_health_check_asks_the_service_s_own_port(name: str) -> None:
 
 def test_grafana_finds_prometheus_alertmanager_and_the_dashboards() -> None:
     provisioning = mounts(SERVICES["grafana"])["/etc/grafana/provisioning"]
-    sources = [s for p in (provisioning / "datasources").glob("*.y*ml") for s in yaml.safe_load(p.read_text())["datasources"]]
+    sources = [
+        s for p in (provisioning / "datasources").glob("*.y*ml") for s in yaml.safe_load(p.read_text())["datasources"]
+    ]
     urls = {s["type"]: s["url"].rstrip("/") for s in sources}
     for name in ("prometheus", "alertmanager"):
         (port,) = ports(name).values()
         assert urls[name] == f"http://{name}:{port}"
-    providers = [p for f in (provisioning / "dashboards").glob("*.y*ml") for p in yaml.safe_load(f.read_text())["providers"]]
+    providers = [
+        p for f in (provisioning / "dashboards").glob("*.y*ml") for p in yaml.safe_load(f.read_text())["providers"]
+    ]
     for provider in providers:
         folder = here(provider["options"]["path"], SERVICES["grafana"])
         assert folder is not None

@@ -28,7 +28,8 @@ import yaml
 
 FILES = Path(__file__).parents[2] / "deploy" / "prometheus"
 TOOLS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"} | {
-    "prometheus-alertmanager": "prometheus-alertmanager"
+    "prometheus-alertmanager": "prometheus-alertmanager",
+    "systemd-analyze": "systemd",
 }
 PATIENCE = 60.0
 
