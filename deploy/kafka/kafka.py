@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """One real Apache Kafka broker (KRaft, one JVM, 512 MB) out of Maven Central's jars, for tests and trials.
 
-    kafka.py start DIR            start it with its data in DIR (a new or an earlier one); prints host:port
+    kafka.py start DIR [NAME=VALUE ...]
+                                  start it with its data in DIR (a new or an earlier one); prints host:port;
+                                  the broker's settings may be given when DIR is new
     kafka.py stop DIR             stop it; the data stays
     kafka.py run -- COMMAND ...   start it in a temporary folder, run COMMAND with STREAMEVAL_TEST_KAFKA=host:port
                                   in its environment, stop it, and exit with COMMAND's status
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -63,10 +66,11 @@ class KafkaLaunchError(RuntimeError):
     """Kafka could not be fetched, started or stopped; the message says why."""
 
 
-def start(folder: Path) -> str:
+def start(folder: Path, settings: Iterable[str] = ()) -> str:
     """Start a broker whose data is in `folder`; returns host:port once it answers.
 
-    A folder that held a broker before is started again with its data and its port.
+    A folder that held a broker before is started again with its data, its port and its settings; for a new one
+    `settings` ("name=value") go over those above.
     """
     folder = folder.resolve()
     if (pid := running(folder)) is not None:
@@ -80,7 +84,8 @@ def start(folder: Path) -> str:
     with (folder / "broker.log").open("ab") as log:
         if not properties.exists():
             broker, controller = _free_ports(2)
-            properties.write_text(PROPERTIES.format(broker=broker, controller=controller, data=folder / "data"))
+            own = PROPERTIES.format(broker=broker, controller=controller, data=folder / "data")
+            properties.write_text(own + "".join(f"{setting}\n" for setting in settings))  # the last of a name counts
             cluster = _cluster_id(uuid.uuid4().bytes)
             tool = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)]
             if subprocess.run(tool, stdout=log, stderr=log, check=False).returncode:
@@ -227,8 +232,8 @@ def main(arguments: list[str]) -> int:
     """Exit status: 0 done, 1 a failure said in one line, 2 wrong usage, or the command's own."""
     try:
         match arguments:
-            case ["start", folder]:
-                print(start(Path(folder)))
+            case ["start", folder, *settings] if all("=" in setting for setting in settings):
+                print(start(Path(folder), settings))
             case ["stop", folder]:
                 stop(Path(folder))
             case ["run", "--", _, *_]:

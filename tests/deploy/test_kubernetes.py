@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from starlette.routing import Route
 
-from streameval.config import Settings
+from streameval.config import Server, Settings
 from streameval.config_file import load
+from streameval.publish import Publisher
+from streameval.report import empty_snapshot
+from streameval.server.app import create_app
 from tests.deploy.manifests import (
     DEPLOY,
     KUBERNETES,
@@ -152,15 +156,8 @@ def test_the_pod_is_hardened() -> None:
 
 
 def test_the_probes_ask_for_what_the_server_has() -> None:
-    from streameval.config import Server
-    from streameval.publish import Publisher
-    from streameval.report import empty_snapshot
-    from streameval.server.app import create_app
-
-    routes = {
-        getattr(r, "path", "")
-        for r in create_app(Publisher(empty_snapshot(0.0, (0.0, 1.0))), Server(), version="0").routes
-    }
+    app = create_app(Publisher(empty_snapshot(0.0)), Server(), version="0")
+    routes = set(app.openapi()["paths"]) | {route.path for route in app.routes if isinstance(route, Route)}
     probes = {name: MONITOR[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {name: p["path"] for name, p in probes.items()} == {
         "startup": "/livez", "liveness": "/livez", "readiness": "/readyz",

@@ -7,7 +7,6 @@ often, never less: silence here is silence there.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,14 +16,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+
+from deploy.demo.webhook import Webhook
 
 FILES = Path(__file__).parents[2] / "deploy" / "prometheus"
 TOOLS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"} | {
@@ -49,12 +49,11 @@ def hurried(rules: str) -> str:
     return re.sub(r"^( +for: \d+)m$", r"\1s", rules, flags=re.MULTILINE)
 
 
-@dataclass
-class Webhook:
-    """What Alertmanager has delivered: a receiver's name and one of its alerts each, in order of arrival."""
+class Hook(Webhook):
+    """The demo's webhook on a free port: a receiver's name and one of its alerts each, in order of arrival."""
 
-    port: int
-    delivered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1", 0)
 
     def firing(self, **labels: str) -> list[dict[str, str]]:
         """The labels of all alerts that have arrived as firing and have these labels."""
@@ -66,26 +65,15 @@ class Webhook:
 
 
 @contextmanager
-def webhook() -> Iterator[Webhook]:
+def webhook() -> Iterator[Hook]:
     """A server that keeps what is posted to it."""
-
-    class Take(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            hook.delivered += [(told["receiver"], alert) for alert in told["alerts"]]
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Take) as server:
-        hook = Webhook(server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever)
+    with Hook() as hook:
+        thread = threading.Thread(target=hook.serve_forever)
         thread.start()
         try:
             yield hook
         finally:
-            server.shutdown()
+            hook.shutdown()
             thread.join()
 
 
@@ -109,13 +97,13 @@ class Service:
 
 
 @contextmanager
-def alertmanager(folder: Path, hook: Webhook) -> Iterator[Service]:
+def alertmanager(folder: Path, hook: Hook) -> Iterator[Service]:
     """Alertmanager with alertmanager.yml, whose receivers are the webhook."""
     need("prometheus-alertmanager")
     config = yaml.safe_load((FILES / "alertmanager.yml").read_text())
     for receiver in config["receivers"]:
         for one in receiver["webhook_configs"]:
-            one["url"] = f"http://127.0.0.1:{hook.port}/"
+            one["url"] = f"http://127.0.0.1:{hook.server_address[1]}/"
     for route in (config["route"], *config["route"]["routes"]):
         route |= {"group_wait": "0s", "group_interval": "1s"}
     path = folder / "alertmanager.yml"
@@ -125,7 +113,7 @@ def alertmanager(folder: Path, hook: Webhook) -> Iterator[Service]:
         "prometheus-alertmanager", f"--config.file={path}", f"--storage.path={folder / 'alertmanager'}",
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--log.level=warn",
     ]  # fmt: skip
-    with _running(command, f"http://127.0.0.1:{port}", folder / "alertmanager.log") as service:
+    with running_service(command, f"http://127.0.0.1:{port}", folder / "alertmanager.log") as service:
         yield service
 
 
@@ -147,7 +135,7 @@ def prometheus(folder: Path, targets: Sequence[str], alerts_to: Service) -> Iter
         "prometheus", f"--config.file={path}", f"--storage.tsdb.path={folder / 'prometheus'}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
     ]  # fmt: skip
-    with _running(command, f"http://127.0.0.1:{port}", folder / "prometheus.log") as service:
+    with running_service(command, f"http://127.0.0.1:{port}", folder / "prometheus.log") as service:
         yield service
 
 
@@ -158,7 +146,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def _running(command: list[str], url: str, log: Path) -> Iterator[Service]:
+def running_service(command: list[str], url: str, log: Path) -> Iterator[Service]:
     """The program once it is ready; ended at the end."""
     with log.open("wb") as errors:
         process = subprocess.Popen(command, stdout=errors, stderr=errors, cwd=log.parent)

@@ -25,7 +25,7 @@ from streameval.simulate.encode import Event, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.writer import KafkaWriter
-from tests.integration.alerting import Service, Webhook, alertmanager, need, prometheus, webhook
+from tests.integration.alerting import Hook, Service, alertmanager, need, prometheus, webhook
 from tests.integration.test_run_process import Run, running, until
 
 SECONDS = 80.0
@@ -111,7 +111,7 @@ class World:
 
     run: Run
     prometheus: Service
-    hook: Webhook
+    hook: Hook
     middle: float  # times of day: of the swing,
     ended: float  # and when all was told
 
