@@ -30,6 +30,7 @@ FILES = Path(__file__).parents[2] / "deploy" / "prometheus"
 TOOLS = {"promtool": "prometheus", "prometheus": "prometheus", "amtool": "prometheus-alertmanager"} | {
     "prometheus-alertmanager": "prometheus-alertmanager",
     "systemd-analyze": "systemd",
+    "wget": "wget",
 }
 PATIENCE = 60.0
 
