@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+from pathlib import Path
 
 from tests.deploy.manifests import DEPLOY, ROOT, demo_settings, tool
 
@@ -44,19 +46,55 @@ def test_what_is_shipped_runs_as_nobody_and_can_be_stopped_and_asked() -> None:
     (user,) = said("USER")
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", user), "a number, so that Kubernetes can tell it is not root"
     assert said("STOPSIGNAL") == ["SIGTERM"]
-    assert said("ENTRYPOINT") == ['["streameval"]'], "exec form: signals reach the program"
+    assert said("ENTRYPOINT") == ['["streameval-entry"]'], "exec form: signals reach the program"
     (check,) = said("HEALTHCHECK")
     assert f"http://127.0.0.1:{demo_settings().server.port}/livez" in check
     assert said("EXPOSE") == [str(demo_settings().server.port)]
 
 
-def test_the_folders_that_are_written_belong_to_the_user() -> None:
+def test_the_folders_that_are_written_belong_to_the_user_or_to_everybody() -> None:
     user, group = said("USER")[0].split(":")
     (install,) = [rest for rest in said("RUN") if rest.startswith("install --directory")]
-    assert f"--owner={user} --group={group}" in install
-    (environment,) = said("ENV")
-    for folder in (demo_settings().store.path, re.findall(r"NUMBA_CACHE_DIR=(\S+)", environment)[0]):
-        assert folder in install.split(), folder
+    assert install == f"install --directory --owner={user} --group={group} {demo_settings().store.path}"
+    assert said("VOLUME") == [demo_settings().store.path]
+    assert "NUMBA_CACHE_DIR=/tmp/kernels" in said("ENV"), "compose and Kubernetes mount /tmp"
+
+
+def test_a_source_file_that_changes_has_another_time() -> None:
+    """Else kernels on a volume, of an image before, would be taken for those of this one."""
+    (touch,) = re.findall(r'touch .*--date="(.*?)"', TEXT)
+    assert touch == "@$(date +%s)"
+
+
+def test_the_entry_hands_out_the_kernels_and_becomes_the_program(tmp_path: Path) -> None:
+    """The script itself, with other folders, and a program that tells its pid and its words."""
+    kernels, cache, programs = (tmp_path / name for name in ("kernels", "cache", "programs"))
+    (kernels / "join").mkdir(parents=True)
+    (cache / "join").mkdir(parents=True)
+    for name in ("none", "older", "newer"):
+        (kernels / "join" / name).write_text("of the image")
+    for name, seconds in (("older", -60.0), ("newer", 60.0)):
+        (cache / "join" / name).write_text("made here")
+        when = (kernels / "join" / name).stat().st_mtime + seconds
+        os.utime(cache / "join" / name, (when, when))
+    programs.mkdir()
+    program = programs / "streameval"
+    program.write_text('#!/bin/sh\necho $$ "$@"\n')
+    program.chmod(0o755)
+    (folder,) = re.findall(r"NUMBA_CACHE_DIR=(/usr\S+)", TEXT)
+    script = tmp_path / "entry.sh"
+    text = (DEPLOY / "docker" / "entry.sh").read_text()
+    assert f"{folder}/." in text
+    script.write_text(text.replace(folder, str(kernels)))
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "NUMBA_CACHE_DIR": str(cache)}
+    process = subprocess.Popen(
+        ["sh", str(script), "run", "-c", "a b"], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    printed, _ = process.communicate()
+    assert printed == f"{process.pid} run -c a b\n"
+    assert {path.name: path.read_text() for path in (cache / "join").iterdir()} == {
+        "none": "of the image", "older": "of the image", "newer": "made here",
+    }  # fmt: skip
 
 
 def test_what_is_copied_exists_and_gets_past_dockerignore() -> None:
@@ -65,7 +103,7 @@ def test_what_is_copied_exists_and_gets_past_dockerignore() -> None:
     for rest in said("COPY", LINES):
         if rest.startswith("--from"):
             continue
-        for source in rest.split()[:-1]:
+        for source in rest.removeprefix("--chmod=0755 ").split()[:-1]:
             assert (ROOT / source).exists(), source
             assert f"!{source.removesuffix('/')}" in rules, source
 
