@@ -20,18 +20,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REPOSITORY = "https://github.com/streameval/streameval"
 FROM_OUTSIDE = {"index.md": ROOT / "README.md", "changelog.md": ROOT / "CHANGELOG.md"}
-# written elsewhere at the moment; drop this set when both are there
-COMING = {"deploy.md", "grafana.md"}
 
 _CODE = re.compile(r"`[^`]+`")
 _ITEM = re.compile(r"(?:-|\d+\.) ")
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
-
-
-def on_config(config: Any) -> Any:
-    """Leaves out of the navigation what is still to come."""
-    config["nav"] = [entry for entry in map(_there, config["nav"]) if entry]
-    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -86,12 +78,3 @@ def _address(target: Path, uri: str) -> str:
     if target.is_relative_to(DOCS) and not target.is_dir():
         return os.path.relpath(target.relative_to(DOCS), os.path.dirname(uri) or ".")
     return f"{REPOSITORY}/{'tree' if target.is_dir() else 'blob'}/main/{target.relative_to(ROOT)}"
-
-
-def _there(entry: Any) -> Any:
-    if isinstance(entry, dict):
-        kept = {title: _there(value) for title, value in entry.items()}
-        return {title: value for title, value in kept.items() if value}
-    if isinstance(entry, list):
-        return [inner for inner in map(_there, entry) if inner]
-    return None if entry in COMING and not (DOCS / entry).exists() else entry
