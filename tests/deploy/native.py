@@ -176,6 +176,9 @@ def stack(folder: Path) -> Iterator[Stack]:
                 running.await_(other, how["condition"])
             running.start(name)
             ends.callback(running.stop, name)
+        for name in running.processes:
+            if not known[name].get("healthcheck", {}).get("disable"):
+                running.await_(name, "service_healthy")
         yield running
 
 
