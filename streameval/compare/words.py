@@ -10,12 +10,14 @@ from streameval.compare.reading import Comparison, MetricReading
 NAMES = {"log_loss": "log loss", "auc": "AUC", "gauc": "GAUC", "calibration": "calibration"}
 RATIOS = ("log_loss", "calibration")  # their differences are ratios less 1, and said in percent
 WARNING_ONLY = "before/after cannot tell the deploy from drift: a warning only"
+MUCH = 0.3  # of the whole difference, for a part to be named
+MUCH_MORE = 2.0  # times its share of the impressions
 _LONGEST_NAME = 80
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def headline(comparison: Comparison) -> str:
-    """For example "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC"."""
+    """For example "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC; mostly country=DE"."""
     c = comparison
     candidate, baseline = plain(c.candidate.version), plain(c.baseline.version)
     if c.candidate.model != "default":
@@ -31,6 +33,8 @@ def headline(comparison: Comparison) -> str:
     elif c.since is not None:
         parts.append("since " + clock_time(c.since, c.looked))
     line = said + (": " + ", ".join(parts) if parts else "")
+    if where := mostly(c):
+        line += f"; mostly {where}"
     if c.withheld:
         line += f" (withheld: {reason_words(c.reason)})"
     elif c.verdict == "undecided" and c.reason:
@@ -38,6 +42,28 @@ def headline(comparison: Comparison) -> str:
     if c.verdict == "worse" and c.setup == "before_after":
         line += f" ({WARNING_ONLY})"
     return line
+
+
+def mostly(comparison: Comparison) -> str:
+    """The parts of the traffic to look at first, for example "country=DE and pClick 0.5-1"; "" when it is everywhere.
+
+    Of `worse` alone: proven parts (never single users) that carry much of the difference, and much more than they have
+    of the impressions; one of a dimension, the two that carry most.
+    """
+    c = comparison
+    if c.verdict != "worse" or not c.impressions:
+        return ""
+    found = [
+        f
+        for f in c.findings
+        if f.significant and f.dimension != "user" and f.share is not None and f.share >= MUCH
+        and f.share >= MUCH_MORE * f.impressions / c.impressions
+    ]  # fmt: skip
+    first: dict[str, str] = {}
+    for f in sorted(found, key=lambda f: -(f.share or 0.0)):
+        name = f"pClick {plain(f.value)}" if f.dimension == "pclick" else f"{plain(f.dimension)}={plain(f.value)}"
+        first.setdefault(f.dimension, name)
+    return " and ".join(list(first.values())[:2])
 
 
 def telling(comparison: Comparison) -> MetricReading | None:

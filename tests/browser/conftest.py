@@ -61,18 +61,20 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 
 
 @pytest.fixture(scope="session")
-def demo(browser: Browser) -> Iterator[str]:
+def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running `streameval demo` whose bad deploy has its verdict."""
-    command = [sys.executable, "-m", "streameval", "demo", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=ROOT)
+    said = tmp_path_factory.mktemp("demo") / "said"
+    with said.open("wb") as out:  # not a pipe: nobody reads on, and a full one would stop the demo
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streameval", "demo", "--port", "0"], stderr=out, stdout=out, cwd=ROOT
+        )
     try:
-        assert process.stderr is not None
-        address = next(found[1] for line in process.stderr if (found := re.search(r"page\s+(http://\S+?)/?\s", line)))
+        address = until(lambda: re.search(r"page\s+(http://\S+?)/?\s", said.read_text()))[1]
         until(lambda: any(v["verdict"] == "worse" for v in ask(address, "comparisons")["comparisons"]))
         yield address
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.wait(60)
 
 
 @pytest.fixture(scope="session")

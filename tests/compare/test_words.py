@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streameval.compare.choice import best, headlines, newest_first, speaks_for
+from streameval.compare.reading import Finding
 from streameval.compare.words import clock_time, difference, headline, plain
 from streameval.events import Series
 from tests.comparisons import MINUTE, NOON, comparison, deploy, reading, unknown
@@ -101,3 +102,25 @@ def test_headlines_have_one_line_a_model_and_the_bad_news_first() -> None:
     lines = headlines(deploys, found)
     assert len(lines) == 20
     assert lines[0].candidate.model == "m7"
+
+
+def part(dimension: str, value: str, share: float, impressions: int = 4_000, significant: bool = True) -> Finding:
+    return Finding(dimension, value, impressions, 80, 0.01, share, 9.0, significant)
+
+
+@pytest.mark.parametrize(
+    ("findings", "says"),
+    [
+        ((part("country", "DE", 0.6), part("pclick", "0-0.02", 0.4)), "; mostly country=DE and pClick 0-0.02"),
+        ((part("country", "DE", 0.35), part("country", "FR", 0.5)), "; mostly country=FR"),  # one of a dimension
+        ((part("country", "DE", 0.29),), ""),  # too little of it
+        ((part("country", "DE", 0.6, impressions=20_000),), ""),  # no more than its share of the traffic
+        ((part("country", "DE", 0.6, significant=False),), ""),
+        ((part("user", "00c0ffee", 0.6),), ""),  # nobody is named in an alert
+        ((part("a", "x", 0.5), part("b", "y", 0.9), part("c", "z", 0.7)), "; mostly b=y and c=z"),
+    ],
+)
+def test_the_parts_that_carry_much_more_than_their_share_are_named(findings, says) -> None:
+    line = headline(comparison(findings=findings))
+    assert line == "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC" + says
+    assert "mostly" not in headline(comparison("not_worse", findings=findings))

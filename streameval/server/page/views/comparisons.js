@@ -117,7 +117,7 @@ export function mount(root) {
     const times = one.looks.map((look) => Date.parse(look.at) / 1000);
     const of = one.looks.map((look) => look.metrics[name]);
     const form = (v) => difference(name, v);
-    const worse = metric(name).better < 0 || name === "calibration" ? 1 : -1;
+    const worse = towardsWorse(name);
     const levels = [{ value: 0, text: "no difference" }];
     if (now.margin) levels.push({ value: worse * now.margin, text: "margin" });
     // the first look alone has no length
@@ -163,6 +163,8 @@ function best({ metrics }) {
 
 const difference = (name, value) => (RATIOS.has(name) ? signedPercent(value, Math.abs(value ?? 0) < 0.01 ? 2 : 1) : signed(value, 4));
 
+const towardsWorse = (name) => (metric(name).better > 0 ? -1 : 1);
+
 function metricTable(one, chosen, choose) {
   const row = (m) =>
     h(
@@ -173,8 +175,8 @@ function metricTable(one, chosen, choose) {
       h("td", { class: "number" }, m.candidate === null ? DASH : number(m.candidate, 4)),
       h("td", { class: "number" }, difference(m.metric, m.difference)),
       h("td", { class: "number" }, m.lower === null ? DASH : `${difference(m.metric, m.lower)} to ${difference(m.metric, m.upper)}`),
-      h("td", { class: "number" }, difference(m.metric, m.margin)),
-      h("td", {}, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
+      h("td", { class: "number" }, difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin)),
+      h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
     );
   const names = ["Metric", one.baseline.version, one.candidate.version, "Difference", `${(1 - one.alpha) * 100} % interval`, "Margin", "Verdict"];
   return h(
