@@ -1,6 +1,8 @@
 // Questions to the API. A token, where one is needed, is asked for by the view and kept for this tab only.
 
 const KEY = "streameval-token";
+const AT_ONCE = 3; // of the four past questions that the server answers at a time; others look, too
+const TRIES = 4; // while it says that it is busy
 
 export class Refused extends Error {
   constructor(status, detail) {
@@ -14,10 +16,36 @@ export async function ask(path, parameters = {}, { signal } = {}) {
   const query = new URLSearchParams(filled).toString();
   const token = sessionStorage.getItem(KEY);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers, signal });
+  const answer = await turns(() => patient(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers, signal }));
   if (answer.ok) return answer.json();
   const problem = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, problem.detail ?? problem.title ?? `HTTP ${answer.status}`);
+}
+
+// An answer; 503 is "later": the server says when.
+async function patient(address, options) {
+  for (let tried = 1; ; tried += 1) {
+    const answer = await fetch(address, options);
+    if (answer.status !== 503 || tried === TRIES) return answer;
+    await new Promise((later) => setTimeout(later, 1000 * Math.min(5, Number(answer.headers.get("Retry-After")) || 1)));
+    options.signal?.throwIfAborted();
+  }
+}
+
+let busy = 0;
+const waiting = [];
+
+// Runs `task` when fewer than AT_ONCE are running.
+async function turns(task) {
+  if (busy >= AT_ONCE) await new Promise((turn) => waiting.push(turn));
+  else busy += 1;
+  try {
+    return await task();
+  } finally {
+    const next = waiting.shift(); // takes over the place
+    if (next) next();
+    else busy -= 1;
+  }
 }
 
 export const useToken = (token) => sessionStorage.setItem(KEY, token);

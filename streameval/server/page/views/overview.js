@@ -131,9 +131,15 @@ function modelRow(overview, row, lines, models) {
     { class: style.class, "data-series": id },
     name,
     SHOWN.map((of) => metricCell(row, of, lines[of]?.get(id))),
-    h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${short(row.clicks)} clicks`)),
+    h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${short(row.clicks)} clicks${perSecond(lines.auc?.get(id))}`)),
     h("td", { class: "number", "data-label": "Newest label" }, h("span", { class: "value" }, newest)),
   );
+}
+
+// Impressions a second in the newest pane whose labels are final.
+function perSecond(line) {
+  const last = line ? line.start.length - 1 : -1;
+  return last < 0 ? "" : `, ${significant(line.impressions[last] / line.seconds[last])}/s`;
 }
 
 function metricCell(row, name, line) {
