@@ -79,6 +79,7 @@ class Pipeline:
         self._last_count: dict[Series, int] = {}
         self._number = 0
         self._users: Mapping[Series, UserColumns] = {}
+        self._users_of: set[Series] = set()  # what there was when they were looked up
         self._retire_due = 0.0  # monotonic seconds
         self._users_due = 0.0  # monotonic seconds
         self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the monitors: poll, publish
@@ -170,8 +171,9 @@ class Pipeline:
             panes = self._history.update(monitors, end, keep)
             sketches = None if self.has_history else self._history.sketches(monitors)
             begin = time.monotonic()
-            if begin >= self._users_due:
-                self._users = self._user_columns(monitors)
+            counted = {r.series for r in results if r.totals.impressions}
+            if begin >= self._users_due or counted - self._users_of:  # a new version has users at once
+                self._users, self._users_of = self._user_columns(monitors), counted
                 took = time.monotonic() - begin
                 self._users_due = begin + max(5.0, 20 * took)
             for monitor in monitors:

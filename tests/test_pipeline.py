@@ -331,6 +331,21 @@ def test_only_a_silence_that_was_listened_to_makes_an_input_idle() -> None:
     assert joiner.is_idle(0)
 
 
+def test_a_new_version_has_users_in_the_first_snapshot_that_knows_it() -> None:
+    pipeline = make_pipeline()
+    minute = 60_000
+    for step, version in ((0, "v1"), (10, "v2")):
+        events: list[Event] = [
+            Shown(f"{version}-{i}", BASE + step * minute + i, f"u{i % 5}", 0.3, version=version) for i in range(50)
+        ]
+        events.append(Shown(f"{version}-end", BASE + (step + 5) * minute, "u0", 0.3, version=version))
+        pipeline.take(make_batch(events, pipeline.catalog, 0))
+        snapshot = pipeline.snapshot()  # seconds have not passed since the one before
+        counted = {r.series.version for r in snapshot.results if r.totals.impressions}
+        assert version in counted
+        assert counted <= {series.version for series in snapshot.users}
+
+
 def test_users_are_renewed_also_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     elapsed = ManualClock(0.0)
     monkeypatch.setattr("streameval.pipeline.time.monotonic", elapsed)

@@ -25,9 +25,12 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or another of its family on the PATH."""
+    """Debian's Chromium, or another of its family on the PATH.
+
+    Of a module: while Playwright is there, nobody else can run an event loop in this thread.
+    """
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
         said = f"no Chromium on the PATH (looked for {', '.join(NAMES)})"
@@ -60,7 +63,7 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
     assert not errors
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running `streameval demo` whose bad deploy has its verdict."""
     said = tmp_path_factory.mktemp("demo") / "said"
@@ -77,9 +80,9 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         process.wait(60)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pictures() -> Path:
     """Where screenshots are kept: CI keeps the folder."""
-    folder = Path(os.environ.get("STREAMEVAL_PICTURES", ROOT / "build" / "pictures"))
+    folder = Path(os.environ.get("BROWSER_PICTURES", ROOT / "build" / "pictures"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

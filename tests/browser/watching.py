@@ -23,6 +23,7 @@ class Watched:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("requestfailed", self._failed)
         page.on("request", self._asked)
+        page.on("response", lambda r: r.status >= 400 and self.errors.append(f"{r.status} {r.url}"))
 
     def open(self, view: str) -> Page:
         """Goes to a view, and waits until the first snapshot is shown."""
