@@ -73,7 +73,7 @@ def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         )
     try:
         address = until(lambda: re.search(r"page\s+(http://\S+?)/?\s", said.read_text()))[1]
-        until(lambda: any(v["verdict"] == "worse" for v in ask(address, "comparisons")["comparisons"]))
+        until(lambda: any(c["verdict"] == "worse" for c in ask(address, "comparisons?candidate=v2")["comparisons"]))
         yield address
     finally:
         process.terminate()

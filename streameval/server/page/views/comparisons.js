@@ -199,7 +199,7 @@ function findings({ findings: all }) {
       h("td", { class: "number" }, signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })),
       h("td", { class: "number" }, short(f.impressions)),
       h("td", { class: "number" }, short(f.clicks)),
-      h("td", {}, f.significant ? "proven" : "shown by size only"),
+      h("td", {}, f.significant ? "proven" : "not proven"),
     );
   const names = ["Part of the traffic", "Difference in log loss", "Share of the whole", "Impressions", "Clicks", "Evidence"];
   return h(
