@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from benchmarks.detection import null, one_stream, power, references, stderr, tables
+from benchmarks.detection import null, one_stream, planned, power, references, stderr, tables
 
 EFFECTS = (1.0, 2.0, 4.0, 10.0, 30.0)
 SCENARIOS = ("equal", "log loss +1%", "AUC -0.02")
@@ -29,6 +29,12 @@ def delays(short: bool) -> str:
         runs = 3 if short else 24 if case.setup == "split" else 60
         found[name] = [power.run(case, 20_000 + i) for i in range(runs)]
     return tables.delay(found)
+
+
+def formula(short: bool) -> str:
+    """The planning formula's values."""
+    cases = ("AUC -0.02", "log loss +1%", "AUC -0.005", "equal")
+    return tables.planning({case: planned.measured(case, 2 if short else 24) for case in cases})
 
 
 def errors(short: bool) -> str:
@@ -66,6 +72,7 @@ SECTIONS = {
     "gaussian": gaussian,
     "null": world,
     "power": delays,
+    "planning": formula,
     "stderr": errors,
     "one_stream": stream,
     "references": curves,

@@ -69,7 +69,8 @@ def _read(
     n = served[:, cells.N].astype(float)
     loss = served[:, cells.L] / cells.SCALE
     mean = loss.sum() / n.sum()
-    levels = {kind: before_after.levels(kind, served) for kind in before_after.KINDS}
+    # its log loss is at one base rate, which makes it normalised entropy
+    levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.KINDS}
     levels["log loss"] = before_after.Level(np.float64(mean), (loss - mean * n) / n.sum())
     df = n.sum() ** 2 / (n**2).sum() - 1
     for name, level in levels.items():

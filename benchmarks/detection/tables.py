@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.detection import power, references
+from benchmarks.detection import planned, power, references
 from benchmarks.detection.null import LEVELS, NAMES, Alarms
 from benchmarks.detection.power import CASES, Delay, delays
 from benchmarks.detection.stderr import SPANS, Calibrated
@@ -91,6 +91,32 @@ def delay(results: Mapping[str, list[dict[tuple[str, str], float]]]) -> str:
                 label = name if metric == metrics[0] else ""
                 rows.append([label, metric, *(_delay(delays(results[name], rule, metric)) for rule in power.rules())])
     return table(["case", "verdict of", *power.rules()], rows)
+
+
+def planning(found: Mapping[str, Mapping[str, planned.Planned]]) -> str:
+    """The planning formula's impressions, median (90th percentile), in this world and in the reference one."""
+
+    def cell(n50: float) -> str:
+        return f"{thousands(n50)} ({thousands(planned.P90 * n50)})"
+
+    rows = []
+    for name, metrics in found.items():
+        equal = name == "equal"
+        for metric, p in metrics.items():
+            harm = f"within {planned.TOLERANCE}" if equal else f"{p.harm:.4f}"
+            rows.append([name, metric, harm, f"{p.variance:.2f}", *(cell(p.n50(alpha, equal)) for alpha in planned.K)])
+    for name, (harm, variance) in planned.REFERENCE.items():
+        p = planned.Planned(harm, variance)
+        rows.append(
+            [
+                f"{name}, reference world",
+                "log_loss",
+                f"{harm:.4f}",
+                f"{variance:.2f}",
+                *(cell(p.n50(a)) for a in planned.K),
+            ]
+        )
+    return table(["case", "metric", "harm", "v", *(f"alpha {alpha}" for alpha in planned.K)], rows)
 
 
 def errors(results: Mapping[tuple[str, str], Calibrated]) -> str:
