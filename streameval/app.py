@@ -60,6 +60,8 @@ class Loop:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
                 if self.keeper is None or self.keeper.holds(batch.partition):
+                    # a partition that comes first, and fast, must not be taken for the whole
+                    self.pipeline.hears_all = self.source.partitions() <= self.pipeline.monitors.keys()
                     self.pipeline.take(batch)
                     counted.update(batch.offsets)
             self.pipeline.tick(self.source.caught_up)

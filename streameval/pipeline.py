@@ -69,6 +69,7 @@ class Pipeline:
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
+        self.hears_all = True  # no partition is still to be heard of for the first time: what is complete is known
         self.monitors: dict[int, Monitor] = {}
         self._background = Background()  # one for all partitions: they share the numbering of slices
         self._quiet: dict[tuple[int, int], float] = {}  # (partition, input) -> seconds without an event
@@ -103,7 +104,7 @@ class Pipeline:
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
-        if len(monitor.ledger) > MANY_PANES:  # a fast replay, between two snapshots
+        if len(monitor.ledger) > MANY_PANES and self.hears_all:  # a fast replay, between two snapshots
             self._background.wait()
             self._comparisons.advance(list(self.monitors.values()), self._withheld)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from streameval.app import Loop, new_publisher
+from streameval.comparing import MANY_PANES, Comparisons
 from streameval.config import Settings
 from streameval.events import Batch, Catalog
+from streameval.monitor import Monitor
 from streameval.pipeline import Pipeline
 from streameval.sources.protocol import SourceError
 from streameval.testing import ScriptedSource, Shown, make_batch
@@ -60,3 +62,27 @@ def test_readiness_needs_an_assignment() -> None:
     loop.run(threading.Event())
     loop.publish()
     assert loop.publisher.latest().ready == {"broker": True, "assigned": False, "caught_up": False}
+
+
+def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that comes first and fast, a backlog after a restart, is not the whole traffic."""
+    looked: list[list[int]] = []
+    advance = Comparisons.advance
+
+    def seen(self: Comparisons, monitors: Sequence[Monitor], withheld: str | None) -> None:
+        looked.append(sorted(loop.pipeline.monitors))
+        advance(self, monitors, withheld)
+
+    monkeypatch.setattr(Comparisons, "advance", seen)
+    loop = loop_over([])
+    minutes = range(MANY_PANES + 100)
+    script = []
+    for partition in (0, 1):
+        for some in (minutes[:-50], minutes[-50:]):
+            events = [Shown(f"{partition}-{m}", T0 + m * 60_000, f"u{m % 9}", 0.5) for m in some]
+            script.append(make_batch(events, loop.pipeline.catalog, partition))
+    loop.source = ScriptedSource([*script, None])
+    loop.run(threading.Event())
+    loop.publish()
+    assert looked
+    assert all(partitions == [0, 1] for partitions in looked), looked
