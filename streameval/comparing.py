@@ -68,6 +68,7 @@ class Comparisons:
         for announcement in self._announcements.take():
             deploy = self._board.announce(announcement)
             log.info("deploy %s: %s %s was announced", deploy.id, deploy.model, deploy.version)
+        self._make_up(monitors)
         arrived, complete = self._reached(monitors)
         arrivals: dict[int, dict[Series, int]] = {}
         for monitor in monitors:
@@ -154,6 +155,19 @@ class Comparisons:
         for monitor in monitors:
             for segment, rows in monitor.ledger.segments():
                 yield segment, named(self._catalog.series, rows.items())
+
+    def _make_up(self, monitors: Sequence[Monitor]) -> None:
+        """Partitions that were restored from before the last look: what they have counted again since was looked at then.
+
+        Once all of it is there, or a window of GAUC would be taken in two pieces.
+        """
+        looked = self._board.looked
+        behind = [m for m in monitors if m.ledger.waiting(looked) and self._reached([m])[1] >= looked]
+        for monitor in behind:
+            monitor.ledger.advance(looked)
+            monitor.gauc.take(looked * self._pane)
+        if behind:
+            self.rebuild(monitors)
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
