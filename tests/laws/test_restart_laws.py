@@ -181,6 +181,37 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
     assert not differences(report(process.pipeline), expected)
 
 
+@patch.object(health, "MIN_JOIN_RATE", 0.0)
+@pytest.mark.parametrize("older", range(PARTITIONS))
+@pytest.mark.parametrize("cut", [0.4, 0.7, 0.95])
+def test_a_partition_restored_from_before_the_last_look_is_made_up_for_without_another_look(
+    older: int, cut: float, tmp_path: Path
+) -> None:
+    """The stream has nothing more to give, and has not ended: no look will come."""
+    config = make_settings("impressions", "impression", False, False)
+    process = Process(config, [])
+    saved: list[tuple[int, dict]] = []
+    for p in (older, 1 - older):
+        part = messages()[p]
+        at = int(cut * len(part)) if p == older else len(part)
+        process.take(p, part[:at], at)
+        saved.append((p, through_disk(process, p, tmp_path / f"{p}")) if p == older else (p, {}))
+        process.take(p, part[at:], len(part))
+    expected = process.pipeline.snapshot().report()["comparisons"]
+    assert any(c["impressions"] for c in expected)
+    saved[1] = (1 - older, through_disk(process, 1 - older, tmp_path / f"{1 - older}"))
+
+    again = Process(config, [])
+    for p, tree in saved:
+        again.pipeline.restore_partition(p, tree)
+    part = messages()[older]
+    at = int(cut * len(part))
+    for start in range(at, len(part), 500):  # and somebody looks in between
+        again.take(older, part[start : start + 500], min(start + 500, len(part)))
+        again.pipeline.snapshot()
+    assert not differences(again.pipeline.snapshot().report()["comparisons"], expected)
+
+
 def test_a_state_that_was_restored_is_written_again_bit_by_bit(tmp_path: Path) -> None:
     config = make_settings("value", "impression", True, False)
     process = Process(config, [])
