@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dashboards import house
 from dashboards.grafana import (
     BLUE,
@@ -110,9 +112,7 @@ def _trust() -> list[Json]:
 
 
 def _newest() -> list[Json]:
-    def one(
-        title: str, what: str, family: str, metric: str, weight: str = "window_impressions", **more: object
-    ) -> Json:
+    def one(title: str, what: str, family: str, metric: str, weight: str = "window_impressions", **more: Any) -> Json:
         return stat(
             title,
             f"{what} {WHICH}",
@@ -124,7 +124,7 @@ def _newest() -> list[Json]:
             # the error has no thresholds of its own
             overrides=[override("±", {"id": "color", "value": {"mode": "fixed", "fixedColor": "text"}})],
             links=[house.history(metric)],
-            **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+            **{"decimals": 4, "unit": "none", **more},
         )
 
     return [
@@ -152,14 +152,14 @@ def _newest() -> list[Json]:
 
 
 def _line(
-    title: str, description: str, family: str, metric: str, weight: str = "window_impressions", **more: object
+    title: str, description: str, family: str, metric: str, weight: str = "window_impressions", **more: Any
 ) -> Json:
     return timeseries(
         title,
         f"{description} By version, over the window $window.",
         [Query(mean(family, weight=weight), "{{model_version}}")],
         links=[house.history(metric)],
-        **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+        **{"decimals": 4, "unit": "none", **more},
     )
 
 
@@ -226,14 +226,14 @@ def _rates() -> list[Json]:
 
 
 def _bands() -> list[Json]:
-    def one(title: str, family: str, weight: str = "window_impressions", **more: object) -> Json:
+    def one(title: str, family: str, weight: str = "window_impressions", **more: Any) -> Json:
         return timeseries(
             f"{title} of $version",
             f"{title} with two standard errors either way, users drawn anew. Bands that do not touch differ for certain"
             " enough to look; for a verdict see the comparisons.",
             bands(mean(family, weight=weight), error(family, weight=weight)),
             overrides=band(),
-            **{"decimals": 4, "unit": "none", **more},  # type: ignore[arg-type]
+            **{"decimals": 4, "unit": "none", **more},
         )
 
     return [

@@ -75,7 +75,7 @@ class Board:
             ]  # fmt: skip
             if waiting:  # it was announced
                 known = waiting[-1]
-                deploy = replace(  # noqa: PLW2901
+                deploy = replace(  # noqa: PLW2901  (it takes the noticed one's place)
                     known, kind=deploy.kind, noticed=deploy.noticed, replaces=deploy.replaces, at=deploy.at
                 )
                 self._replace(deploy)

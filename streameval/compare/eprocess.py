@@ -85,22 +85,22 @@ def mixture_root(v: float, rho: float, level: float) -> float:
 
 
 @numba.vectorize(["f8(f8,f8,f8)"], cache=True)
-def _log_e(s, v, rho):  # type: ignore[no-untyped-def]
+def _log_e(s: float, v: float, rho: float) -> float:
     return log_mixture(s, v, rho)
 
 
 @numba.vectorize(["f8(f8,f8,f8)"], cache=True)
-def _root(v, rho, level):  # type: ignore[no-untyped-def]
+def _root(v: float, rho: float, level: float) -> float:
     return mixture_root(v, rho, level)
 
 
 @numba.vectorize(["f8(f8,f8)"], cache=True)
-def _to_normal(t, df):  # type: ignore[no-untyped-def]
+def _to_normal(t: float, df: float) -> float:
     return normal_score(t, df)
 
 
 @numba.vectorize(["f8(f8,f8)"], cache=True)
-def _to_t(z, df):  # type: ignore[no-untyped-def]
+def _to_t(z: float, df: float) -> float:
     return t_score(z, df)
 
 

@@ -259,10 +259,12 @@ def _leaf(theta: float, weight: float, v: float, df: float, rho: float) -> float
 
 
 @numba.njit(cache=True)
-def _advance(  # type: ignore[no-untyped-def]
-    elapsed, at, clicks, packed, strict, margins, tolerances, log_weights, certified, log_windows, rhos,
-    frozen, peak, found, level, min_duration, min_clicks, worse, not_worse, standing,
-):  # fmt: skip
+def _advance(
+    elapsed: NDArray[np.int64], at: NDArray[np.int64], clicks: NDArray[np.int64], packed: Reals, strict: Reals,
+    margins: Reals, tolerances: Reals, log_weights: Reals, certified: NDArray[np.bool_], log_windows: Reals, rhos: Reals,
+    frozen: Reals, peak: Reals, found: NDArray[np.int64], level: float, min_duration: int, min_clicks: int,
+    worse: Reals, not_worse: Reals, standing: NDArray[np.int8],
+) -> None:  # fmt: skip
     looks, begun = clicks.shape
     metrics = margins.size
     leaf = np.empty(4)

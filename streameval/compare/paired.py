@@ -92,7 +92,7 @@ def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str,
 
 
 @numba.njit(cache=True)
-def _pair(blocks, scalars, out):  # type: ignore[no-untyped-def]
+def _pair(blocks: NDArray[np.int64], scalars: NDArray[np.int64], out: NDArray[np.float64]) -> None:
     groups = blocks.shape[1]
     a, w, b, v = np.empty(groups), np.empty(groups), np.empty(groups), np.empty(groups)
     for i in range(blocks.shape[0]):
@@ -121,7 +121,7 @@ def _pair(blocks, scalars, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _gauc(blocks, scalars, out):  # type: ignore[no-untyped-def]
+def _gauc(blocks: NDArray[np.int64], scalars: NDArray[np.int64], out: NDArray[np.float64]) -> None:
     groups = blocks.shape[1]
     a, w = np.empty(groups), np.empty(groups)
     for i in range(blocks.shape[0]):

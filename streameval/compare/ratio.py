@@ -55,7 +55,7 @@ class Statistic:
 
 # Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
 @numba.njit(cache=True)
-def ratio_of(a, w, saa, saw, sww, out):  # type: ignore[no-untyped-def]
+def ratio_of(a: Reals, w: Reals, saa: float, saw: float, sww: float, out: Reals) -> None:
     """Fills out float64[6], fields of `Statistic`, from block sums float64[G] and sums over impressions."""
     total_a, total_w, squares, some = 0.0, 0.0, 0.0, 0
     for g in range(a.size):
@@ -77,7 +77,7 @@ def ratio_of(a, w, saa, saw, sww, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def two_means_of(a1, w1, a0, w0, saa1, saa0, out):  # type: ignore[no-untyped-def]
+def two_means_of(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, out: Reals) -> None:
     """The same for `two_means`."""
     sum1, n1, sum0, n0, squares, some = 0.0, 0.0, 0.0, 0.0, 0.0, 0
     for g in range(a1.size):
@@ -101,14 +101,14 @@ def two_means_of(a1, w1, a0, w0, saa1, saa0, out):  # type: ignore[no-untyped-de
 
 
 @numba.guvectorize(["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])"], "(g),(g),(),(),(),(k)->(k)", nopython=True, cache=True)
-def _ratio(a, w, saa, saw, sww, fields, out):  # type: ignore[no-untyped-def]
+def _ratio(a: Reals, w: Reals, saa: float, saw: float, sww: float, fields: Reals, out: Reals) -> None:
     ratio_of(a, w, saa, saw, sww, out)
 
 
 @numba.guvectorize(
     ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])"], "(g),(g),(g),(g),(),(),(k)->(k)", nopython=True, cache=True
 )
-def _two_means(a1, w1, a0, w0, saa1, saa0, fields, out):  # type: ignore[no-untyped-def]
+def _two_means(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, fields: Reals, out: Reals) -> None:
     two_means_of(a1, w1, a0, w0, saa1, saa0, out)
 
 

@@ -77,7 +77,9 @@ def clicks(baseline: NDArray[np.int64], candidate: NDArray[np.int64]) -> NDArray
 
 
 @numba.njit(cache=True)
-def _strata(baseline, candidate, totals, devs):  # type: ignore[no-untyped-def]
+def _strata(
+    baseline: NDArray[np.int64], candidate: NDArray[np.int64], totals: NDArray[np.float64], devs: NDArray[np.float64]
+) -> None:
     columns = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)
     sums = np.empty((2, 6))
     groups = baseline.shape[1]
@@ -112,7 +114,7 @@ def _strata(baseline, candidate, totals, devs):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _statistics(totals, devs, out):  # type: ignore[no-untyped-def]
+def _statistics(totals: NDArray[np.float64], devs: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     groups = devs.shape[3]
     ne, over, v, df = np.empty(2), np.empty(2), np.empty((3, 2)), np.empty(2)
     for i in range(totals.shape[0]):

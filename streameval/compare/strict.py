@@ -23,7 +23,7 @@ BOUND = 2.0  # c, nats: odds up to 7.4 times each other are left as they are
 _FRACTIONS = np.geomspace(0.004, 0.6, 24)  # l c
 
 
-def psi(l: ArrayLike, c: float = BOUND) -> NDArray[np.float64]:  # noqa: E741
+def psi(l: ArrayLike, c: float = BOUND) -> NDArray[np.float64]:  # noqa: E741  (lambda of the source)
     """psi(l) of differences >= -c, 0 <= l < 1/c."""
     lc = np.asarray(l, np.float64) * c
     out: NDArray[np.float64] = (-np.log1p(-lc) - lc) / (c * c)

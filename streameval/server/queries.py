@@ -119,7 +119,7 @@ class SeriesQuery(Which):
     """One metric over time."""
 
     # a Literal of a tuple: pydantic lists the names, mypy cannot follow
-    metric: Literal[METRIC_NAMES] = Field(description="a metric's name")  # type: ignore[valid-type]
+    metric: Literal[METRIC_NAMES] = Field(description="a metric's name")  # type: ignore[valid-type]  # made from the registry
     start: Time | None = Field(None, alias="from", description="first pane start, RFC 3339 or unix seconds")
     end: Time | None = Field(None, alias="to", description="last pane start, RFC 3339 or unix seconds")
     step: Annotated[str, Field(max_length=32), AfterValidator(_step)] | None = Field(
@@ -138,7 +138,7 @@ class UsersQuery(Which):
     """A page of users of one series."""
 
     # as above
-    sort: Literal[USER_SORTS] = Field("impressions", description="what to sort by; undefined values come last")  # type: ignore[valid-type]
+    sort: Literal[USER_SORTS] = Field("impressions", description="what to sort by; undefined values come last")  # type: ignore[valid-type]  # likewise
     order: Literal["desc", "asc"] = Field("desc", description="largest or smallest first")
     limit: int = Field(50, ge=1, le=1000, description="users on a page")
     cursor: Annotated[str, Field(max_length=4096)] | None = Field(None, description="where the last page ended; opaque")

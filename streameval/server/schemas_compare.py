@@ -33,7 +33,7 @@ class Deploys(_Stamped):
 class AnnouncedDeploy(Deploy):
     """As it will be on record; `id` is null until the monitor has taken it, with its next snapshot."""
 
-    id: str | None  # type: ignore[assignment]
+    id: str | None  # type: ignore[assignment]  # wider than a record's, on purpose
 
 
 class Announced(_Stamped):

@@ -50,7 +50,7 @@ _NO_FEATURES = msgspec.Raw()
 class _EventWithoutFeatures(_Event, gc=False):
     """Features stay bytes: for the hashing kernel, or to be skipped when no model learns."""
 
-    features: msgspec.Raw = _NO_FEATURES  # type: ignore[assignment]
+    features: msgspec.Raw = _NO_FEATURES  # type: ignore[assignment]  # bytes instead of what they hold
 
 
 _decode_full = msgspec.json.Decoder(_Event).decode
@@ -276,7 +276,7 @@ def parse_time(text: str) -> int | None:
 
 def has_surrogate(text: str | bytes, value: Any) -> bool:
     """Whether a lone surrogate, which is legal JSON but no text, is in the `value` that the JSON `text` gave."""
-    if (b"\\u" if isinstance(text, bytes) else "\\u") not in text:  # type: ignore[operator]
+    if (b"\\u" if isinstance(text, bytes) else "\\u") not in text:  # type: ignore[operator]  # each of its own kind
         return False
     try:
         json.dumps(value, ensure_ascii=False).encode()

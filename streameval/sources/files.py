@@ -282,7 +282,7 @@ class _Counted(io.RawIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
         data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         self.count += len(data)

@@ -49,7 +49,7 @@ class TooMuch(ValueError):  # noqa: N818  # a question, not a defect
     """More than one question may read; the message says what would be right."""
 
 
-class Busy(RuntimeError):  # noqa: N818
+class Busy(RuntimeError):  # noqa: N818  # likewise
     """As many questions as may be are being answered."""
 
 

@@ -41,7 +41,7 @@ class KafkaDeadLetters:
                 self._topic,
                 letter.value,
                 headers=_headers(letter),
-                refused=lambda letter=letter: self._refused.append(letter),  # type: ignore[misc]
+                refused=lambda letter=letter: self._refused.append(letter),  # type: ignore[misc]  # a default binds it
             )
         self._write_refused()
 

@@ -456,7 +456,7 @@ class KafkaPythonReader:
             self._answered = time.monotonic()
 
 
-class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is untyped
     """Hands rebalances over to the thread that polls; the client's own thread goes on with its heartbeats meanwhile."""
 
     def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
