@@ -43,13 +43,17 @@ function draw() {
   }
   document.title = `${VIEWS[name].title} · streameval`;
   if (!overview) return;
-  if (shown?.name !== name) {
+  if (VIEWS[name].needsLabels && !overview.results.length) {
+    shown?.view.close?.();
+    shown = null;
+    $("main").replaceChildren(h("h1", {}, VIEWS[name].title), h("p", { class: "quiet" }, "No labelled impressions yet."));
+  } else if (shown?.name !== name) {
     shown?.view.close?.();
     const root = h("div", { class: `view ${name}` });
     $("main").replaceChildren(h("h1", {}, VIEWS[name].title), root);
     shown = { name, view: VIEWS[name].mount(root) };
   }
-  shown.view.update(overview, given);
+  shown?.view.update(overview, given);
   drawWarning(overview);
   drawAge();
 }

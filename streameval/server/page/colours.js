@@ -1,7 +1,7 @@
 // The style sheet's colours, for canvases.
 
 const known = new Map();
-for (const change of ["themechange"]) window.addEventListener(change, () => known.clear());
+window.addEventListener("themechange", () => known.clear());
 
 export function dark() {
   const { theme } = document.documentElement.dataset;

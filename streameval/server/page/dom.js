@@ -26,6 +26,3 @@ export function replace(parent, ...children) {
   parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   if (focused) [...parent.querySelectorAll("[data-focus]")].find((node) => node.dataset.focus === focused)?.focus();
 }
-
-let numbers = 0;
-export const freshId = (stem) => `${stem}-${++numbers}`;

@@ -39,7 +39,7 @@ export function reliability(tables) {
         svg("line", { class: "whisker", x1: px, x2: px, y1: least, y2: most }),
         svg("circle", { class: "dot", cx: px, cy: py, r: 3.6 },
           svg("title", {}, `${name}: pClick ${significant(b.lower)} to ${significant(b.upper)}, mean ${significant(b.mean_pclick)}, CTR ${significant(b.ctr)} (${count(b.clicks)} of ${count(b.impressions)})`)),
-      ); // prettier-ignore
+      );
     }
     root.append(group);
   }

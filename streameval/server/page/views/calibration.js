@@ -11,8 +11,10 @@ import { h, replace } from "../dom.js";
 import { count, number, percent, signedPercent, significant } from "../format.js";
 import { look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
+import { table } from "../tables.js";
 
 export const title = "Calibration";
+export const needsLabels = true;
 
 const AGAIN_MS = 4000;
 
@@ -105,17 +107,13 @@ export function mount(root) {
       shown.map((one) => panel(`Scores of ${one.name} by label`, "Shares of the non-clicks (grey) and of the clicks (colour) by pClick: the further apart, the better they are told apart.", scores(one))),
       panel("ROC", "Thick: thresholds that let the top quarter of the impressions pass; dots at 1, 5, 10 and 25 %.", roc(shown)),
       h("details", { class: "wide", open: panels.querySelector("details")?.open }, h("summary", {}, "The numbers as a table"), h("div", { class: "scroll" }, bucketTable(shown))),
-    ); // prettier-ignore
+    );
   }
 
   return {
     update(now, address) {
       overview = now;
       given = address;
-      if (!seriesOf(now).length) {
-        replace(note, h("p", { class: "quiet" }, "No labelled impressions yet."));
-        return;
-      }
       drawTools(choice());
       refresh();
     },
@@ -146,10 +144,5 @@ function bucketTable(shown) {
   const rows = shown.flatMap(({ name, buckets }) =>
     buckets.map((b) => [name, significant(b.lower), significant(b.upper), count(b.impressions), count(b.clicks), significant(b.mean_pclick, 4), significant(b.ctr, 4), signedPercent(b.prediction_error), number(b.log_loss)]),
   );
-  return h(
-    "table",
-    {},
-    h("thead", {}, h("tr", {}, head.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((text, i) => h("td", { class: i ? "number" : null }, text))))),
-  );
+  return table(head, rows);
 }

@@ -7,6 +7,7 @@ import { refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, dateTime, DASH, number, short, signed, signedPercent, significant } from "../format.js";
 import { metric, reason } from "../metrics.js";
+import { table } from "../tables.js";
 
 export const title = "Comparisons";
 
@@ -133,7 +134,7 @@ export function mount(root) {
       range, format: (v) => significant(v, 3),
     });
     replace(evidenceCaption, h("p", {}, "Evidence that it is worse, all metrics together: log10 of the e-value. It may be looked at as often as one likes."));
-  } // prettier-ignore
+  }
 
   return {
     update(now, address) {
@@ -166,48 +167,38 @@ const difference = (name, value) => (RATIOS.has(name) ? signedPercent(value, Mat
 const towardsWorse = (name) => (metric(name).better > 0 ? -1 : 1);
 
 function metricTable(one, chosen, choose) {
-  const row = (m) =>
-    h(
-      "tr",
-      { "aria-selected": String(m.metric === chosen) },
-      h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": `metric-${m.metric}`, onclick: () => choose(m.metric) }, metric(m.metric).name)),
-      h("td", { class: "number" }, m.baseline === null ? DASH : number(m.baseline, 4)),
-      h("td", { class: "number" }, m.candidate === null ? DASH : number(m.candidate, 4)),
-      h("td", { class: "number" }, difference(m.metric, m.difference)),
-      h("td", { class: "number" }, m.lower === null ? DASH : `${difference(m.metric, m.lower)} to ${difference(m.metric, m.upper)}`),
-      h("td", { class: "number" }, difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin)),
-      h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
-    );
+  const chooser = (m) => h("button", { type: "button", class: "link", "data-focus": `metric-${m.metric}`, "aria-pressed": String(m.metric === chosen), onclick: () => choose(m.metric) }, metric(m.metric).name);
+  const row = (m) => [
+    h("th", { scope: "row" }, chooser(m)),
+    number(m.baseline, 4),
+    number(m.candidate, 4),
+    difference(m.metric, m.difference),
+    m.lower === null ? DASH : `${difference(m.metric, m.lower)} to ${difference(m.metric, m.upper)}`,
+    difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin),
+    h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
+  ];
   const names = ["Metric", one.baseline.version, one.candidate.version, "Difference", `${(1 - one.alpha) * 100} % interval`, "Margin", "Verdict"];
-  return h(
-    "table",
-    {},
-    h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i && i < 6 ? "number" : null }, text)))),
-    h("tbody", {}, one.metrics.map(row)),
-  );
+  return table(names, one.metrics.map(row), { numeric: (i) => i > 0 && i < 6 });
 }
 
 function findings({ findings: all }) {
   if (!all.length) return null;
   const most = Math.max(...all.map((f) => Math.abs(f.share ?? 0)), 0.01);
-  const row = (f) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, `${f.dimension} = ${f.value}`),
-      h("td", { class: "number" }, significant(f.difference)),
-      h("td", { class: "number" }, signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })),
-      h("td", { class: "number" }, short(f.impressions)),
-      h("td", { class: "number" }, short(f.clicks)),
-      h("td", {}, f.significant ? "proven" : "not proven"),
-    );
+  const row = (f) => [
+    h("th", { scope: "row" }, `${f.dimension} = ${f.value}`),
+    significant(f.difference),
+    [signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })],
+    short(f.impressions),
+    short(f.clicks),
+    f.significant ? "proven" : "not proven",
+  ];
   const names = ["Part of the traffic", "Difference in log loss", "Share of the whole", "Impressions", "Clicks", "Evidence"];
   return h(
     "section",
     {},
     h("h2", {}, "For whom"),
     h("p", { class: "quiet" }, "The parts that carry the difference. “Proven” holds for all of them together (false discoveries are controlled, e-BH)."),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i && i < 5 ? "number" : null }, text)))), h("tbody", {}, all.slice(0, 20).map(row)))),
+    h("div", { class: "scroll" }, table(names, all.slice(0, 20).map(row), { numeric: (i) => i > 0 && i < 5 })),
   );
 }
 
@@ -231,13 +222,13 @@ const EARLY = {
 
 function early({ early: all, baseline, candidate }) {
   if (!all.length) return null;
-  const row = (e) => h("tr", {}, h("th", { scope: "row" }, EARLY[e.name] ?? e.name), h("td", { class: "number" }, number(e.baseline, 4)), h("td", { class: "number" }, number(e.candidate, 4)), h("td", {}, reason(e.reason)));
+  const row = (e) => [h("th", { scope: "row" }, EARLY[e.name] ?? e.name), number(e.baseline, 4), number(e.candidate, 4), reason(e.reason)];
   return h(
     "section",
     {},
     h("h2", {}, "Early readings"),
     h("p", { class: "quiet" }, "Estimates from before labels are final; never a verdict."),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Estimate", baseline.version, candidate.version, ""].map((text, i) => (text ? h("th", { scope: "col", class: i ? "number" : null }, text) : h("td", {}))))), h("tbody", {}, all.map(row)))),
+    h("div", { class: "scroll" }, table(["Estimate", baseline.version, candidate.version, ""], all.map(row), { numeric: (i) => i > 0 && i < 3 })),
   );
 }
 

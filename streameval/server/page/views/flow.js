@@ -4,6 +4,7 @@ import { asker, useToken } from "../api.js";
 import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
+import { table } from "../tables.js";
 
 export const title = "Flow";
 
@@ -96,20 +97,17 @@ function fates(events) {
 
 function partitions({ partitions: all }) {
   const late = (time) => (time ? `${age(Date.parse(time))} ago` : DASH);
-  const row = (p) =>
-    h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, p.partition),
-      h("td", { class: "number" }, count(p.lag.reduce((sum, l) => sum + l.value, 0))),
-      h("td", { class: "number", title: p.watermark }, p.complete ? "ended" : late(p.watermark)),
-      h("td", { class: "number", title: p.label_complete }, p.complete ? "all" : late(p.label_complete)),
-    );
+  const row = (p) => [
+    h("th", { scope: "row" }, p.partition),
+    count(p.lag.reduce((sum, l) => sum + l.value, 0)),
+    h("td", { class: "number", title: p.watermark }, p.complete ? "ended" : late(p.watermark)),
+    h("td", { class: "number", title: p.label_complete }, p.complete ? "all" : late(p.label_complete)),
+  ];
   const names = ["Partition", "Messages behind", "Watermark", "Labels final up to"];
   return h(
     "div",
     { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Partitions" },
-    h("table", {}, h("thead", {}, h("tr", {}, names.map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), h("tbody", {}, all.map(row))),
+    table(names, all.map(row)),
   );
 }
 
@@ -127,7 +125,7 @@ function memory({ table_bytes: tables, budget_used: budgets }) {
     h("h3", {}, "Budgets in use"),
     h("dl", { class: "bars" }, Object.entries(budgets).map(([name, share]) =>
       h("div", { class: share > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, percent(share)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: share, "aria-label": `${name} budget in use` }))))),
-  ]; // prettier-ignore
+  ];
 }
 
 function facts(rows) {
@@ -169,10 +167,17 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
     total === 0 ? h("p", { class: "quiet" }, "None: every event could be read.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
     samples === null ? refusal({ status: 401, message: withheld }, again, useToken) : null,
     samples?.length
-      ? h("details", { open }, h("summary", {}, `The latest ${samples.length}`), h("div", { class: "scroll" }, h("table", { class: "letters" }, h("thead", {}, h("tr", {}, ["When", "Reason", "Field", "Where", "What is wrong", "Value"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, samples.map(letter)))))
+      ? h("details", { open }, h("summary", {}, `The latest ${samples.length}`), h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })))
       : null,
   );
 }
 
-const letter = (one) =>
-  h("tr", {}, h("td", {}, one.at ? clock(one.at) : DASH), h("td", {}, one.reason.replaceAll("_", " ")), h("td", {}, one.field || DASH), h("td", {}, `${one.topic} [${one.partition}] ${one.offset}`), h("td", { class: "text" }, one.message), h("td", { class: "text" }, h("code", {}, one.value)));
+const LETTER = ["When", "Reason", "Field", "Where", "What is wrong", "Value"];
+const letter = (one) => [
+  one.at ? clock(one.at) : DASH,
+  one.reason.replaceAll("_", " "),
+  one.field || DASH,
+  `${one.topic} [${one.partition}] ${one.offset}`,
+  h("td", { class: "text" }, one.message),
+  h("td", { class: "text" }, h("code", {}, one.value)),
+];

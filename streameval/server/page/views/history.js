@@ -9,8 +9,10 @@ import { count, dateTime, number, short } from "../format.js";
 import { METRICS, metric } from "../metrics.js";
 import { key, labelsComplete, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
+import { table } from "../tables.js";
 
 export const title = "History";
+export const needsLabels = true;
 
 const RANGES = { "5m": 300, "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const STEPS = [["as stored", ""], "1m", "5m", "15m", "1h", "1d"];
@@ -23,8 +25,8 @@ export function mount(root) {
   const place = h("div", { class: "chart" });
   const volume = h("div", { class: "chart low" });
   const caption = h("figcaption");
-  const table = h("div", { class: "scroll" });
-  const details = h("details", {}, h("summary", {}, "The numbers as a table"), table);
+  const tablePlace = h("div", { class: "scroll" });
+  const details = h("details", {}, h("summary", {}, "The numbers as a table"), tablePlace);
   root.append(tools, note, h("figure", {}, place, caption), h("h2", {}, "Impressions"), h("figure", {}, volume), details);
   const chart = timeline(place, { height: 360 });
   const small = timeline(volume, { height: 170 });
@@ -44,7 +46,7 @@ export function mount(root) {
     return {
       models, model, versions, chosen, zoomed,
       metric: given.metric ?? "auc", slice: given.slice ?? "none", step: given.step ?? "", range: RANGES[given.range] ? given.range : "1h",
-    }; // prettier-ignore
+    };
   }
 
   const change = (part) => go("history", { ...given, ...part });
@@ -103,7 +105,7 @@ export function mount(root) {
     const parameters = {
       model: now.model, metric: now.metric, from, to: now.zoomed ? to : null, limit: MOST_POINTS, shape: "columns",
       slice: now.slice === "none" ? null : now.slice, step: now.step,
-    }; // prettier-ignore
+    };
     const ask = [["series", parameters]];
     if (dimensions === null) ask.push(["status"]);
     questions
@@ -148,15 +150,9 @@ export function mount(root) {
       return [dateTime(start * 1000), one.version, number(value[i], digits), number(stderr[i], digits), count(impressions[i]), count(clicks[i])];
     };
     const head = ["From", "Version", name, "Standard error", "Impressions", "Clicks"];
-    const numeric = (i) => (i > 1 ? "number" : null);
     replace(
-      table,
-      h(
-        "table",
-        {},
-        h("thead", {}, h("tr", {}, head.map((text, i) => h("th", { scope: "col", class: numeric(i) }, text)))),
-        h("tbody", {}, rows.slice(0, 500).map((row) => h("tr", {}, cells(row).map((text, i) => h("td", { class: numeric(i) }, text))))),
-      ),
+      tablePlace,
+      table(head, rows.slice(0, 500).map(cells), { numeric: (i) => i > 1 }),
       rows.length > 500 ? h("p", { class: "quiet" }, `The newest 500 of ${rows.length}; all are at /api/v1/series.`) : null,
     );
   }

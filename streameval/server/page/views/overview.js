@@ -7,7 +7,7 @@ import { select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, count, DASH, number, short, significant } from "../format.js";
 import { metric, reason } from "../metrics.js";
-import { key, labelsComplete, look, seriesOf } from "../series.js";
+import { key, labelsComplete, look } from "../series.js";
 
 export const title = "Overview";
 

@@ -8,8 +8,10 @@ import { h, replace } from "../dom.js";
 import { count, DASH, number, percent, significant } from "../format.js";
 import { metric } from "../metrics.js";
 import { key, label, look, modelsOf, seriesOf } from "../series.js";
+import { table } from "../tables.js";
 
 export const title = "Users";
+export const needsLabels = true;
 
 const DISTRIBUTIONS = ["auc", "log_loss", "calibration", "impressions"];
 const SORTS = [["loss they carry", "log_loss_nats"], ["impressions", "impressions"], ["clicks", "clicks"], ["AUC", "auc"], ["log loss", "log_loss"], ["calibration", "calibration"]];
@@ -19,7 +21,7 @@ export function mount(root) {
   const tools = h("div", { class: "tools" });
   const note = h("div");
   const panels = h("div", { class: "panels four" });
-  const table = h("section", { "aria-labelledby": "users-title" });
+  const usersPlace = h("section", { "aria-labelledby": "users-title" });
   const found = h("div", { role: "status" });
   const input = h("input", { name: "user", autocomplete: "off", spellcheck: "false", placeholder: "user id, or ~ and its hash" });
   const lookUp = h(
@@ -34,7 +36,7 @@ export function mount(root) {
     h("label", { class: "control" }, h("span", {}, "One user"), input),
     h("button", { type: "submit", class: "button" }, "Look up"),
   );
-  root.append(tools, panels, lookUp, found, note, table);
+  root.append(tools, panels, lookUp, found, note, usersPlace);
   const questions = asker();
   const list = asker();
   let overview = null;
@@ -70,7 +72,7 @@ export function mount(root) {
       .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one)))));
     list
       .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }]], (error) => {
-        replace(table);
+        replace(usersPlace);
         replace(note, h("h2", {}, "Users one by one"), refusal(error, () => ((asked.at = -Infinity), refresh()), useToken));
       })
       .then((answers) => {
@@ -83,38 +85,22 @@ export function mount(root) {
   function drawTable(now, { users, total, users_sampled: sampled }) {
     const whole = overview.results.find((r) => r.window === "all" && key(r) === key(now.one));
     const loss = whole?.log_loss === null || !whole ? null : whole.log_loss * whole.impressions;
-    const row = (user) =>
-      h(
-        "tr",
-        {},
-        h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": user.user, onclick: () => one(`~${user.user}`) }, user.user)),
-        numberCell(count(user.impressions)),
-        numberCell(count(user.clicks)),
-        numberCell(number(user.auc, 4)),
-        numberCell(number(user.log_loss, 4)),
-        numberCell(number(user.calibration, 3)),
-        h("td", { class: "number" }, loss ? percent(user.log_loss_nats / loss, 2) : DASH, loss ? meter(user.log_loss_nats / loss, users) : null),
-      );
+    const row = (user) => [
+      h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": user.user, onclick: () => one(`~${user.user}`) }, user.user)),
+      ...metricsOf(user),
+      loss ? [percent(user.log_loss_nats / loss, 2), meter(user.log_loss_nats / loss, users)] : DASH,
+    ];
     const meter = (share, all) => {
       const most = Math.max(...all.map((u) => u.log_loss_nats)) / loss || 1;
       return h("meter", { min: 0, max: most, value: share, "aria-label": "share of the loss" });
     };
     replace(
-      table,
+      usersPlace,
       h("h2", { id: "users-title" }, "Users one by one"),
       h("div", { class: "tools" },
         select("Sorted by", "sort", SORTS, now.sort, (sort) => change({ sort })),
-        button(now.order === "desc" ? "most first" : "least first", () => change({ order: now.order === "desc" ? "asc" : null }))), // prettier-ignore
-      h(
-        "div",
-        { class: "scroll" },
-        h(
-          "table",
-          {},
-          h("thead", {}, h("tr", {}, ["User", "Impressions", "Clicks", "AUC", "Log loss", "Calibration", "Share of the loss"].map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))),
-          h("tbody", {}, users.map(row)),
-        ),
-      ),
+        button(now.order === "desc" ? "most first" : "least first", () => change({ order: now.order === "desc" ? "asc" : null }))),
+      h("div", { class: "scroll" }, table(["User", ...METRICS, "Share of the loss"], users.map(row))),
       h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are shown by a hash of their id.`),
     );
   }
@@ -122,14 +108,14 @@ export function mount(root) {
   async function one(id) {
     try {
       const { user, series } = await ask(`users/${encodeURIComponent(id)}`);
-      const rows = series.map((of) =>
-        h("tr", {}, h("th", { scope: "row", class: look(overview, of).class }, h("span", { class: "swatch", "aria-hidden": "true" }), label(of)),
-          numberCell(count(of.impressions)), numberCell(count(of.clicks)), numberCell(number(of.auc, 4)), numberCell(number(of.log_loss, 4)), numberCell(number(of.calibration, 3))), // prettier-ignore
-      );
+      const row = (of) => [
+        h("th", { scope: "row", class: look(overview, of).class }, h("span", { class: "swatch", "aria-hidden": "true" }), label(of)),
+        ...metricsOf(of),
+      ];
       replace(
         found,
         h("p", {}, `User ${user} in every version:`),
-        h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["Version", "Impressions", "Clicks", "AUC", "Log loss", "Calibration"].map((text, i) => h("th", { scope: "col", class: i ? "number" : null }, text)))), h("tbody", {}, rows))),
+        h("div", { class: "scroll" }, table(["Version", ...METRICS], series.map(row))),
       );
     } catch (error) {
       replace(found, refusal(error, () => one(id), useToken));
@@ -140,10 +126,6 @@ export function mount(root) {
     update(now, address) {
       overview = now;
       given = address;
-      if (!seriesOf(now).length) {
-        replace(note, h("p", { class: "quiet" }, "No labelled impressions yet."));
-        return;
-      }
       drawTools(choice());
       refresh();
     },
@@ -154,7 +136,8 @@ export function mount(root) {
   };
 }
 
-const numberCell = (text) => h("td", { class: "number" }, text);
+const METRICS = ["Impressions", "Clicks", "AUC", "Log loss", "Calibration"];
+const metricsOf = (one) => [count(one.impressions), count(one.clicks), number(one.auc, 4), number(one.log_loss, 4), number(one.calibration, 3)];
 
 const ABOUT = {
   auc: "Of users with clicks and non-clicks; 0.5 is chance.",
@@ -181,5 +164,5 @@ function distribution(name, answer, style) {
       : h("p", { class: "quiet" }, "No user yet."),
     h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)} %`), h("dd", {}, significant(value))))),
     h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
-  ); // prettier-ignore
+  );
 }
