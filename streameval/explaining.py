@@ -5,7 +5,7 @@ already (`compare.early`). Gathered here from the partitions; kept until somethi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.compare.calibration_buckets import calibration_buckets
 from streameval.compare.early import Arm, Delays, early_readings, learn_delays
 from streameval.compare.evidence import Rule
 from streameval.compare.mixes import paired_mixes, split_mixes
-from streameval.compare.reading import Comparison, EarlyReading, Finding, Mix
+from streameval.compare.reading import CalibrationBucket, Comparison, EarlyReading, Finding, Mix
 from streameval.compare.tracked import Tracked
 from streameval.compare.who import (
     PCLICK,
@@ -29,17 +30,20 @@ from streameval.compare.who import (
     user_findings,
 )
 from streameval.compare.words import plain
-from streameval.counting.ledger_sums import PART_D, PART_D_SQ, PART_N, PART_WIDTH, PART_Y, SERVED_WIDTH
+from streameval.counting.ledger import Ledger, ServedSums
+from streameval.counting.ledger_sums import LEVEL_WIDTH, PART_D, PART_D_SQ, PART_N, PART_WIDTH, PART_Y, SERVED_WIDTH
 from streameval.events import Catalog, Series
 from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
 from streameval.monitor import Monitor
 from streameval.report import UserColumns
+from streameval.sketches.blocks import BLOCKS
 
 PENDING_ROWS = 200_000  # newest ones, over all partitions
 EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at the most
 EARLY_SHARE = 20
 
 Why = tuple[tuple[Finding, ...], tuple[Mix, ...]]
+Buckets = tuple[CalibrationBucket, ...]
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class Explanations:
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
         self._values = max(catalog.radix, len(self._buckets))
-        self._why: dict[str, tuple[Comparison, Why]] = {}  # of this reading
+        self._why: dict[str, tuple[Comparison, Why, Buckets]] = {}  # of this reading
         self._users: dict[str, tuple[object, tuple[Finding, ...]]] = {}  # of these columns
         self._early: dict[str, tuple[EarlyReading, ...]] = {}
         self._early_due = 0.0  # monotonic seconds
@@ -111,23 +115,25 @@ class Explanations:
 
     def finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
         """The comparison with all that is known."""
-        findings, mixes = self._known_why(tracked, reading)
+        (findings, mixes), buckets = self._known_why(tracked, reading)
         return replace(
             reading,
             findings=findings + self._known_users(tracked),
             mixes=mixes,
+            calibration_buckets=buckets,
             early=self._early.get(tracked.id, ()),
         )
 
     # -- for whom, and why ---------------------------------------------------------------------------------------
 
-    def _known_why(self, tracked: Tracked, reading: Comparison) -> Why:
+    def _known_why(self, tracked: Tracked, reading: Comparison) -> tuple[Why, Buckets]:
         """Made anew when the reading is: every pane has a look, and without one nothing has changed."""
-        of, why = self._why.get(tracked.id, (None, ((), ())))
+        of, why, buckets = self._why.get(tracked.id, (None, ((), ()), ()))
         if of is not reading and reading.impressions and {tracked.baseline, tracked.candidate} <= self._codes.keys():
             why = (self._paired if tracked.setup == "paired" else self._split)(tracked, reading)
-            self._why[tracked.id] = reading, why
-        return why
+            buckets = self._calibration(tracked)
+            self._why[tracked.id] = reading, why, buckets
+        return why, buckets
 
     def _paired(self, tracked: Tracked, reading: Comparison) -> Why:
         a, b = self._codes[tracked.baseline], self._codes[tracked.candidate]
@@ -152,16 +158,7 @@ class Explanations:
         return paired_findings(parts, terms, loss), paired_mixes(parts, terms, plain(tracked.candidate.version))
 
     def _split(self, tracked: Tracked, reading: Comparison) -> Why:
-        found = []
-        for arm, series in enumerate((tracked.baseline, tracked.candidate)):
-            for monitor in self._monitors:
-                values, by_segment = monitor.ledger.served_parts(self._codes[series], *self._span(tracked))
-                found += [(arm, number, self._places(values), rows) for number, rows in by_segment.items()]
-        used = np.unique(np.concatenate([np.empty(0, np.int64), *(places for _, _, places, _ in found)]))
-        hours = sorted({number for _, number, _, _ in found})
-        sums = np.zeros((2, len(hours), used.size, SERVED_WIDTH), np.int64)
-        for arm, number, places, rows in found:
-            sums[arm, hours.index(number), np.searchsorted(used, places)] += rows
+        used, sums = self._served(tracked, Ledger.served_parts, SERVED_WIDTH)
         whole, blocks = tracked.log_loss(), tracked.arms()
         if not sums.any() or blocks is None or whole is None:
             return (), ()
@@ -173,6 +170,32 @@ class Explanations:
             split_findings(parts, terms, float(whole.v_clu), float(whole.df)),
             split_mixes(parts, blocks, terms, plain(tracked.candidate.version)),
         )
+
+    def _calibration(self, tracked: Tracked) -> Buckets:
+        """By bucket, of versions that both serve."""
+        if tracked.deploy.kind == "shadow":
+            return ()
+        used, sums = self._served(tracked, Ledger.levels, LEVEL_WIDTH)
+        if not sums.any():
+            return ()
+        by_cell = sums.reshape(*sums.shape[:3], 3, BLOCKS)
+        return calibration_buckets([self._name(k)[1] for k in used.tolist()], by_cell, self._rule)
+
+    def _served(
+        self, tracked: Tracked, sums_of: Callable[[Ledger, int, int, int], ServedSums], width: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(places of K parts, int64[2, S, K, width]) of what both versions served in S hours."""
+        found = []
+        for arm, series in enumerate((tracked.baseline, tracked.candidate)):
+            for monitor in self._monitors:
+                values, by_segment = sums_of(monitor.ledger, self._codes[series], *self._span(tracked))
+                found += [(arm, number, self._places(values), rows) for number, rows in by_segment.items()]
+        used = np.unique(np.concatenate([np.empty(0, np.int64), *(places for _, _, places, _ in found)]))
+        hours = sorted({number for _, number, _, _ in found})
+        sums = np.zeros((2, len(hours), used.size, width), np.int64)
+        for arm, number, places, rows in found:
+            sums[arm, hours.index(number), np.searchsorted(used, places)] += rows
+        return used, sums
 
     def _known_users(self, tracked: Tracked) -> tuple[Finding, ...]:
         """Of paired comparisons; made anew when the users' columns are."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from streameval.compare.reading import (
+    CalibrationBucket,
     Comparison,
     Deploy,
     EarlyReading,
@@ -91,6 +92,10 @@ def comparison(verdict: Verdict = "worse", setup: str = "paired", number: int = 
         "findings": (
             Finding("country", "de", 20_000, 400, 0.01, 0.75, 6.5, True),
             Finding("user", "~0123456789abcdef", 90, 3, None, None, 0.0, False),
+        ),
+        "calibration_buckets": (
+            CalibrationBucket("0-0.02", 20_000, 210, 1.02, 9_800, 100, 1.05, 0.03, 0.12, 0.0, False),
+            CalibrationBucket("0.02-0.05", 8_000, 260, 0.99, 3_434, 83, 1.43, 0.42, 0.09, 9.1, True),
         ),
         "mixes": (Mix("country", "auc", -0.012, 0.001, -0.013, None, True, "worse in every country"),),
         "early": (EarlyReading("promised_auc", 0.76, 0.75), EarlyReading("score_shift", None, None, "one_arm_only")),

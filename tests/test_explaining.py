@@ -103,6 +103,7 @@ def test_a_country_that_breaks_is_named_and_only_it() -> None:
         f["dimension"] == "user" for f in said["findings"]
     )  # a report does not depend on when somebody looked
     assert "early" not in said
+    assert c.calibration_buckets == ()  # the shadow serves nobody: selection alone makes it look under-predicting
     assert {e.name for e in c.early} == {"promised_auc", "promised_ctr", "corrected_calibration", "score_shift"}
 
 
@@ -168,6 +169,41 @@ def test_a_split_says_what_is_mix_and_what_is_within() -> None:
     for dimension in ("country", "position"):
         assert sum(f.share for f in c.findings if f.dimension == dimension) == pytest.approx(1.0)
         assert sum(f.impressions for f in c.findings if f.dimension == dimension) == c.impressions
+
+
+def test_calibration_by_bucket_is_of_what_each_version_served() -> None:
+    s = scenario(versions=(Version("v1"), Version("v2", bias=0.6, start_s=60.0, share=0.5)), shadow=False, users=5_000)
+    pipeline = make_pipeline()
+    for batch in batches(pipeline, traffic(s)):
+        pipeline.take(batch)
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    c = comparison(snapshot, "split")
+    found = {b.bucket: b for b in c.calibration_buckets}
+    assert list(found) == sorted(found, key=lambda name: float(name.split("-")[0]))
+    blocks = [b for b in Traffic(s).blocks() if b.ts[0] - s.start_ms > 120_000]  # the first pane has no curves
+    version, pclick, clicked = (
+        np.concatenate(columns)
+        for columns in zip(
+            *((b.version, b.pclick[np.arange(b.ts.size), b.version], b.clicked) for b in blocks), strict=True
+        )
+    )
+    for name, bucket in found.items():
+        low, high = map(float, name.split("-"))
+        on = (pclick >= low) & (pclick < high)
+        for v, share, clicks in (
+            (0, bucket.baseline, bucket.baseline_clicks),
+            (1, bucket.candidate, bucket.candidate_clicks),
+        ):
+            mine = on & (version == v)
+            assert clicks == pytest.approx(clicked[mine].sum(), rel=0.1, abs=3)
+            if clicks >= 200:
+                assert share == pytest.approx(pclick[mine].sum() / clicked[mine].sum(), rel=0.05)
+    named = [b.bucket for b in found.values() if b.significant]
+    assert named
+    assert all(found[name].candidate > 1.3 for name in named)
+    said = snapshot.report()["comparisons"]
+    assert [b["bucket"] for one in said if one["setup"] == "split" for b in one["calibration_buckets"]] == list(found)
 
 
 def test_findings_are_those_of_one_partition_whatever_their_number() -> None:

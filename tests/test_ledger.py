@@ -15,8 +15,20 @@ from sklearn.metrics import roc_auc_score
 
 from streameval.columns import Scored
 from streameval.counting import ledger, references
-from streameval.counting.ledger import Ledger
-from streameval.counting.ledger_sums import PART_D, PART_D_SQ, PART_N, PART_Y, SCALARS, SERVED_L, SERVED_N, SERVED_Y
+from streameval.counting.ledger import LEVELS, PAIRS, SERVED, Ledger
+from streameval.counting.ledger_sums import (
+    LEVEL_N,
+    LEVEL_P,
+    LEVEL_Y,
+    PART_D,
+    PART_D_SQ,
+    PART_N,
+    PART_Y,
+    SCALARS,
+    SERVED_L,
+    SERVED_N,
+    SERVED_Y,
+)
 from streameval.counting.references import References
 from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.events import Catalog
@@ -84,9 +96,13 @@ class Counting:
         segments = {
             (number, key): sums.tolist() for number, by_key in self.ledger.segments() for key, sums in by_key.items()
         }
-        pairs, served = self.ledger.parts(0)
-        some = {key: sums.tolist() for key, sums in (*pairs.items(), *served.items()) if sums.any()}
-        return {"segments": segments, "parts": some}
+        parts = {
+            (kind, *key): sums.tolist()
+            for kind in (PAIRS, SERVED, LEVELS)
+            for key, sums in self.ledger.parts(kind, 0).items()
+            if sums.any()
+        }
+        return {"segments": segments, "parts": parts}
 
 
 def counted(traffic: Traffic, cuts: list[int]) -> Counting:
@@ -154,7 +170,7 @@ def test_sums_are_those_of_a_loop_over_impressions() -> None:
 def test_parts_add_up_to_the_whole() -> None:
     counting = counted(Traffic(2_000, 1), [])
     content = counting.content()
-    pairs, served = counting.ledger.parts(0)
+    pairs, served, levels = (counting.ledger.parts(kind, 0) for kind in (PAIRS, SERVED, LEVELS))
     for dimension in (0, 1):
         whole = sum(np.array(s) for (_, key), s in content["segments"].items() if key == (0, 1))
         some = [sums for key, sums in pairs.items() if key[:3] == (0, 1, dimension)]
@@ -168,6 +184,32 @@ def test_parts_add_up_to_the_whole() -> None:
         assert total[SERVED_N] == alone[N:SCALARS:8].sum()
         assert total[SERVED_Y] == alone[Y:SCALARS:8].sum()
         assert total[SERVED_L] == alone[blocks.L : SCALARS : 8].sum()
+    assert {key[2] for key in levels} == {1}
+    assert {key[3] for key in levels} == {0, 1, 2}
+    alone = sum(np.array(s) for (_, key), s in content["segments"].items() if key == (1, -1))
+    total = np.sum([sums for key, sums in levels.items() if key[:2] == (1, -1)], axis=0)
+    for first, cell in ((LEVEL_N, N), (LEVEL_Y, Y), (LEVEL_P, blocks.P)):
+        assert total[first : first + BLOCKS].tolist() == alone[cell:SCALARS:8].tolist()
+
+
+def test_levels_are_what_a_version_served_by_bucket_of_its_own_pclick() -> None:
+    traffic = Traffic(2_000, 6)
+    counting = with_curves()
+    counting.observe(*traffic.part(np.arange(2_000)))
+    counting.ledger.advance(1 << 40)
+    block = blocks_of(traffic.user)
+    own = traffic.p[np.arange(2_000), traffic.series]
+    for version in (0, 1):
+        values, by_segment = counting.ledger.levels(version, 0, 1 << 40)
+        assert sorted(values) == [(1, 0), (1, 1), (1, 2)]
+        found = np.sum(list(by_segment.values()), axis=0)
+        for (_, bucket), sums in zip(values, found, strict=True):
+            on = (traffic.series == version) & (np.searchsorted(EDGES, own, side="right") == bucket)
+            count = np.bincount(block[on], minlength=BLOCKS)
+            clicks = np.bincount(block[on], traffic.label[on], minlength=BLOCKS)
+            assert sums[LEVEL_N:LEVEL_Y].tolist() == count.tolist()
+            assert sums[LEVEL_Y:LEVEL_P].tolist() == clicks.tolist()
+            assert sums[LEVEL_P:] / SCALE == pytest.approx(np.bincount(block[on], own[on], minlength=BLOCKS), abs=1e-6)
 
 
 @settings(max_examples=40, deadline=None)

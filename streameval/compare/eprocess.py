@@ -142,6 +142,23 @@ def weighted_mean(log_es: ArrayLike, weights: Sequence[float] | Reals) -> Reals:
     return out
 
 
+def mean_log_e(
+    theta: Reals, weight: Reals, variance: Reals, df: Reals, enough: NDArray[np.bool_], rhos: Reals | None
+) -> Reals:
+    """log e of theta > 0 of K estimates, float64[K]: the mean over mixtures; 0 (no evidence) where there is not `enough`.
+
+    `weight` W: the scale on which evidence adds up, S = theta * W. `rhos` float64[k]; None: not known yet.
+    """
+    out = np.zeros(theta.size)
+    on = enough & np.isfinite(theta) & (variance > 0) & (df > 0)
+    if rhos is None or not on.any():
+        return out
+    s, v = theta[on] * weight[on], variance[on] * weight[on] ** 2
+    each = log_e(s[:, None], v[:, None], rhos[None, :], df[on, None])
+    out[on] = weighted_mean(each, np.full(rhos.size, 1.0 / rhos.size))
+    return out
+
+
 def e_bh(log_es: ArrayLike, alpha: float) -> NDArray[np.bool_]:
     """Which of K hypotheses are rejected with false discovery rate <= alpha, from log e-values float64[K] under any dependence.
 

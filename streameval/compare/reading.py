@@ -94,6 +94,26 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationBucket:
+    """Calibration of both versions where their own pClick is in a bucket, on what each served, in the hours in which both did.
+
+    Calibration is E/O: predicted clicks over clicks, of the mix of hours that both have.
+    """
+
+    bucket: str  # "0.02-0.05"
+    baseline_impressions: int
+    baseline_clicks: int
+    baseline: float | None  # E/O
+    candidate_impressions: int
+    candidate_clicks: int
+    candidate: float | None
+    difference: float | None  # |candidate - 1| - |baseline - 1|
+    stderr: float | None
+    log_e: float  # that the difference is beyond the margin of calibration
+    significant: bool  # kept by e-BH at the comparison's level
+
+
+@dataclass(frozen=True, slots=True)
 class Mix:
     """The difference of two arms in one dimension, taken apart: what the mix of values explains, and what is within.
 
@@ -147,5 +167,6 @@ class Comparison:
     looks: Looks | None = None
     findings: tuple[Finding, ...] = ()
     mixes: tuple[Mix, ...] = ()
+    calibration_buckets: tuple[CalibrationBucket, ...] = ()
     early: tuple[EarlyReading, ...] = ()
     floors_met: bool = True  # the evidence floors of a verdict: time, clicks, blocks

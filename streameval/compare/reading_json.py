@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from streameval.compare.reading import Comparison, Deploy, Looks, MetricReading
@@ -88,6 +89,7 @@ def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, 
             }
             for f in c.findings
         ],
+        "calibration_buckets": [asdict(bucket) for bucket in c.calibration_buckets],
         "mixes": [
             {
                 "dimension": m.dimension,

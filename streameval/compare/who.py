@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.eprocess import e_bh, log_e, weighted_mean
+from streameval.compare.eprocess import e_bh, mean_log_e
 from streameval.compare.ratio import Reals, ratio
 from streameval.compare.reading import Finding
 from streameval.sketches.blocks import SCALE
@@ -88,7 +88,7 @@ def paired_findings(parts: PairedParts, terms: Terms, baseline_loss: float) -> t
     if not several.size:
         return ()
     stat = ratio(d, n, parts.d_sq / SCALE, d.sum(axis=1), n.sum(axis=1))
-    evidence = _evidence(
+    evidence = mean_log_e(
         stat.theta - terms.margin * baseline_loss,
         stat.weight,
         stat.variance(),
@@ -119,7 +119,7 @@ def split_findings(parts: SplitParts, terms: Terms, v_clu: float, df: float) -> 
     _, _, whole_iid, _ = _relative(np.where(both[None, ..., None], everything, 0))
     effect = v_clu / whole_iid[0] if whole_iid[0] > 0 and v_clu > 0 else math.nan
     fewest = sums[..., Y].sum(axis=1).min(axis=0)
-    evidence = _evidence(
+    evidence = mean_log_e(
         grown - terms.margin,
         weight,
         v_iid * max(effect, 1.0),
@@ -218,20 +218,6 @@ def user_findings(
 def _several(names: Sequence[Name], n: Ints, whole: int) -> NDArray[np.int64]:
     """The parts that are not all of the traffic, and not empty."""
     return np.flatnonzero((n > 0) & (n < whole))
-
-
-def _evidence(
-    theta: Reals, weight: Reals, variance: Reals, df: Reals, enough: NDArray[np.bool_], rhos: Reals | None
-) -> Reals:
-    """log e of theta > 0, float64[K]: a mean over mixtures; 0 (no evidence) below the floors."""
-    out = np.zeros(theta.size)
-    on = enough & np.isfinite(theta) & (variance > 0) & (df > 0)
-    if rhos is None or not on.any():
-        return out
-    s, v, freedom = (theta * weight)[on], (variance * weight**2)[on], df[on]
-    each = log_e(s[:, None], v[:, None], rhos[None, :], freedom[:, None])
-    out[on] = weighted_mean(each, np.full(rhos.size, 1.0 / rhos.size))
-    return out
 
 
 def _ranked(

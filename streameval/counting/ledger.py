@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.columns import Scored
 from streameval.counting.ledger_sums import (
+    LEVEL_WIDTH,
     PART_WIDTH,
     SERVED_WIDTH,
     WIDTH,
@@ -40,7 +41,10 @@ _PARTS_AT_ONCE = 1024  # that are numbered in one go
 Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
 Part = tuple[int, int, int, int]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
 Value = tuple[int, int]  # (dimension, value) of a part
-Both = tuple[Matrix, Matrix]
+ServedSums = tuple[list[Value], dict[int, Matrix]]  # K values, and their sums [K, width] by segment
+PAIRS, SERVED, LEVELS = range(3)  # kinds of parts
+_WIDTHS = (PART_WIDTH, SERVED_WIDTH, LEVEL_WIDTH)
+Parts = tuple[Matrix, Matrix, Matrix]  # of the three kinds
 
 
 class Ledger:
@@ -65,14 +69,14 @@ class Ledger:
         self._values = max(radix, len(edges) + 1)
         self._rows: list[Key] = []
         self._row_of = np.full((0, 1), -1, np.int32)  # [served, other + 1]
-        self._pair_parts: list[Part] = []
-        self._served_parts: list[Part] = []
+        self._part_names: tuple[list[Part], list[Part], list[Part]] = ([], [], [])  # of the three kinds
         self._part_of = np.full((MOST_ROWS, (dimensions + 1) * self._values), -1, np.int32)
-        # by pane, what is late apart; the parts are of pairs and of served versions
+        self._level_of = np.full((MOST_ROWS, len(edges) + 1), -1, np.int32)  # [row of what was served, bucket]
+        # by pane, what is late apart
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
-        self._waiting_parts: tuple[dict[int, Both], dict[int, Both]] = ({}, {})
+        self._waiting_parts: tuple[dict[int, Parts], dict[int, Parts]] = ({}, {})
         self._segments: dict[int, Matrix] = {}  # by first pane
-        self._parts: dict[int, Both] = {}  # the same, by first pane of the segment
+        self._parts: dict[int, Parts] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
         self.untracked = 0  # scores of versions beyond `MOST_ROWS`
 
@@ -122,15 +126,18 @@ class Ledger:
                 start, end = int(cut[j]), int(cut[j + 1])
                 while start < end:
                     sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
-                    pair_parts, served_parts = self._part_matrices(self._waiting_parts[late], pane)
+                    parts = self._part_matrices(self._waiting_parts[late], pane)
                     given = scored.row, scored.series, scored.p, known.loss, known.bin
                     labels = labelled.label, known.block, value
                     tables = self._row_of, self._part_of, len(self._rows) == MOST_ROWS, curves.curve, curves.ready
                     if giver == 0:
-                        start = add_served(start, end, *given, *labels, *tables, sign, sums, served_parts, missed)
+                        levels = self._dimensions * self._values, self._level_of, parts[LEVELS]
+                        start = add_served(
+                            start, end, *given, *labels, *tables, sign, sums, parts[SERVED], missed, *levels
+                        )
                     else:
                         start = add_pairs(
-                            start, end, *given, logged_at, *labels, *tables, sign, sums, pair_parts, missed
+                            start, end, *given, logged_at, *labels, *tables, sign, sums, parts[PAIRS], missed
                         )
                     if start < end:
                         self._number(start, end, giver > 0, scored, logged_at, value)
@@ -173,41 +180,45 @@ class Ledger:
         for number in sorted(self._segments):
             yield number, self._by_key(self._segments[number])
 
-    def parts(self, start: int) -> tuple[dict[Part, NDArray[np.int64]], dict[Part, NDArray[np.int64]]]:
-        """Sums by part of the traffic, of pairs and of versions that served, over the segments from pane `start` on."""
-        out: tuple[dict[Part, NDArray[np.int64]], dict[Part, NDArray[np.int64]]] = ({}, {})
+    def parts(self, kind: int, start: int) -> dict[Part, NDArray[np.int64]]:
+        """Sums by part of the traffic, of one kind, over the segments from pane `start` on."""
+        out: dict[Part, NDArray[np.int64]] = {}
         for number in sorted(self._parts):
             if number < start:
                 continue
-            names = self._pair_parts, self._served_parts
-            for into, keys, matrix in zip(out, names, self._parts[number], strict=True):
-                for key, sums in zip(keys, matrix, strict=False):
-                    if key in into:
-                        into[key] = into[key] + sums
-                    elif sums.any():
-                        into[key] = sums.copy()
+            for key, sums in zip(self._part_names[kind], self._parts[number][kind], strict=False):
+                if key in out:
+                    out[key] = out[key] + sums
+                elif sums.any():
+                    out[key] = sums.copy()
         return out
 
     def pair_parts(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
         """(values, sums int64[K, PART_WIDTH]) of a pair by part of the traffic, over the segments from pane `start`, before `end`."""
-        at = np.array([i for i, key in enumerate(self._pair_parts) if key[:2] == (served, other)], np.int64)
-        out = np.zeros((at.size, PART_WIDTH), np.int64)
-        for number, (pairs, _) in self._parts.items():
-            if start <= number < end:
-                have = int(np.searchsorted(at, len(pairs)))
-                out[:have] += pairs[at[:have]]
-        return [self._pair_parts[i][2:] for i in at.tolist()], out
+        values, by_segment = self._parts_of(PAIRS, served, other, start, end)
+        out = np.zeros((len(values), PART_WIDTH), np.int64)
+        for sums in by_segment.values():
+            out += sums
+        return values, out
 
-    def served_parts(self, served: int, start: int, end: int) -> tuple[list[Value], dict[int, Matrix]]:
+    def served_parts(self, served: int, start: int, end: int) -> ServedSums:
         """(values, int64[K, SERVED_WIDTH] by segment) of what a version served, as `pair_parts`."""
-        at = np.array([i for i, key in enumerate(self._served_parts) if key[0] == served], np.int64)
+        return self._parts_of(SERVED, served, -1, start, end)
+
+    def levels(self, served: int, start: int, end: int) -> ServedSums:
+        """(values, int64[K, LEVEL_WIDTH] by segment) of what a version served by bucket of its pClick, as `pair_parts`."""
+        return self._parts_of(LEVELS, served, -1, start, end)
+
+    def _parts_of(self, kind: int, served: int, other: int, start: int, end: int) -> ServedSums:
+        names = self._part_names[kind]
+        at = np.array([i for i, key in enumerate(names) if key[:2] == (served, other)], np.int64)
         out = {}
-        for number, (_, totals) in self._parts.items():
+        for number, parts in self._parts.items():
             if start <= number < end:
-                have = int(np.searchsorted(at, len(totals)))
-                out[number] = np.zeros((at.size, SERVED_WIDTH), np.int64)
-                out[number][:have] = totals[at[:have]]
-        return [self._served_parts[i][2:] for i in at.tolist()], out
+                have = int(np.searchsorted(at, len(parts[kind])))
+                out[number] = np.zeros((at.size, _WIDTHS[kind]), np.int64)
+                out[number][:have] = parts[kind][at[:have]]
+        return [names[i][2:] for i in at.tolist()], out
 
     def forget_before(self, pane: int) -> None:
         """Lets go of segments that ended before a pane."""
@@ -228,20 +239,21 @@ class Ledger:
             self._rows[i] = (-2, -2)
             for matrix in self._matrices():
                 matrix[i : i + 1] = 0
-        for keys, place in ((self._pair_parts, 0), (self._served_parts, 1)):
-            for i, key in enumerate(keys):
-                if series in key[:2]:
-                    keys[i] = (-2, -2, 0, 0)
-                    for both in self._both():
-                        both[place][i : i + 1] = 0
+        for kind, names in enumerate(self._part_names):
+            for i, name in enumerate(names):
+                if series in name[:2]:
+                    names[i] = (-2, -2, 0, 0)
+                    for parts in self._all_parts():
+                        parts[kind][i : i + 1] = 0
         self._part_of[gone] = -1
+        self._level_of[gone] = -1
 
     @property
     def nbytes(self) -> int:
         """Bytes of everything."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
-        parts = sum(a.nbytes + b.nbytes for a, b in self._both())
-        return sums + parts + self._part_of.nbytes
+        parts = sum(matrix.nbytes for parts in self._all_parts() for matrix in parts)
+        return sums + parts + self._part_of.nbytes + self._level_of.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -249,18 +261,17 @@ class Ledger:
         """Everything, for `restore`."""
         return {
             "rows": [list(key) for key in self._rows],
-            "pair_parts": [list(key) for key in self._pair_parts],
-            "served_parts": [list(key) for key in self._served_parts],
+            "part_names": [[list(key) for key in names] for names in self._part_names],
             "waiting": [
                 [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
             ],
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
             "waiting_parts": [
-                [late, pane, a.copy(), b.copy()]
+                [late, pane, *(matrix.copy() for matrix in parts)]
                 for late in (0, 1)
-                for pane, (a, b) in sorted(self._waiting_parts[late].items())
+                for pane, parts in sorted(self._waiting_parts[late].items())
             ],
-            "parts": [[pane, a.copy(), b.copy()] for pane, (a, b) in sorted(self._parts.items())],
+            "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._parts.items())],
             "cuts": list(self._cuts),
             "untracked": self.untracked,
         }
@@ -279,15 +290,15 @@ class Ledger:
 
         self._rows = [(series(a), series(b)) for a, b in state["rows"]]
         self._reserve(max((max(key) for key in self._rows), default=-1) + 1)
-        self._pair_parts = [part(key) for key in state["pair_parts"]]
-        self._served_parts = [part(key) for key in state["served_parts"]]
+        for names, given in zip(self._part_names, state["part_names"], strict=True):
+            names[:] = [part(key) for key in given]
         self._enter()
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = matrix.copy()
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
-        for late, pane, a, b in state["waiting_parts"]:
-            self._waiting_parts[late][pane] = a.copy(), b.copy()
-        self._parts = {pane: (a.copy(), b.copy()) for pane, a, b in state["parts"]}
+        for late, pane, a, b, c in state["waiting_parts"]:
+            self._waiting_parts[late][pane] = a.copy(), b.copy(), c.copy()
+        self._parts = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
 
@@ -297,7 +308,7 @@ class Ledger:
         for kept in (*self._waiting, self._segments):
             yield from kept.values()
 
-    def _both(self) -> Iterator[Both]:
+    def _all_parts(self) -> Iterator[Parts]:
         for kept in (*self._waiting_parts, self._parts):
             yield from kept.values()
 
@@ -307,20 +318,23 @@ class Ledger:
         if len(rows) == len(self._rows):
             return
         names = [self._rows[i] for i in rows]
-        parts = []
-        for keys in (self._pair_parts, self._served_parts):
-            kept = [i for i, key in enumerate(keys) if key[:2] in names]
-            parts.append(kept)
-            keys[:] = [keys[i] for i in kept]
+        kept = []
+        for part_names in self._part_names:
+            kept.append([i for i, name in enumerate(part_names) if name[:2] in names])
+            part_names[:] = [part_names[i] for i in kept[-1]]
         for held in (*self._waiting, self._segments):
             for number, matrix in held.items():
                 held[number] = matrix[[i for i in rows if i < len(matrix)]]
-        for both in (*self._waiting_parts, self._parts):
-            for number, (a, b) in both.items():
-                both[number] = (a[[i for i in parts[0] if i < len(a)]], b[[i for i in parts[1] if i < len(b)]])
+        for by_pane in (*self._waiting_parts, self._parts):
+            for number, parts in by_pane.items():
+                a, b, c = (
+                    matrix[[i for i in some if i < len(matrix)]] for matrix, some in zip(parts, kept, strict=True)
+                )
+                by_pane[number] = a, b, c
         self._rows = names
         self._row_of[:] = -1
         self._part_of[:] = -1
+        self._level_of[:] = -1
         self._enter()
 
     def _enter(self) -> None:
@@ -328,10 +342,15 @@ class Ledger:
         for i, (served, other) in enumerate(self._rows):
             if served >= 0:
                 self._row_of[served, other + 1] = i
-        for keys in (self._pair_parts, self._served_parts):
-            for i, (served, other, dimension, value) in enumerate(keys):
-                if served >= 0:
-                    self._part_of[self._row_of[served, other + 1], dimension * self._values + value] = i
+        for kind, part_names in enumerate(self._part_names):
+            for i, (served, other, dimension, value) in enumerate(part_names):
+                if served < 0:
+                    continue
+                row = self._row_of[served, other + 1]
+                if kind == LEVELS:
+                    self._level_of[row, value] = i
+                else:
+                    self._part_of[row, dimension * self._values + value] = i
 
     def _by_key(self, matrix: Matrix) -> dict[Key, NDArray[np.int64]]:
         return {key: matrix[i] for i, key in enumerate(self._rows[: len(matrix)]) if key[0] >= 0 and matrix[i].any()}
@@ -357,16 +376,21 @@ class Ledger:
         rows = np.empty((MOST_ROWS, 2), np.int64)
         made = new_rows(scored.bounds[1], *given, self._row_of, len(self._rows), MOST_ROWS, rows)
         self._rows += [(served, other - 1) for served, other in rows[:made].tolist()]
-        names = self._pair_parts if pairs else self._served_parts
+        names = self._part_names[PAIRS if pairs else SERVED]
         parts = np.empty((_PARTS_AT_ONCE, 2), np.int64)
         made = new_parts(start, end, pairs, *given, value, self._row_of, self._part_of, len(names), parts)
-        names += [(*self._rows[row], *divmod(column, self._values)) for row, column in parts[:made].tolist()]
+        for row, column in parts[:made].tolist():
+            name = (*self._rows[row], *divmod(column, self._values))
+            names.append(name)
+            if not pairs and name[2] == self._dimensions:
+                self._level_of[row, name[3]] = len(self._part_names[LEVELS])
+                self._part_names[LEVELS].append(name)
 
-    def _part_matrices(self, kept: dict[int, Both], number: int) -> Both:
-        pairs, served = kept.get(number, (np.zeros((0, PART_WIDTH), np.int64), np.zeros((0, SERVED_WIDTH), np.int64)))
-        pairs, served = _grown(pairs, len(self._pair_parts)), _grown(served, len(self._served_parts))
-        kept[number] = pairs, served
-        return pairs, served
+    def _part_matrices(self, kept: dict[int, Parts], number: int) -> Parts:
+        given = kept.get(number) or tuple(np.zeros((0, width), np.int64) for width in _WIDTHS)
+        a, b, c = (_grown(matrix, len(names)) for matrix, names in zip(given, self._part_names, strict=True))
+        kept[number] = a, b, c
+        return a, b, c
 
     @staticmethod
     def _matrix(kept: dict[int, Matrix], number: int, rows: int, width: int) -> Matrix:

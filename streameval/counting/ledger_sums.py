@@ -1,7 +1,7 @@
 """The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
 
 A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of
-the serving pClick. Both are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
+the serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
 goes on there once the caller has given them out (`new_rows`, `new_parts`); so nothing is looked up twice.
 """
 
@@ -29,6 +29,9 @@ PART_WIDTH = 2 * BLOCKS + 2
 # and of a version that served
 SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
 SERVED_WIDTH = 6
+# a level: N, Y and P by block
+LEVEL_N, LEVEL_Y, LEVEL_P = 0, BLOCKS, 2 * BLOCKS
+LEVEL_WIDTH = 3 * BLOCKS
 
 assert SERIES_CELLS == PAIR_CELLS
 
@@ -101,8 +104,14 @@ def add_served(
     sums: Matrix,
     parts: Matrix,
     untracked: NDArray[np.int64],
+    first_bucket: int,
+    level_of: NDArray[np.int32],
+    levels: Matrix,
 ) -> int:
-    """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped."""
+    """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped.
+
+    `first_bucket`: the column of parts that stands for the lowest bucket; `level_of`: by row and bucket.
+    """
     for k in range(start, end):
         i = row[k]
         r = row_of[series[k], 0]
@@ -138,6 +147,10 @@ def add_served(
             parts[q, SERVED_L] += sign * loss_fixed
             parts[q, SERVED_L_SQ] += sign * loss_sq
             parts[q, SERVED_L_Y] += sign * clicked * loss_fixed
+        level = level_of[r, value[i, value.shape[1] - 1] - first_bucket]
+        levels[level, LEVEL_N + block[i]] += sign
+        levels[level, LEVEL_Y + block[i]] += sign * clicked
+        levels[level, LEVEL_P + block[i]] += sign * p_fixed
     return end
 
 

@@ -84,6 +84,25 @@ class Finding(_Shape):
     significant: bool
 
 
+class CalibrationBucket(_Shape):
+    """Predicted clicks over clicks of both versions in a bucket of their own pClick, on what each served.
+
+    `difference` is |candidate - 1| - |baseline - 1|.
+    """
+
+    bucket: str
+    baseline_impressions: int
+    baseline_clicks: int
+    baseline: float | None
+    candidate_impressions: int
+    candidate_clicks: int
+    candidate: float | None
+    difference: float | None
+    stderr: float | None
+    log_e: float
+    significant: bool
+
+
 class Mix(_Shape):
     """A difference taken apart: what the mix of values explains, what is within; `simpson` when they disagree."""
 
@@ -137,6 +156,7 @@ class Comparison(_Shape):
     metrics: list[Reading]
     changes: list[Change]
     findings: list[Finding]
+    calibration_buckets: list[CalibrationBucket]
     mixes: list[Mix]
     early: list[Early]
 

@@ -1,6 +1,6 @@
 """A tree of arrays and plain values as one file, whole or not at all.
 
-Format 1, little-endian: b"SEVC", u32 format, u64 bytes of the header, u32 crc32 of the header, the header (JSON), then
+Little-endian: b"SEVC", u32 format, u64 bytes of the header, u32 crc32 of the header, the header (JSON), then
 the arrays, each at a multiple of 64 bytes. The header holds the file's size, the tree with {"": i} where array i
 belongs, and every array's dtype, shape, place and crc32. So a file that was cut short, or of which a bit has changed,
 is told from a good one.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streameval.store.errors import DamagedError, StoreError
 
 MAGIC = b"SEVC"
-FORMAT = 2
+FORMAT = 3
 _HEAD = struct.Struct("<4sIQI")
 _ALIGN = 64
 _ARRAY = ""  # the key that stands for an array in the header's tree

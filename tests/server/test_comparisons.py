@@ -95,6 +95,9 @@ def test_one_comparison_has_its_evidence_over_time(client) -> None:
     )  # fmt: skip
     assert body["findings"][0]["significant"] is True
     assert body["mixes"][0]["simpson"] is True
+    assert [(b["bucket"], b["candidate"], b["significant"]) for b in body["calibration_buckets"]] == [
+        ("0-0.02", 1.05, False), ("0.02-0.05", 1.43, True),
+    ]  # fmt: skip
     assert body["early"][1]["reason"] == "one_arm_only"
     assert body["changes"][0]["at"] == "2024-05-01T12:03:00.000Z"
 

@@ -105,7 +105,7 @@ def test_another_format_says_what_to_do(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4] = 9
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="format 9, but this program reads format 2: run the version") as failure:
+    with pytest.raises(StoreError, match="format 9, but this program reads format 3: run the version") as failure:
         container.read(path)
     assert not isinstance(failure.value, DamagedError)  # the one before will not do
 

@@ -5,7 +5,7 @@ import { asker, useToken } from "../api.js";
 import { timeline } from "../charts/timeline.js";
 import { refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
-import { count, dateTime, DASH, number, short, signed, signedPercent, significant } from "../format.js";
+import { count, dateTime, DASH, number, percent, short, signed, signedPercent, significant } from "../format.js";
 import { metric, reason } from "../metrics.js";
 import { table } from "../tables.js";
 
@@ -111,7 +111,7 @@ export function mount(root) {
     );
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
-    replace(rest, findings(one), mixes(one), early(one), changes(one));
+    replace(rest, findings(one), calibrationByBucket(one), mixes(one), early(one), changes(one));
   }
 
   function drawCharts(one, name, now) {
@@ -199,6 +199,28 @@ function findings({ findings: all }) {
     h("h2", {}, "For whom"),
     h("p", { class: "quiet" }, "The parts that carry the difference. “Proven” holds for all of them together (false discoveries are controlled, e-BH)."),
     h("div", { class: "scroll" }, table(names, all.slice(0, 20).map(row), { numeric: (i) => i > 0 && i < 5 })),
+  );
+}
+
+function calibrationByBucket({ calibration_buckets: all, baseline, candidate }) {
+  if (!all.length) return null;
+  const row = (b) => [
+    h("th", { scope: "row" }, b.bucket),
+    number(b.baseline, 3),
+    number(b.candidate, 3),
+    signedPercent(b.difference),
+    b.stderr === null ? DASH : percent(b.stderr),
+    short(b.baseline_clicks),
+    short(b.candidate_clicks),
+    b.significant ? "proven" : "not proven",
+  ];
+  const names = ["pClick", `E/O of ${baseline.version}`, `E/O of ${candidate.version}`, "Further from 1 by", "Standard error", `Clicks, ${baseline.version}`, `Clicks, ${candidate.version}`, "Evidence"];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Calibration by pClick"),
+    h("p", { class: "quiet" }, "Predicted clicks over clicks of each version on what it served itself, by its own pClick. “Proven” says that the candidate is further from 1 by more than the margin, and holds for all buckets together (e-BH)."),
+    h("div", { class: "scroll" }, table(names, all.map(row), { numeric: (i) => i > 0 && i < 7 })),
   );
 }
 
