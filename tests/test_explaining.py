@@ -107,6 +107,27 @@ def test_a_country_that_breaks_is_named_and_only_it() -> None:
     assert {e.name for e in c.early} == {"promised_auc", "promised_ctr", "corrected_calibration", "score_shift"}
 
 
+def test_a_pair_has_the_auc_and_gauc_of_either_side() -> None:
+    s = scenario(versions=(Version("v1"), Version("v2", noise=1.0, share=0.0)))
+    pipeline = make_pipeline(compare={"alpha": 0.05, "min_duration": "5m", "gauc_window": "10m"})
+    for batch in batches(pipeline, traffic(s)):
+        pipeline.take(batch)
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    c = comparison(snapshot, "paired")
+    of = {(r.series.version, r.window, r.slice): r for r in snapshot.results}
+    for m in c.metrics:
+        if m.metric == "calibration":  # the shadow's is not compared
+            continue
+        assert m.candidate is not None
+        if m.metric != "log_loss":  # its difference is a ratio
+            assert m.candidate - m.baseline == pytest.approx(m.difference, abs=1e-6)
+        if m.metric in ("log_loss", "auc"):
+            for version, value in (("v1", m.baseline), ("v2", m.candidate)):
+                known = of[version, "all", None].metrics[m.metric]
+                assert value == pytest.approx(known, abs=0.004)  # without the first pane
+
+
 def test_early_readings_come_before_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explaining, "EARLY_SECONDS", 0.0)
     monkeypatch.setattr(explaining, "EARLY_SHARE", 0)

@@ -288,6 +288,9 @@ def test_the_placed_sums_are_the_auc_and_its_difference(monkeypatch: pytest.Monk
         placed = (whole[PHI1:SCALARS:8].sum() / clicks + whole[PHI0:SCALARS:8].sum() / others) / SCALE
         auc = [0.0 if v is None else roc_auc_score(traffic.label[on], traffic.p[on, v]) for v in versions]
         assert placed == pytest.approx(auc[0] - auc[1], abs=5e-4)
+        if key == (0, 1):
+            server = whole[SCALARS + blocks.SERVER_PHI1] / clicks + whole[SCALARS + blocks.SERVER_PHI0] / others
+            assert server / SCALE == pytest.approx(auc[1], abs=5e-4)
 
 
 def test_what_is_forgotten_or_cleared_is_gone() -> None:

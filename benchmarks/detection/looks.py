@@ -20,7 +20,7 @@ _STEP = 30  # looks at a time: what fits the cache
 
 @dataclass(frozen=True)
 class Looks:
-    """A stretch of looks: `at` [T] ms, impressions [T], clicks [T, J], statistics [T, J], and pair scalars [T, 6]."""
+    """A stretch of looks: `at` [T] ms, impressions [T], clicks [T, J], statistics [T, J], and pair scalars [T, 8]."""
 
     at: NDArray[np.int64]
     impressions: NDArray[np.int64]
@@ -42,8 +42,8 @@ class PairedLooks:
 
     def __init__(self, turned: bool = False) -> None:
         self._turn = (paired.oriented, paired.oriented_gauc) if turned else (lambda x: x, lambda x: x)
-        self._pair = BlockSums(np.zeros((64, 8), np.int64), np.zeros(6, np.int64))
-        self._gauc = BlockSums(np.zeros((64, 2), np.int64), np.zeros(4, np.int64))
+        self._pair = BlockSums(np.zeros((64, 8), np.int64), np.zeros(cells.PAIR_SCALARS, np.int64))
+        self._gauc = BlockSums(np.zeros((64, 2), np.int64), np.zeros(cells.GAUC_SCALARS, np.int64))
         self._before: list[tuple[BlockSums, BlockSums]] = []
         self._minute = 0
 
@@ -102,7 +102,13 @@ class SplitLooks:
                         (self._done.devs + now.devs[part])[:, None] - before.devs,
                     )
                     fewer = (counts[part][:, None] - clicks_before).min(axis=-1)
-                    yield Looks(at[part], n[part], fewer, split.statistics(looked), np.zeros((_STEP // 2, 6), np.int64))
+                    yield Looks(
+                        at[part],
+                        n[part],
+                        fewer,
+                        split.statistics(looked),
+                        np.zeros((_STEP // 2, cells.PAIR_SCALARS), np.int64),
+                    )
                 self._done = split.Strata(self._done.totals + now.totals[-1], self._done.devs + now.devs[-1])
                 self._clicks, self._impressions = counts[-1], int(n[-1])
                 self._minute += 60

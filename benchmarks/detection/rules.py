@@ -22,7 +22,7 @@ CLICKS = 200
 
 @dataclass(frozen=True)
 class Track:
-    """A paired comparison since its start, by minute: statistics [T], clicks [T], pair scalars [T, 6], and rows of minutes."""
+    """A paired comparison since its start, by minute: statistics [T], clicks [T], pair scalars [T, 8], and rows of minutes."""
 
     log_loss: Statistic
     auc: Statistic

@@ -35,8 +35,8 @@ def one(
     candidate = SCENARIOS[scenario]
     warm(world, candidate)
     out: dict[tuple[str, str], tuple[float, float, float]] = {}
-    pair = BlockSums(np.zeros((64, 8), np.int64), np.zeros(6, np.int64))
-    gauc = BlockSums(np.zeros((64, 2), np.int64), np.zeros(4, np.int64))
+    pair = BlockSums(np.zeros((64, 8), np.int64), np.zeros(cells.PAIR_SCALARS, np.int64))
+    gauc = BlockSums(np.zeros((64, 2), np.int64), np.zeros(cells.GAUC_SCALARS, np.int64))
     served = np.zeros((64, 8), np.int64)
     for day in range(7):
         minutes, _ = world.day(day, candidate, rows=(0,))

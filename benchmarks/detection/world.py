@@ -70,7 +70,7 @@ SCENARIOS = {
 class Minutes:
     """A day, by minute: pair rows, GAUC rows (by session), served rows of [old on all, new on all, old on arm A, new on arm B]."""
 
-    pair: BlockSums  # [1440, 64, 8], [1440, 6]
+    pair: BlockSums  # [1440, 64, 8], [1440, 8]
     gauc: BlockSums  # [1440, 64, 2], [1440, 4]
     served: BlockSums  # [4, 1440, 64, 8], [4, 1440, 3]
 
@@ -124,8 +124,8 @@ class World:
         base = BASE + SWING_ODDS * np.sin(2 * np.pi * (minute - 1080) / DAY)
         shocks = np.repeat(hourly, 60) + SD_DAY * self._shock_rng.standard_normal()
         n = int(lengths.sum())
-        pair = BlockSums(np.zeros((DAY, 64, 8), np.int64), np.zeros((DAY, 6), np.int64))
-        gauc = BlockSums(np.zeros((DAY, 64, 2), np.int64), np.zeros((DAY, 4), np.int64))
+        pair = BlockSums(np.zeros((DAY, 64, 8), np.int64), np.zeros((DAY, cells.PAIR_SCALARS), np.int64))
+        gauc = BlockSums(np.zeros((DAY, 64, 2), np.int64), np.zeros((DAY, cells.GAUC_SCALARS), np.int64))
         served = BlockSums(np.zeros((4, DAY, 64, 8), np.int64), np.zeros((4, DAY, 3), np.int64))
         scores = np.empty((2, n))
         labels = np.empty(n, np.bool_)

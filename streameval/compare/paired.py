@@ -39,7 +39,7 @@ MID, GAP = "calibration_mid", "calibration_gap"
 def oriented(sums: BlockSums) -> BlockSums:
     """Rows of (candidate served, baseline scored) as rows of (baseline, candidate); its own inverse.
 
-    Blocks int64[..., G, 8], scalars int64[..., 6]. Exact: the other's loss is the server's plus D. The strict sums assume
+    Blocks int64[..., G, 8], scalars int64[..., 8]. Exact: the other's loss is the server's plus D. The strict sums assume
     that the odds ratio was clipped on both sides, so that the bound holds for -D too.
     """
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
@@ -49,14 +49,17 @@ def oriented(sums: BlockSums) -> BlockSums:
     blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
     blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]
     scalars[..., cells.D_STRICT] *= -1
+    for cell, own in ((cells.PAIR_PHI1, cells.SERVER_PHI1), (cells.PAIR_PHI0, cells.SERVER_PHI0)):
+        scalars[..., own] += sums.blocks[..., cell].sum(axis=-1)
     return BlockSums(blocks, scalars)
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
-    """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 4]."""
+    """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5]."""
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
     blocks[..., cells.G_WD] *= -1
     scalars[..., cells.G_W_WD] *= -1
+    scalars[..., cells.G_W_SERVER] += sums.blocks[..., cells.G_WD].sum(axis=-1)
     return BlockSums(blocks, scalars)
 
 
@@ -72,7 +75,7 @@ def clicks(sums: BlockSums) -> NDArray[np.int64]:
 
 
 def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str, Statistic]:
-    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 6] and GAUC rows [..., G, 2], [..., 4].
+    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G, 2], [..., 5].
 
     v_iid of log_loss leaves out the small noise of its denominator; calibration has none.
     """

@@ -24,6 +24,7 @@ from streameval.sketches.blocks import (
     GAUC_SCALARS,
     PAIR_CELLS,
     PAIR_SCALARS,
+    SCALE,
     SERIES_CELLS,
     BlockSums,
 )
@@ -58,6 +59,10 @@ class Sums(Protocol):
 
     def totals(self) -> tuple[Ints, Ints]:
         """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
+        ...
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """GAUC of baseline and candidate over the first window; None: not known."""
         ...
 
     def blocks(self) -> int:
@@ -121,21 +126,26 @@ class PairedSums:
         """See `Sums`."""
         sums = self._total.blocks.sum(axis=0)
         baseline, candidate = np.zeros(SERIES_CELLS, np.int64), np.zeros(SERIES_CELLS, np.int64)
-        for out, p, loss in (
-            (baseline, cells.PAIR_P, sums[cells.PAIR_L]),
-            (candidate, cells.PAIR_P_OTHER, sums[cells.PAIR_L] + sums[cells.D]),
-        ):
-            out[cells.N], out[cells.Y], out[cells.P], out[cells.L] = (
-                sums[cells.PAIR_N], sums[cells.PAIR_Y], sums[p], loss,
-            )  # fmt: skip
+        server = self._total.scalars
+        for out, p, other in ((baseline, cells.PAIR_P, 0), (candidate, cells.PAIR_P_OTHER, 1)):
+            out[cells.N], out[cells.Y], out[cells.P] = sums[cells.PAIR_N], sums[cells.PAIR_Y], sums[p]
+            out[cells.L] = sums[cells.PAIR_L] + other * sums[cells.D]
+            out[cells.PHI1] = server[cells.SERVER_PHI1] + other * sums[cells.PAIR_PHI1]
+            out[cells.PHI0] = server[cells.SERVER_PHI0] + other * sums[cells.PAIR_PHI0]
         return baseline, candidate
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """See `Sums`."""
+        weight, wd = self._gauc.blocks.sum(axis=0).tolist()
+        own = int(self._gauc.scalars[cells.G_W_SERVER])
+        return (own / SCALE / weight, (own + wd) / SCALE / weight) if weight else (None, None)
 
     def blocks(self) -> int:
         """See `Sums`."""
         return int((self._total.blocks[:, cells.PAIR_N] > 0).sum())
 
     def strict(self) -> Ints:
-        """The scalars of the first window, int64[6]."""
+        """The scalars of the first window, int64[8]."""
         return self._total.scalars.copy()
 
     def _windows(self) -> BlockSums:
@@ -220,6 +230,10 @@ class SplitSums:
             if self._counts(rows):
                 out += rows
         return out
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """See `Sums`: it is of pairs."""
+        return None, None
 
     def blocks(self) -> int:
         """See `Sums`: of the arm that has fewer."""

@@ -241,6 +241,9 @@ class Tracked:
         differences = self._differences(statistics)
         out = []
         for i, name in enumerate(METRICS):
+            levels = (
+                self._sums.gauc() if name == "gauc" else (metric_value(name, baseline), metric_value(name, candidate))
+            )
             difference, lower, upper = differences.get(name, UNKNOWN)
             standing = self.evidence.standing(name)
             parts = [
@@ -256,7 +259,7 @@ class Tracked:
                 reason = "too_few_clicks"
             out.append(
                 MetricReading(
-                    metric=name, baseline=metric_value(name, baseline), candidate=metric_value(name, candidate),
+                    metric=name, baseline=levels[0], candidate=levels[1],
                     difference=known(difference), lower=known(lower), upper=known(upper), stderr=known(stderr),
                     margin=self.rule.margins[name], tolerance=self.rule.tolerances[name],
                     log_e_worse=finite(worse[i]), log_e_not_worse=finite(not_worse[i]),

@@ -198,7 +198,8 @@ def _add(
             new, _ = concordant_pairs(theirs[a:b], w)
             if clicks in (0, w):
                 continue
-            wd = w * (np.float64(new - old) / np.float64(2 * clicks * (w - clicks)))
+            pairs_of_user = np.float64(2 * clicks * (w - clicks))
+            wd = w * (np.float64(new - old) / pairs_of_user)
             out = sums[window[g], pair]
             cell = np.int64(block[g]) * GAUC_CELLS
             out[cell + blocks.G_W] += w
@@ -207,6 +208,7 @@ def _add(
             out[_SCALARS + blocks.G_W_WD] += np.int64(np.rint(w * wd * SCALE))
             out[_SCALARS + blocks.G_W_SQ] += w * w
             out[_SCALARS + blocks.G_ROWS] += 1
+            out[_SCALARS + blocks.G_W_SERVER] += np.int64(np.rint(w * (np.float64(old) / pairs_of_user) * SCALE))
     return found
 
 

@@ -208,7 +208,9 @@ def add_pairs(
         sums[r, at + blocks.PAIR_L] += sign * _fixed(loss[s])
         sums[r, at + blocks.PAIR_P] += sign * _fixed(p[s])
         sums[r, at + blocks.PAIR_P_OTHER] += sign * _fixed(p[k])
-        placement = np.int64(curve[other, clicked, bins[k]]) - np.int64(curve[served, clicked, bins[s]])
+        server = np.int64(curve[served, clicked, bins[s]])
+        placement = np.int64(curve[other, clicked, bins[k]]) - server
+        sums[r, SCALARS + blocks.SERVER_PHI0 - clicked] += sign * server
         sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
         sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
         sums[r, SCALARS + blocks.D_SQ] += sign * d_sq

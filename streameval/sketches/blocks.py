@@ -37,15 +37,17 @@ SERIES_SCALARS = 3
 # cells of a block, for a pair; D is the other's log loss less the server's, and PHI likewise
 PAIR_N, PAIR_Y, D, PAIR_L, PAIR_P, PAIR_P_OTHER, PAIR_PHI1, PAIR_PHI0 = range(8)
 PAIR_CELLS = 8
-# scalars: squares of D and of PHI; then D again with its ratio of pClicks clipped (strict mode), its square, how many were clipped
-D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED = range(6)
-PAIR_SCALARS = 6
+# scalars: squares of D and of PHI; then D again with its ratio of pClicks clipped (strict mode), its square, how many were
+# clipped; then the server's own PHI
+D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED, SERVER_PHI1, SERVER_PHI0 = range(8)
+PAIR_SCALARS = 8
 
 # cells of a block, for per-user AUC within tumbling windows: rows are (user, window) with both labels
 G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other's AUC - the server's)
 GAUC_CELLS = 2
-G_WD_SQ, G_W_WD, G_W_SQ, G_ROWS = range(4)  # scalars: sums of (wD)^2, w * wD, w^2, and the number of rows
-GAUC_SCALARS = 4
+# scalars: sums of (wD)^2, w * wD, w^2, the number of rows, and the sum of w * the server's AUC
+G_WD_SQ, G_W_WD, G_W_SQ, G_ROWS, G_W_SERVER = range(5)
+GAUC_SCALARS = 5
 
 
 @numba.njit(inline="always")

@@ -31,7 +31,9 @@ def pair_rows(
     blocks = np.zeros((64, 8), np.int64)
     for c, x in enumerate(columns):
         np.add.at(blocks[:, c], block, x.astype(np.int64) if c < 2 else fixed(x))
-    scalars = np.array([fixed(x).sum() for x in (d * d, phi1 * phi1, phi0 * phi0, d, d * d)] + [0], np.int64)
+    server = np.where(y == 1, p, 0.0), np.where(y == 1, 0.0, 0.5 - p)
+    terms = (d * d, phi1 * phi1, phi0 * phi0, d, d * d, np.zeros(1), *server)
+    scalars = np.array([fixed(x).sum() for x in terms], np.int64)
     return BlockSums(blocks, scalars)
 
 

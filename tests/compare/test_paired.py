@@ -31,7 +31,7 @@ def test_merge_equals_whole_and_retract_undoes_bit_for_bit(seed: int, parts: int
     columns = draw(rng, 400)
     whole = pair_rows(*columns)
     part = rng.integers(0, parts, 400)
-    merged = BlockSums(np.zeros((64, 8), np.int64), np.zeros(6, np.int64))
+    merged = BlockSums(np.zeros((64, 8), np.int64), np.zeros(cells.PAIR_SCALARS, np.int64))
     for i in rng.permutation(parts):
         merged = plus(merged, pair_rows(*(c[part == i] for c in columns)))
     assert same_bits(paired.statistics(whole), paired.statistics(merged))
@@ -52,6 +52,8 @@ def test_turning_gives_the_rows_of_the_other_order(seed: int) -> None:
         -rows.blocks[:, [cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0]],
     )
     assert np.array_equal(turned.scalars[[0, 1, 2, 4, 5]], rows.scalars[[0, 1, 2, 4, 5]])
+    own = [cells.SERVER_PHI1, cells.SERVER_PHI0]
+    assert np.abs(turned.scalars[own] - other.scalars[own]).max() <= 300
     back = paired.oriented(turned)
     assert np.array_equal(back.blocks, rows.blocks)
     assert np.array_equal(back.scalars, rows.scalars)
@@ -59,10 +61,12 @@ def test_turning_gives_the_rows_of_the_other_order(seed: int) -> None:
 
 def test_turning_works_on_any_shape() -> None:
     rng = np.random.default_rng(0)
-    sums = BlockSums(rng.integers(-(2**40), 2**40, (5, 7, 64, 8)), rng.integers(-(2**40), 2**40, (5, 7, 6)))
+    sums = BlockSums(
+        rng.integers(-(2**40), 2**40, (5, 7, 64, 8)), rng.integers(-(2**40), 2**40, (5, 7, cells.PAIR_SCALARS))
+    )
     turned = paired.oriented(sums)
     assert np.array_equal(turned.blocks[..., cells.D], -sums.blocks[..., cells.D])
-    gauc = BlockSums(rng.integers(-(2**40), 2**40, (5, 64, 2)), rng.integers(-(2**40), 2**40, (5, 4)))
+    gauc = BlockSums(rng.integers(-(2**40), 2**40, (5, 64, 2)), rng.integers(-(2**40), 2**40, (5, cells.GAUC_SCALARS)))
     assert np.array_equal(paired.oriented_gauc(gauc).blocks[..., cells.G_WD], -gauc.blocks[..., cells.G_WD])
     assert np.array_equal(paired.oriented_gauc(paired.oriented_gauc(gauc)).scalars, gauc.scalars)
 
@@ -80,7 +84,7 @@ def test_auc_by_placements_is_the_difference_of_aucs() -> None:
     block, y, p, q = draw(rng, 60_000, noise=0.5)
     click = y == 1
     half = np.arange(y.size) < 30_000  # the reference
-    blocks, scalars = np.zeros((64, 8), np.int64), np.zeros(6, np.int64)
+    blocks, scalars = np.zeros((64, 8), np.int64), np.zeros(cells.PAIR_SCALARS, np.int64)
     terms = []
     for s in (p, q):
         negative, positive = np.sort(s[half & ~click]), np.sort(s[half & click])
@@ -109,7 +113,7 @@ def test_calibration_says_whose_level_is_further_from_the_clicks(old: float, new
     rows[:, cells.PAIR_P] = round(30 * old * SCALE)
     rows[:, cells.PAIR_P_OTHER] = round(30 * new * SCALE)
     rows[:, cells.PAIR_L] = round(100 * SCALE)
-    s = paired.statistics(BlockSums(rows, np.zeros(6, np.int64)))
+    s = paired.statistics(BlockSums(rows, np.zeros(cells.PAIR_SCALARS, np.int64)))
     assert evidence.harm(s)["calibration"] == pytest.approx(abs(new - clicks) - abs(old - clicks), abs=1e-8)
     assert s[GAP].theta == pytest.approx(new - old)
     assert s[MID].theta == pytest.approx(new + old - 2)
@@ -122,7 +126,7 @@ def test_gauc_is_the_weighted_mean_of_rows() -> None:
     np.add.at(blocks[:, 0], block, w)
     np.add.at(blocks[:, 1], block, np.rint(w * d * SCALE).astype(np.int64))
     k = np.array(
-        [round(float(x) * SCALE) for x in (((w * d) ** 2).sum(), (w * w * d).sum())] + [int((w * w).sum()), 900],
+        [round(float(x) * SCALE) for x in (((w * d) ** 2).sum(), (w * w * d).sum())] + [int((w * w).sum()), 900, 0],
         np.int64,
     )
     pair = pair_rows(*draw(rng, 100))

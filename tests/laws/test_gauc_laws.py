@@ -121,10 +121,11 @@ def loop(traffic: Traffic) -> dict[tuple[int, str, str], NDArray[np.float64]]:
                     if other == served or not 0 < y.sum() < y.size:
                         continue
                     w = y.size
-                    wd = w * (roc_auc_score(y, t.p[on, other]) - roc_auc_score(y, t.p[on, served]))
+                    own = w * roc_auc_score(y, t.p[on, served])
+                    wd = w * roc_auc_score(y, t.p[on, other]) - own
                     at = 2 * int(block[t.user.index(user)])
                     sums[at : at + 2] += w, wd * SCALE
-                    sums[2 * BLOCKS :] += wd * wd * SCALE, w * wd * SCALE, w * w, 1
+                    sums[2 * BLOCKS :] += wd * wd * SCALE, w * wd * SCALE, w * w, 1, own * SCALE
                 if sums.any():
                     out[int(start), f"v{served + 1}", f"v{other + 1}"] = sums
     return out
