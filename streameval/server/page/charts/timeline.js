@@ -90,7 +90,7 @@ function options(uPlot, place, height, content) {
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
       { ...axis, space: 80, values: times },
-      { ...axis, size: 64, space: 36, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
+      { ...axis, size: 72, space: 36, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3 } },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },

@@ -226,12 +226,20 @@ function calibrationByBucket({ calibration_buckets: all, baseline, candidate }) 
 
 function mixes({ mixes: all }) {
   if (!all.length) return null;
+  const row = (m) => [
+    h("th", { scope: "row" }, m.dimension),
+    m.metric === "ctr" ? "CTR" : metric(m.metric).name,
+    significant(m.total),
+    significant(m.mix),
+    m.within_stderr === null ? significant(m.within) : `${significant(m.within)} ± ${significant(m.within_stderr, 2)}`,
+    m.simpson ? h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": "worse" }, "Simpson"), ` ${m.text ?? ""}`) : "",
+  ];
   return h(
     "section",
     {},
     h("h2", {}, "Mix or model"),
-    h("p", { class: "quiet" }, "What of the difference comes from other traffic (mix), and what from within equal traffic."),
-    all.map((mix) => h("dl", { class: "tiles" }, Object.entries(mix).filter(([, v]) => v !== null && typeof v !== "object").map(([name, v]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, typeof v === "number" ? significant(v) : String(v)))))),
+    h("p", { class: "quiet" }, "What of the difference comes from other traffic (mix), and what from within equal traffic. “Simpson”: the whole and its parts say opposite things."),
+    h("div", { class: "scroll" }, table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
   );
 }
 
