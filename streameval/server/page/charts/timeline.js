@@ -87,6 +87,7 @@ function options(uPlot, place, height, content) {
     height,
     series,
     bands,
+    padding: [null, 28, null, null], // half of the last time below the axis
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
       { ...axis, space: 80, values: times },
