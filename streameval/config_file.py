@@ -6,6 +6,7 @@ error names the key, the value and what would be right.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -128,9 +129,18 @@ def _explain(problem: Any) -> str:
     value = json.dumps(given, default=str, ensure_ascii=False)
     value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
     if kind == "extra_forbidden":
-        return f"{key} = {value}: unknown key; `streameval config show` lists the known ones"
+        return f"{key} = {value}: unknown key; {_alike(loc)}`streameval config show` lists the known ones"
     words = "must be [[models]] tables, each with a name and a kind" if key == "models" else _WORDS.get(kind)
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
+
+
+def _alike(loc: list[Any]) -> str:
+    """The known key of the same section that an unknown one was probably meant to be, as a question."""
+    fields: Mapping[str, Any] = Settings.model_fields
+    for part in loc[:-1]:
+        fields = getattr(getattr(fields.get(part), "annotation", None), "model_fields", {})
+    found = difflib.get_close_matches(str(loc[-1]), list(fields), 1, cutoff=0.75)
+    return f"did you mean {'.'.join([*map(str, loc[:-1]), *found])}? " if found else ""
 
 
 _SHOWN = 200  # characters of a value that is wrong
