@@ -14,9 +14,9 @@ SHORT = {
     "kill": ("--kills", "25", "--impressions", "60000"),
     "rebalance": ("--seconds", "60"),
     "faults": (),
-    # within five minutes of a flat hour it came and went by 0.8% (one standard deviation; once by 2.1%), so 3% is the
-    # least that does not fail by chance
-    "soak": ("--minutes", "5", "--warm-up", "5", "--slack", "0.03"),
+    # within five minutes of an hour at 60,000 messages/s it came and went by 2% at most times, and by 5% when 100 MB of gaps
+    # had been given back at once; 6% is 2.6 bytes a message
+    "soak": ("--minutes", "5", "--warm-up", "5", "--slack", "0.06"),
 }
 LIMIT_S = 1_200  # four times what the longest takes on two idle cores
 

@@ -170,8 +170,8 @@ def demo() -> Iterator[str]:
         assert isinstance(found, re.Match), "".join(lines)
         yield found[1]
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(60)
         read.join(10)
         process.stderr.close()
 
