@@ -70,6 +70,8 @@ dimensions = ["country"]
 memory = "8MB"
 [compare]
 gauc_window = "30s"
+horizon = "30m"
+keep = "40m"
 [[models]]
 name = "ftrl"
 kind = "ftrl"
