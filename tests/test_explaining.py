@@ -69,6 +69,15 @@ def batches(pipeline: Pipeline, some: Iterator[Event] | tuple[Event, ...], size:
         )[0]
 
 
+def counted(some: Iterator[Event] | tuple[Event, ...], **sections: object) -> Pipeline:
+    """A pipeline that has taken all of these events."""
+    pipeline = make_pipeline(**sections)
+    for batch in batches(pipeline, some):
+        pipeline.take(batch)
+    pipeline.finish()
+    return pipeline
+
+
 def comparison(snapshot: Snapshot, setup: str):
     return next(c for c in snapshot.comparisons if c.setup == setup)
 
@@ -167,7 +176,8 @@ def test_a_snapshot_without_news_reads_nothing_again(monkeypatch: pytest.MonkeyP
     def never(*_: object) -> None:
         raise AssertionError("read again")
 
-    for name in ("paired_findings", "paired_mixes", "split_findings", "split_mixes", "user_findings"):
+    readers = "paired_findings", "paired_mixes", "split_findings", "split_mixes", "user_findings", "calibration_buckets"
+    for name in readers:
         monkeypatch.setattr(explaining, name, never)
     after = pipeline.snapshot()
     assert [c.findings for c in after.comparisons] == [c.findings for c in before.comparisons]
@@ -176,10 +186,7 @@ def test_a_snapshot_without_news_reads_nothing_again(monkeypatch: pytest.MonkeyP
 
 def test_a_split_says_what_is_mix_and_what_is_within() -> None:
     s = scenario(versions=(Version("v1"), Version("v2", noise=1.5, start_s=60.0, share=0.5)), shadow=False, users=5_000)
-    pipeline = make_pipeline()
-    for batch in batches(pipeline, traffic(s)):
-        pipeline.take(batch)
-    pipeline.finish()
+    pipeline = counted(traffic(s))
     c = comparison(pipeline.snapshot(), "split")
     assert {(m.dimension, m.metric) for m in c.mixes} >= {
         (d, m) for d in ("country", "position") for m in ("ctr", "log_loss", "calibration")
@@ -194,10 +201,7 @@ def test_a_split_says_what_is_mix_and_what_is_within() -> None:
 
 def test_calibration_by_bucket_is_of_what_each_version_served() -> None:
     s = scenario(versions=(Version("v1"), Version("v2", bias=0.6, start_s=60.0, share=0.5)), shadow=False, users=5_000)
-    pipeline = make_pipeline()
-    for batch in batches(pipeline, traffic(s)):
-        pipeline.take(batch)
-    pipeline.finish()
+    pipeline = counted(traffic(s))
     snapshot = pipeline.snapshot()
     c = comparison(snapshot, "split")
     found = {b.bucket: b for b in c.calibration_buckets}

@@ -195,30 +195,37 @@ class Ledger:
 
     def pair_parts(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
         """(values, sums int64[K, PART_WIDTH]) of a pair by part of the traffic, over the segments from pane `start`, before `end`."""
-        values, by_segment = self._parts_of(PAIRS, served, other, start, end)
+        values, segments = self._parts_of(PAIRS, served, other, start, end)
         out = np.zeros((len(values), PART_WIDTH), np.int64)
-        for sums in by_segment.values():
+        for _, sums in segments:
             out += sums
         return values, out
 
     def served_parts(self, served: int, start: int, end: int) -> ServedSums:
         """(values, int64[K, SERVED_WIDTH] by segment) of what a version served, as `pair_parts`."""
-        return self._parts_of(SERVED, served, -1, start, end)
+        values, segments = self._parts_of(SERVED, served, -1, start, end)
+        return values, dict(segments)
 
     def levels(self, served: int, start: int, end: int) -> ServedSums:
         """(values, int64[K, LEVEL_WIDTH] by segment) of what a version served by bucket of its pClick, as `pair_parts`."""
-        return self._parts_of(LEVELS, served, -1, start, end)
+        values, segments = self._parts_of(LEVELS, served, -1, start, end)
+        return values, dict(segments)
 
-    def _parts_of(self, kind: int, served: int, other: int, start: int, end: int) -> ServedSums:
+    def _parts_of(
+        self, kind: int, served: int, other: int, start: int, end: int
+    ) -> tuple[list[Value], Iterator[tuple[int, Matrix]]]:
         names = self._part_names[kind]
         at = np.array([i for i, key in enumerate(names) if key[:2] == (served, other)], np.int64)
-        out = {}
-        for number, parts in self._parts.items():
-            if start <= number < end:
-                have = int(np.searchsorted(at, len(parts[kind])))
-                out[number] = np.zeros((at.size, _WIDTHS[kind]), np.int64)
-                out[number][:have] = parts[kind][at[:have]]
-        return [names[i][2:] for i in at.tolist()], out
+
+        def segments() -> Iterator[tuple[int, Matrix]]:
+            for number, parts in self._parts.items():
+                if start <= number < end:
+                    have = int(np.searchsorted(at, len(parts[kind])))
+                    out = np.zeros((at.size, _WIDTHS[kind]), np.int64)
+                    out[:have] = parts[kind][at[:have]]
+                    yield number, out
+
+        return [names[i][2:] for i in at.tolist()], segments()
 
     def forget_before(self, pane: int) -> None:
         """Lets go of segments that ended before a pane."""
