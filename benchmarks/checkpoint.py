@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from streameval.events import Batch, Catalog, Features, Impressions, empty_click
 from streameval.models.ftrl import Ftrl
 from streameval.pipeline import Pipeline
 
+BUILD = Path("build")
 USERS = 1_000_000
 PENDING = 5_000_000
 SIZE = 50_000
@@ -55,7 +57,8 @@ def batches(catalog: Catalog, count: int, start: int, first: int, features: int)
 def measure(features: int) -> list[tuple[str, float, float | None, str]]:
     """(what, measured, limit, unit)."""
     models = [{"name": "ftrl", "kind": "ftrl"}] if features else []
-    with tempfile.TemporaryDirectory(dir=".") as folder:
+    BUILD.mkdir(exist_ok=True)  # of the disk that the repository is on: /tmp may be memory
+    with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         settings = Settings.model_validate(
             {
                 "join": {"correction_horizon": "45m"},
