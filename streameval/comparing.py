@@ -45,12 +45,11 @@ class Comparisons:
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
             min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
         )  # fmt: skip
-        self._fingerprint = repr(rule)
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, attribution_window
         self._announcements = announcements
         self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
-        self._explanations = Explanations(rule, s.horizon, catalog, pane, attribution_window, edges)
+        self._explanations = Explanations(s.horizon, catalog, pane, attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
     @property
@@ -127,15 +126,12 @@ class Comparisons:
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""
-        return {"rule": self._fingerprint, "board": self._board.state()}
+        return self._board.state()
 
     def restore(self, state: Mapping[str, Any], monitors: Sequence[Monitor]) -> None:
         """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
-        board = dict(state["board"])
-        if state["rule"] != self._fingerprint:
-            log.warning("the rules of [compare] have changed: comparisons begin anew, deploys are kept")
-            board["tracked"] = []
-        self._board.restore(board)
+        for anew in self._board.restore(state):
+            log.warning("comparison %s begins anew: the rules of [compare] have changed", anew)
         for monitor in monitors:
             self.begin(monitor)
         self.rebuild(monitors)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from streameval.columns import Scored
 from streameval.compare.calibration_buckets import calibration_buckets
 from streameval.compare.early import Arm, Delays, early_readings, learn_delays
-from streameval.compare.evidence import Rule
 from streameval.compare.mixes import paired_mixes, split_mixes
 from streameval.compare.reading import CalibrationBucket, Comparison, EarlyReading, Finding, Mix
 from streameval.compare.tracked import Tracked
@@ -76,10 +75,10 @@ class Explanations:
     """Findings, mixes and early readings of all comparisons of a process. Used by the loop's thread, when nothing is counted."""
 
     def __init__(
-        self, rule: Rule, horizon: int, catalog: Catalog, pane: int, attribution_window: int, edges: Sequence[float]
+        self, horizon: int, catalog: Catalog, pane: int, attribution_window: int, edges: Sequence[float]
     ) -> None:
         """`horizon`, `pane`, `attribution_window` in ms; `edges`: inner edges of the pClick buckets."""
-        self._rule, self._horizon, self._catalog = rule, horizon, catalog
+        self._horizon, self._catalog = horizon, catalog
         self._pane, self._window = pane, attribution_window
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
@@ -129,6 +128,8 @@ class Explanations:
     def _known_why(self, tracked: Tracked, reading: Comparison) -> tuple[Why, Buckets]:
         """Made anew when the reading is: every pane has a look, and without one nothing has changed."""
         of, why, buckets = self._why.get(tracked.id, (None, ((), ()), ()))
+        if not tracked.kept:
+            return ((), ()), ()
         if of is not reading and reading.impressions and {tracked.baseline, tracked.candidate} <= self._codes.keys():
             why = (self._paired if tracked.setup == "paired" else self._split)(tracked, reading)
             buckets = self._calibration(tracked)
@@ -179,7 +180,7 @@ class Explanations:
         if not sums.any():
             return ()
         by_cell = sums.reshape(*sums.shape[:3], 3, BLOCKS)
-        return calibration_buckets([self._name(k)[1] for k in used.tolist()], by_cell, self._rule)
+        return calibration_buckets([self._name(k)[1] for k in used.tolist()], by_cell, tracked.rule)
 
     def _served(
         self, tracked: Tracked, sums_of: Callable[[Ledger, int, int, int], ServedSums], width: int
@@ -199,7 +200,11 @@ class Explanations:
 
     def _known_users(self, tracked: Tracked) -> tuple[Finding, ...]:
         """Of paired comparisons; made anew when the users' columns are."""
-        if tracked.setup != "paired" or not {tracked.baseline, tracked.candidate} <= self._columns.keys():
+        if (
+            tracked.setup != "paired"
+            or not tracked.kept
+            or not {tracked.baseline, tracked.candidate} <= self._columns.keys()
+        ):
             return ()
         a, b = self._columns[tracked.baseline], self._columns[tracked.candidate]
         of, found = self._users.get(tracked.id, (None, ()))
@@ -211,7 +216,7 @@ class Explanations:
         return found
 
     def _terms(self, tracked: Tracked) -> Terms:
-        rule, rho = self._rule, tracked.evidence.rho()
+        rule, rho = tracked.rule, tracked.evidence.rho()
         return Terms(
             rule.alpha,
             rule.margins["log_loss"],

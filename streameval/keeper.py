@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 BINDING = (
     "join.attribution_window", "join.allowed_lateness", "join.correction_horizon", "join.score_at", "join.request_gap",
     "windows", "slices", "users.weighting", "buckets.edges", "models", "kafka.impressions_topic", "kafka.clicks_topic",
+    "compare.gauc_window",
 )  # fmt: skip
 FENCED_SECONDS = 120.0  # Kafka must have told by then (session timeout, rebalance) that a partition is not ours
 HISTORY_SECONDS = 5.0  # between two looks for panes to be written

@@ -97,22 +97,22 @@ class Board:
                 if other is not None:
                     self._notice_shadow(served, other, segment, at)
         for tracked in self.tracked:
-            if at > tracked.start + self._limits.horizon + self._pane:
-                continue
-            begun = at > tracked.start
-            if begun and isinstance(tracked, Tracked):
+            runs = tracked.start < at <= tracked.start + self._limits.horizon + self._pane
+            if runs and isinstance(tracked, Tracked):
                 self._begin_windows(tracked, pane)
-            for segment, rows in gains:
+            for segment, rows in gains:  # corrections also when it is over
                 self._gain(tracked, segment, rows)
             for segment, rows in gauc:
                 self._gain_gauc(tracked, segment, rows)
-            if begun:
+            if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
+        self._let_go()
 
     def cuts(self) -> list[int]:
-        """The panes at which the sums of comparisons begin."""
-        return sorted({tracked.segment for tracked in self.tracked})
+        """The panes at which the sums of comparisons begin, and those behind their ends."""
+        ends = {(tracked.start + self._limits.horizon) // self._pane + 1 for tracked in self.tracked}
+        return sorted(ends | {tracked.segment for tracked in self.tracked})
 
     # -- readers -------------------------------------------------------------------------------------------------
 
@@ -136,19 +136,34 @@ class Board:
             "looked": self.looked,
             "watch": self._watch.state(),
             "deploys": [asdict(deploy) for deploy in self.deploys],
-            "tracked": [tracked.state() for tracked in self.tracked],
+            "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> bool:
-        """Takes over what `state` gave if it has seen more than this board; the sums are then to be made again."""
+    def restore(self, state: Mapping[str, Any]) -> list[str]:
+        """Takes over what `state` gave if it has seen more than this board; the sums are then to be made again.
+
+        A comparison that runs under another rule than the board's begins anew, from the first pane that nobody has looked at;
+        their ids are returned. One that is over stays as it was, under its own.
+        """
+        anew: list[str] = []
         if (state["looked"], state["arrived"]) <= (self.looked, self.arrived):
-            return False
+            return anew
         self.arrived, self.looked = state["arrived"], state["looked"]
         self._watch.restore(state["watch"])
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
         by_id = {deploy.id: deploy for deploy in self.deploys}
-        self.tracked = [self._restored(one, by_id[one["deploy"]]) for one in state["tracked"] if one["deploy"] in by_id]
-        return True
+        self.tracked = []
+        for one in state["tracked"]:
+            if one["deploy"] not in by_id:
+                continue
+            deploy, rule = by_id[one["deploy"]], Rule.of(one["rule"])
+            if rule == self._rule or self.looked * self._pane > one["start"] + self._limits.horizon:
+                self.tracked.append(self._restored(one, deploy, rule))
+            else:
+                sides = Series(*one["baseline"]), Series(*one["candidate"])
+                self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
+                anew.append(self.tracked[-1].id)
+        return anew
 
     def tell_past(self, segments: Callable[[], Iterator[tuple[int, Mapping[Key, Ints]]]]) -> None:
         """Gives what was looked at before them to comparisons that are new and rest on it."""
@@ -172,14 +187,17 @@ class Board:
                 self._gain(tracked, segment, rows)
             for segment, rows in gauc():
                 self._gain_gauc(tracked, segment, rows)
+            if isinstance(tracked, BeforeAfterTracked):
+                tracked.told = True
+        self._let_go()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _restored(self, state: Mapping[str, Any], deploy: Deploy) -> Tracked | BeforeAfterTracked:
+    def _restored(self, state: Mapping[str, Any], deploy: Deploy, rule: Rule) -> Tracked | BeforeAfterTracked:
         if state["setup"] == BeforeAfterTracked.setup:
             limits = self._limits
-            return BeforeAfterTracked.restore(state, deploy, self._rule, self._pane, limits.horizon, limits.history)
-        return Tracked.restore(state, deploy, self._rule)
+            return BeforeAfterTracked.restore(state, deploy, rule, self._pane, limits.horizon, limits.history)
+        return Tracked.restore(state, deploy, rule)
 
     def _gain(self, tracked: Tracked | BeforeAfterTracked, segment: int, rows: Mapping[Key, Ints]) -> None:
         if segment * self._pane > tracked.start + self._limits.horizon:
@@ -193,6 +211,12 @@ class Board:
         if isinstance(tracked, Tracked) and tracked.start <= start <= tracked.start + self._limits.horizon:
             for key, row in rows.items():
                 tracked.gain_gauc(segment, key, row)
+
+    def _let_go(self) -> None:
+        """Of what the ledgers forget, here and after a restart alike."""
+        for tracked in self.tracked:
+            if isinstance(tracked, Tracked) and self.looked * self._pane > tracked.start + self._limits.history:
+                tracked.let_go()
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
         """Windows begin with an hour, at least `restart` after the one before."""

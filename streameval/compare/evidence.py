@@ -77,6 +77,11 @@ class Rule:
         if self.windows < 1 or not 0 < self.first_weight <= 1 or not min(self.optimum, self.restart_optimum) > 0:
             raise ValueError("windows >= 1, 0 < first_weight <= 1, and optima above 0 are needed")
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Rule:
+        """From what `dataclasses.asdict` gave, also if it was JSON since."""
+        return cls(**{**fields, "certified": tuple(fields["certified"])})
+
     def window_weights(self) -> Reals:
         """float64[windows], adding up to 1."""
         out = np.full(self.windows, (1.0 - self.first_weight) / max(self.windows - 1, 1))

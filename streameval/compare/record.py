@@ -89,6 +89,13 @@ class Record:
             np.array([look.clicks for look in self._looks]),
         )
 
+    def last(self) -> tuple[int, int, dict[str, tuple[float, float, float]]] | None:
+        """(impressions, clicks, differences as in `draw`) of the last look that was drawn."""
+        if not self._looks:
+            return None
+        look = self._looks[-1]
+        return look.impressions, look.clicks, {m: look.metrics[i][:3] for i, m in enumerate(METRICS)}
+
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
@@ -107,7 +114,7 @@ class Record:
         out.changes = [VerdictChange(**change) for change in state["changes"]]
         out.withheld, out._drawn = state["withheld"], state["drawn"]
         out._looks = [
-            _Look(at, n, clicks, log_e, tuple((m[0], m[1], m[2], m[3]) for m in metrics))
+            _Look(at, n, clicks, log_e, tuple((_real(m[0]), _real(m[1]), _real(m[2]), _real(m[3])) for m in metrics))
             for at, n, clicks, log_e, *metrics in state["looks"]
         ]
         return out
@@ -115,3 +122,8 @@ class Record:
     def _add(self, change: VerdictChange) -> None:
         self.changes.append(change)
         del self.changes[1:-MOST_CHANGES]  # the first stays
+
+
+def _real(value: float | None) -> float:
+    """JSON has neither NaN nor infinities: in a checkpoint both are null."""
+    return math.nan if value is None else value

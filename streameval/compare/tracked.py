@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Tracked:
         self.deploy, self.setup = deploy, setup
         self.baseline, self.candidate, self.start, self.segment = baseline, candidate, start, segment
         self.rule = rule
+        self.kept = True  # whether there are sums
         self.evidence = Evidence(rule, start)
         self.looked: int | None = None
         self._record = Record()
@@ -77,13 +79,13 @@ class Tracked:
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """Adds a row of the ledger."""
-        if segment >= self.segment:
+        if segment >= self.segment and self.kept:
             self._sums.gain(segment, key, row)
             self._reading = None
 
     def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
         """Adds what a pair has of a window of GAUC that begins at a segment; one that began before this comparison is not of it."""
-        if segment >= self.segment:
+        if segment >= self.segment and self.kept:
             self._sums.gain_gauc(segment, key, row)
             self._reading = None
 
@@ -116,7 +118,7 @@ class Tracked:
     def reading(self) -> Comparison:
         """For the readers, without findings."""
         if self._reading is None:
-            self._reading = self._read()
+            self._reading = self._read() if self.kept else self._remains()
         return self._reading
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -159,6 +161,12 @@ class Tracked:
         for segment in self._starts:
             self._sums.begin(segment)
 
+    def let_go(self) -> None:
+        """The ledger no longer has all of it: the verdict stays, with what is on record of it."""
+        if self.kept:
+            self.kept, self._reading = False, None
+            self._sums, self._starts = self._new_sums(), []
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _read(self) -> Comparison:
@@ -183,6 +191,23 @@ class Tracked:
             metrics=self._metrics(baseline, candidate, worse, not_worse),
             changes=tuple(self._record.changes), looks=self._record.looks(),
             floors_met=self._floor(elapsed, clicks, blocks) is None,
+        )  # fmt: skip
+
+    def _remains(self) -> Comparison:
+        """Without sums: impressions and differences are those of the last look that was drawn."""
+        reading, last = self._read(), self._record.last()
+        if last is None:
+            return reading
+        impressions, clicks, differences = last
+        metrics = []
+        for metric in reading.metrics:
+            value, low, high = map(known, differences[metric.metric])
+            reason = metric.reason if value is None else None
+            metrics.append(replace(metric, difference=value, lower=low, upper=high, reason=reason))
+        return replace(
+            reading, impressions=impressions, clicks=clicks, metrics=tuple(metrics),
+            reason="no_longer_kept" if reading.verdict == "undecided" else None,
+            floors_met=clicks >= self.rule.min_clicks,
         )  # fmt: skip
 
     def _statistics(self) -> dict[str, Statistic]:

@@ -15,9 +15,11 @@ from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.board import Board, Limits
 from streameval.compare.evidence import Rule
 from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading_json import comparison_json
 from streameval.compare.words import headline
 from streameval.events import Series
 from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
 from tests.compare.days import NEW, OLD, ONLINE, Days, Key, Quality
 
 HOUR, DAY = 3_600_000, 24
@@ -190,8 +192,8 @@ LIMITS = Limits(0.01, 1000, 7 * DAY * HOUR, 6 * HOUR, 64, KEEP * HOUR)
 class Stream:
     """A board with panes of an hour, and the ledger's segments beside it."""
 
-    def __init__(self) -> None:
-        self.board = Board(Rule(alpha=0.05), LIMITS, HOUR)
+    def __init__(self, alpha: float = 0.05) -> None:
+        self.board = Board(Rule(alpha=alpha), LIMITS, HOUR)
         self.kept: dict[int, dict[Key, np.ndarray]] = {}
 
     def segments(self) -> Iterator[tuple[int, dict[Key, np.ndarray]]]:
@@ -207,10 +209,10 @@ class Stream:
         self.board.look(hour, [(hour, rows)], None)
         self.kept = {h: r for h, r in self.kept.items() if h >= hour + 1 - KEEP}
 
-    def restarted(self) -> Stream:
-        out = Stream()
+    def restarted(self, alpha: float = 0.05, anew: tuple[str, ...] = ()) -> Stream:
+        out = Stream(alpha)
         out.kept = self.kept
-        assert out.board.restore(json.loads(json.dumps(self.board.state())))
+        assert out.board.restore(json.loads(json.dumps(self.board.state()))) == list(anew)
         out.board.rebuild(out.segments)
         return out
 
@@ -242,6 +244,32 @@ def test_the_board_watches_a_deploy_and_restarts_change_nothing() -> None:
     again = {c.setup: c for c in other.readings().values() if c.candidate == NEW}
     assert again["before_after"].metrics == found["before_after"].metrics
     assert again["before_after"].reason == found["before_after"].reason
+
+
+def test_a_changed_rule_lets_what_runs_begin_anew_and_what_is_over_be() -> None:
+    """Version 2 has its week under one rule; a day after version 3 has come the rule changes."""
+    newer = Series("m", "v3", "logged")
+    world, second, third, change, end = Days(5), 14 * DAY, 22 * DAY, 23 * DAY, 25 * DAY
+    stream = Stream()
+    for hour in range(end):
+        served = newer if hour >= third else NEW if hour >= second else OLD
+        rows = world.hour(hour, served, BAD if served == NEW else Quality(), online=False)
+        stream.arrive(hour, served)
+        stream.look(hour, rows)
+        if hour == change - 1:
+            before = stream.readings()
+            over = [key for key, c in before.items() if c.candidate == NEW and c.setup == "before_after"]
+            runs = [key for key, c in before.items() if c.candidate == newer]
+            stream = stream.restarted(0.01, tuple(t.id for t in stream.board.tracked if t.candidate == newer))
+    after = stream.readings()
+    assert [before[key].verdict for key in over] == ["worse"]
+    assert [comparison_json(after[key]) for key in over] == [comparison_json(before[key]) for key in over]
+    (running,) = (after[key] for key in runs if after[key].setup == "before_after")
+    assert (running.alpha, running.start) == (0.01, change * HOUR)
+    # of each hour since then, and of the same hour a week before; none twice
+    hours = [(hour, newer) for hour in range(change, end)] + [(hour - 7 * DAY, NEW) for hour in range(change, end)]
+    rows = [stream.kept[hour][version, None][: BLOCKS * SERIES_CELLS] for hour, version in hours]
+    assert running.impressions == sum(int(row.reshape(BLOCKS, SERIES_CELLS)[:, cells.N].sum()) for row in rows)
 
 
 # -- the statistics ----------------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ def messages() -> list[list[Message]]:
     return out
 
 
-def make_settings(weighting: str, score_at: str, models: bool, shared: bool) -> Settings:
+def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
+    """`over`: comparisons end, and their sums are let go, within the stream."""
     learners = [
         {"name": "ftrl", "kind": "ftrl", "bits": 12},
         {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
@@ -67,6 +68,7 @@ def make_settings(weighting: str, score_at: str, models: bool, shared: bool) -> 
             "models": learners if models else [],
             "compare": {
                 "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
+                **({"horizon": "50s", "keep": "90s"} if over else {}),
             },
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
         }
@@ -129,6 +131,7 @@ def report(pipeline: Pipeline) -> dict:
     score_at=st.sampled_from(["impression", "label"]),
     models=st.booleans(),
     shared=st.booleans(),
+    over=st.booleans(),
     sizes=st.lists(st.sampled_from([7, 60, 400, 1500]), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 32),
 )
@@ -138,11 +141,12 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
     score_at: str,
     models: bool,
     shared: bool,
+    over: bool,
     sizes: list[int],
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    config = make_settings(weighting, score_at, models, shared)
+    config = make_settings(weighting, score_at, models, shared, over)
     luck = Random(seed)
     folder = tmp_path_factory.mktemp("restart")
     steps: list[tuple[int, int, int]] = []  # partition, from, to

@@ -30,6 +30,7 @@ export const REASONS = {
   too_few_clicks: "too few clicks yet",
   too_few_impressions: "too few impressions yet",
   too_few_blocks: "too few users yet",
+  no_longer_kept: "what it rests on is no longer kept (compare.keep)",
   not_compared: "not compared: only the version that serves has a calibration of its own",
 };
 
