@@ -103,9 +103,10 @@ def test_another_format_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a"
     container.write(path, TREE)
     data = bytearray(path.read_bytes())
-    data[4] = 9
+    data[4] = container.FORMAT + 1
     path.write_bytes(data)
-    with pytest.raises(StoreError, match="format 9, but this program reads format 3: run the version") as failure:
+    said = f"format {container.FORMAT + 1}, but this program reads format {container.FORMAT}: run the version"
+    with pytest.raises(StoreError, match=said) as failure:
         container.read(path)
     assert not isinstance(failure.value, DamagedError)  # the one before will not do
 
