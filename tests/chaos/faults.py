@@ -267,8 +267,9 @@ def disk_hangs(lab: Laboratory) -> str:
     with lab.disturbed("disk-hangs", program=program, drain=f"{drain:.0f}s") as worker:
 
         def hang() -> None:
+            (knobs / "hanging").unlink(missing_ok=True)
             (knobs / "hang").touch()
-            until("a write hangs", lambda: any(worker.store.glob("checkpoints/*/*.partial")), [worker])
+            until("a write hangs", (knobs / "hanging").exists, [worker])
             reads_on(worker, 500)  # ingest waits for no disk
 
         hang()

@@ -1,7 +1,7 @@
 """streameval with a clock that jumps and a disk that hangs: `python -m tests.chaos.tampered FOLDER run -c ...`.
 
 A test tells it by files in FOLDER. `clock`: the seconds by which the wall clock is off. `hang`: while it is there, no
-fsync returns. So the machine's own clock and disk stay as they are.
+fsync returns; `hanging` says that one waits. So the machine's own clock and disk stay as they are.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def tamper(folder: Path) -> None:
             return true_time()
 
     def fsync(number: int) -> None:
+        if hang.exists():
+            (folder / "hanging").touch()
         while hang.exists():
             time.sleep(0.05)
         true_fsync(number)
