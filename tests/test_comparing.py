@@ -10,6 +10,7 @@ import pytest
 
 from streameval.compare.reading import Comparison
 from streameval.compare.reading_json import comparison_json
+from streameval.compare.tracked import Tracked
 from streameval.pipeline import Pipeline
 from streameval.store import container
 from tests.test_explaining import batches, broken, comparison, make_pipeline, scenario
@@ -95,6 +96,23 @@ def test_a_verdict_outlives_the_sums_that_it_rests_on(tmp_path: Path) -> None:
         assert after.difference == pytest.approx(before.difference, abs=before.stderr)
         assert (after.verdict, after.log_e_worse, after.p_worse) == (before.verdict, before.log_e_worse, before.p_worse)
     assert comparison_json(paired(again)) == comparison_json(gone)
+
+
+@pytest.mark.parametrize("withheld", ["too_many_clicks_without_an_impression", None])
+def test_without_sums_the_reason_is_the_one_that_counts(withheld: str | None) -> None:
+    pipeline = begun(9, alpha=1e-12)
+    before = paired(pipeline)
+    (tracked,) = (t for t in pipeline._comparisons._board.tracked if t.id == before.id)
+    assert isinstance(tracked, Tracked)
+    tracked.look((before.looked or 0) + 60_000, withheld)
+    tracked.let_go()
+    gone = tracked.reading()
+    assert (gone.verdict, gone.withheld, gone.reason) == (
+        "undecided",
+        withheld is not None,
+        withheld or "no_longer_kept",
+    )
+    assert gone.impressions > 0
 
 
 def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

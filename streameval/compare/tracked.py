@@ -199,14 +199,14 @@ class Tracked:
         if last is None:
             return reading
         impressions, clicks, differences = last
+        why = reading.reason if reading.withheld else "no_longer_kept" if reading.verdict == "undecided" else None
         metrics = []
         for metric in reading.metrics:
             value, low, high = map(known, differences[metric.metric])
             reason = metric.reason if value is None else None
             metrics.append(replace(metric, difference=value, lower=low, upper=high, reason=reason))
         return replace(
-            reading, impressions=impressions, clicks=clicks, metrics=tuple(metrics),
-            reason="no_longer_kept" if reading.verdict == "undecided" else None,
+            reading, impressions=impressions, clicks=clicks, metrics=tuple(metrics), reason=why,
             floors_met=clicks >= self.rule.min_clicks,
         )  # fmt: skip
 
