@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from streameval.compare.announce import Announcements
-from streameval.compare.board import Board, Limits, named
+from streameval.compare.board import Board, Limits, Placing, named
 from streameval.compare.evidence import Rule
 from streameval.compare.reading import Comparison, Deploy
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
 from streameval.compare.words import headline
-from streameval.config import Compare
+from streameval.config import Compare, Join
+from streameval.counting.strata import Strata
 from streameval.events import RETIRED, Catalog, Series
 from streameval.explaining import Explanations
 from streameval.join.policy import FOREVER, NEVER
@@ -24,7 +26,6 @@ log = logging.getLogger(__name__)
 
 RESTART = 6 * 3_600_000  # ms: windows of comparisons begin anew
 MOST_COMPARISONS = 64
-MANY_PANES = 256  # of a partition, that wait to be looked at
 
 
 class Comparisons:
@@ -35,21 +36,22 @@ class Comparisons:
         settings: Compare,
         catalog: Catalog,
         pane: int,
-        attribution_window: int,
+        join: Join,
         edges: Sequence[float],
         announcements: Announcements,
     ) -> None:
-        """`pane` and `attribution_window` in ms; `edges`: inner edges of the pClick buckets."""
+        """`pane` in ms; `edges`: inner edges of the pClick buckets."""
         s = settings
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
             min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
         )  # fmt: skip
         self._settings, self._catalog = settings, catalog
-        self._pane, self._attribution_window = pane, attribution_window
+        self._pane, self._attribution_window = pane, join.attribution_window
         self._announcements = announcements
         self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
-        self._explanations = Explanations(s.horizon, catalog, pane, attribution_window, edges)
+        self._strata = Strata(pane, join.correction_horizon)
+        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
     @property
@@ -99,12 +101,16 @@ class Comparisons:
                     for monitor in monitors
                     for segment, rows in monitor.ledger.advance(end)
                 ]
+                placed = self._strata.settle([m.ledger for m in monitors], pane + 1, over=pane == last)
+                gains += [
+                    (segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()
+                ]
                 gauc = [
                     (start // self._pane, named(self._catalog.series, rows.items()))
                     for monitor in monitors
                     for start, rows in monitor.gauc.take(until)
                 ]
-                self._board.look(pane, gains, withheld, gauc)
+                self._board.look(pane, gains, withheld, gauc, self._placing(monitors))
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
@@ -112,6 +118,7 @@ class Comparisons:
 
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
         """For the readers, with all that partitions and users tell."""
+        self._board.place(self._placing(monitors))
         self._explanations.begin(monitors, users, [t for t in self._board.tracked if isinstance(t, Tracked)])
         out = self._board.readings(
             lambda tracked, reading: (
@@ -126,20 +133,48 @@ class Comparisons:
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""
-        return self._board.state()
+        strata = self._strata.state(lambda code: list(astuple(self._catalog.series[code])))
+        return {**self._board.state(), "strata": strata}
 
     def restore(self, state: Mapping[str, Any], monitors: Sequence[Monitor]) -> None:
         """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        before = self._board.looked, self._board.arrived
         for anew in self._board.restore(state):
             log.warning("comparison %s begins anew: the rules of [compare] have changed", anew)
+        if before != (self._board.looked, self._board.arrived):
+            codes = self._codes()
+            self._strata.restore(state["strata"], lambda name: codes.get(Series(*name)))
         for monitor in monitors:
             self.begin(monitor)
         self.rebuild(monitors)
 
     def rebuild(self, monitors: Sequence[Monitor]) -> None:
         """A partition has come or gone."""
+        self._strata.settle([m.ledger for m in monitors], self._board.looked, close=False)
         self._board.rebuild(lambda: self._segments(monitors), lambda: self._gauc(monitors))
         self._explanations.forget()
+
+    def clear(self, code: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        self._strata.clear(code)
+
+    def _codes(self) -> dict[Series, int]:
+        return {series: code for code, series in enumerate(self._catalog.series) if series != RETIRED}
+
+    def _placing(self, monitors: Sequence[Monitor]) -> Placing:
+        """Gives what the open strata of some versions and pairs come to so far."""
+
+        def placing(keys: Collection[Key]) -> dict[tuple[int, Key], Ints]:
+            codes = self._codes()
+            by_code = {}
+            for served, other in keys:
+                key = codes.get(served), -1 if other is None else codes.get(other)
+                if key[0] is not None and key[1] is not None:
+                    by_code[key[0], key[1]] = served, other
+            placed = self._strata.so_far([m.ledger for m in monitors], by_code)
+            return {(segment, by_code[key]): row for (segment, key), row in placed.items()}
+
+        return placing
 
     def _gauc(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
         for monitor in monitors:
