@@ -85,7 +85,10 @@ def _since_start(looks: Looks) -> Looks:
 
 def _joined(parts: list[Statistic]) -> Statistic:
     return Statistic(
-        *(np.concatenate([getattr(p, f) for p in parts]) for f in ("theta", "weight", "v_clu", "v_iid", "df", "blocks"))
+        *(
+            np.concatenate([getattr(p, f) for p in parts])
+            for f in ("theta", "weight", "v_clu", "v_iid", "df", "blocks", "v_floor")
+        )
     )
 
 

@@ -10,6 +10,10 @@ harm, candidate against baseline (`paired`, `split`). How e-values are put toget
 - overall worse: the weighted mean over metrics, at alpha. A metric that is not there counts 1.
 - overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
 
+A variance has a floor. Equal scores have none at all, and are certified as soon as the floors of clicks and time are met; a few
+last digits, or one odd impression, must not look certain either. At `min_clicks` the least standard error is a tenth of the
+tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 / sqrt(clicks).
+
 rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
 boundary is tightest at `optimum` clicks (earlier in windows that begin anew: they are there for what is new); evidence
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
@@ -38,6 +42,9 @@ from streameval.compare.reading import METRICS, Verdict
 
 LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
 OVERALL = len(METRICS)  # column of paths, behind the metrics
+
+SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
+CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
@@ -72,6 +79,8 @@ class Rule:
                 raise ValueError(f"{name} must name each of {', '.join(METRICS)}")
         if abs(sum(self.weights.values()) - 1.0) > 1e-9 or min(self.weights.values()) < 0:
             raise ValueError("weights must not be negative and add up to 1")
+        if not min(self.tolerances.values()) > 0:
+            raise ValueError("tolerances must be above 0")
         if not self.certified or not set(self.certified) <= set(METRICS):
             raise ValueError(f"certified must name some of {', '.join(METRICS)}")
         if self.windows < 1 or not 0 < self.first_weight <= 1 or not min(self.optimum, self.restart_optimum) > 0:
@@ -152,8 +161,9 @@ class Evidence:
                 s = statistics[name]
                 if s.theta.shape != shape:
                     raise ValueError(f"{name} must be {list(shape)}, not {list(s.theta.shape)}")
-                packed[0, i], packed[1, i], packed[3, i] = s.theta, s.weight, s.df
-                packed[2, i] = np.where(s.blocks >= self.rule.min_blocks, s.variance(), np.nan)
+                v, df = self._error(name, s, clicks)
+                packed[0, i], packed[1, i], packed[3, i] = s.theta, s.weight, df
+                packed[2, i] = np.where(s.blocks >= self.rule.min_blocks, v, np.nan)
         worse, not_worse = np.empty((2, shape[0], OVERALL + 1))
         verdict = np.empty((shape[0], OVERALL + 1), np.int8)
         _advance(
@@ -193,8 +203,10 @@ class Evidence:
         frozen = float(self._frozen[0, LEAVES.index(leaf)] * self._constants[5][0])
         return None if math.isnan(frozen) else frozen
 
-    def bounds(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[Reals, Reals]]:
-        """(lower, upper) of harm per metric, each float64[...], from statistics [...] of the first window at any looks.
+    def bounds(
+        self, statistics: Mapping[str, Statistic], clicks: NDArray[np.int64] | int
+    ) -> dict[str, tuple[Reals, Reals]]:
+        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of the first window at any looks.
 
         They hold at all looks at once with probability 1 - alpha, per metric. Infinite before rho is frozen.
         """
@@ -205,8 +217,9 @@ class Evidence:
             s = statistics[name]
             alpha = self.rule.alpha / (4.0 if name in {MID, GAP} else 2.0)
             rho = self._frozen[0, i] * self._constants[5][0]
+            v, df = self._error(name, s, clicks)
             with np.errstate(invalid="ignore", divide="ignore"):
-                half = half_width(s.variance() * s.weight**2, rho, alpha, s.df) / s.weight
+                half = half_width(v * s.weight**2, rho, alpha, df) / s.weight
             half = np.where(np.isfinite(half) & np.isfinite(s.theta), half, np.inf)
             theta = np.where(np.isfinite(s.theta), s.theta, 0.0)
             leaf[name] = (theta - half, theta + half)
@@ -218,6 +231,13 @@ class Evidence:
                 calibration_harm(mid_high, gap_high, -mid_low, -gap_low),
             )
         return out
+
+    def _error(self, leaf: str, s: Statistic, clicks: NDArray[np.int64] | int) -> tuple[Reals, Reals]:
+        """A statistic's variance, not below its floor, and degrees of freedom; float64[...]."""
+        tolerance = self.rule.tolerances["calibration" if leaf in {MID, GAP} else leaf]
+        floor = (tolerance / SURE * self.rule.min_clicks / np.maximum(clicks, 1)) ** 2
+        v = s.variance()
+        return np.maximum(v, floor), np.where(v == 0.0, CERTAIN, s.df)
 
     def state(self) -> dict[str, Any]:
         """Everything that looks have left, as JSON; the rule is not in it."""

@@ -280,7 +280,7 @@ class Tracked:
     def _differences(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[float, float, float]]:
         """(difference, lower, upper) by metric, of the first window; NaN and infinite where unknown."""
         first = {name: s[0, 0] for name, s in statistics.items()}
-        estimates, bounds = harm(first), self.evidence.bounds(first)
+        estimates, bounds = harm(first), self.evidence.bounds(first, int(self._sums.clicks()[0, 0]))
         out = {}
         for name, value in estimates.items():
             low, high = (float(b) for b in bounds[name])

@@ -125,7 +125,7 @@ def test_bounds_hold_the_estimate_and_exclude_the_margin_only_with_a_verdict() -
     at, clicks, statistics = LOOKED
     first = {k: s[:, :1] for k, s in statistics.items()}
     path = e.advance(at, clicks[:, :1], first)
-    bounds = e.bounds({k: s[:, 0] for k, s in first.items()})
+    bounds = e.bounds({k: s[:, 0] for k, s in first.items()}, clicks[:, 0])
     points = harm({k: s[:, 0] for k, s in first.items()})
     assert set(bounds) == {"log_loss", "auc", "calibration"}
     for name, (lower, upper) in bounds.items():
@@ -139,7 +139,7 @@ def test_bounds_hold_the_estimate_and_exclude_the_margin_only_with_a_verdict() -
 
 def test_before_anything_is_known_bounds_are_infinite() -> None:
     e = Evidence(RULE, 0)
-    lower, upper = e.bounds({k: s[:1, 0] for k, s in LOOKED[2].items()})["log_loss"]
+    lower, upper = e.bounds({k: s[:1, 0] for k, s in LOOKED[2].items()}, LOOKED[1][:1, 0])["log_loss"]
     assert lower[0] == -np.inf
     assert upper[0] == np.inf
 
@@ -167,6 +167,86 @@ def test_both_pieces_of_calibration_are_needed() -> None:
     assert log_e(0.4, -0.4) < 0  # the candidate mends it
 
 
+def known(theta: float, v: float, clicks: int, df: float = 63.0, v_floor: float = 0.0) -> Statistic:
+    """One look at one window."""
+    one = np.ones((1, 1))
+    return Statistic(theta * one, clicks * one, v * one, v * one, df * one, 64 * one, np.array(v_floor))
+
+
+def equal_looks(counts: list[int], odd: float = 0.0) -> tuple[np.ndarray, np.ndarray, dict[str, Statistic]]:
+    """Looks at the same scores under two names, but for one impression (not clicked) whose pClick has odds e**odd times."""
+    rng = np.random.default_rng(3)
+    block, y, p, _ = draw(rng, max(counts), noise=0.0)
+    q = p.copy()
+    i = int(np.flatnonzero(y == 0)[0])
+    q[i] = 1 / (1 + np.exp(-(np.log(p[i] / (1 - p[i])) + odd)))
+    rows = [pair_rows(block[:n], y[:n], p[:n], q[:n]) for n in counts]
+    sums = BlockSums(np.stack([r.blocks for r in rows])[:, None], np.stack([r.scalars for r in rows])[:, None])
+    return np.arange(1, len(counts) + 1) * 60 * MINUTE, paired.clicks(sums), paired.statistics(sums)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+@pytest.mark.parametrize("min_clicks", [10, 200, 1000])
+@pytest.mark.parametrize("df", [63.0, 1.5])
+def test_equal_scores_are_certified_at_the_first_look_after_the_floors(
+    alpha: float, min_clicks: int, df: float
+) -> None:
+    rule = Rule(alpha=alpha, min_clicks=min_clicks, min_duration=60 * MINUTE)
+    e = Evidence(rule, 0)
+    one, clicks = np.ones((3, 1)), np.array([[5 * min_clicks], [min_clicks - 1], [min_clicks]])
+    same = Statistic(0 * one, clicks.astype(float), 0 * one, 0 * one, df * one, 64 * one)
+    path = e.advance(np.array([59, 60, 61]) * MINUTE, clicks, dict.fromkeys(("log_loss", "auc", "gauc"), same))
+    for name in (None, "log_loss", "auc", "gauc"):
+        assert e.standing(name).verdict == "not_worse"
+        assert e.standing(name).not_worse_at == 61 * MINUTE
+    assert np.isfinite(path.log_e_not_worse).all()
+    lower, upper = e.bounds({"auc": same[2, 0]}, min_clicks)["auc"]
+    assert -0.005 < lower < 0 < upper < 0.005
+
+
+def test_an_identical_redeploy_is_certified_and_never_called_worse() -> None:
+    at, clicks, statistics = equal_looks([3_000, 6_000, 100_000])
+    assert clicks[0, 0] >= 200
+    assert all(not statistics[name].variance().any() for name in ("log_loss", "auc"))
+    e = Evidence(Rule(alpha=0.01), 0)
+    path = e.advance(at, clicks, statistics)
+    assert e.standing().not_worse_at == at[0]
+    assert (path.log_e_worse <= 0.1).all()
+
+
+@pytest.mark.parametrize("odd", [-8.0, -1.0, 1e-6, 1.0, 8.0])
+def test_one_odd_impression_is_no_certainty(odd: float) -> None:
+    at, clicks, statistics = equal_looks([3_000, 6_000, 100_000], odd)
+    assert statistics["log_loss"].variance().all()
+    e = Evidence(Rule(alpha=0.01, margins=ZERO), 0)
+    path = e.advance(at, clicks, statistics)
+    assert (np.abs(path.log_e_worse) < 5).all()
+    assert np.isfinite(path.log_e_not_worse).all()
+    assert e.standing().worse_at is None
+
+
+@pytest.mark.parametrize("theta", [-1e-9, 1e-9])
+def test_dust_is_no_evidence_either_way(theta: float) -> None:
+    e = Evidence(Rule(alpha=0.05, margins=ZERO), 0)
+    clicks = np.array([[200], [20_000], [2_000_000]])
+    one = np.ones((3, 1))
+    looks = Statistic(theta * one, clicks.astype(float), 1e-40 * one, 0 * one, 63 * one, 64 * one)
+    path = e.advance(np.array([1, 2, 3]) * 60 * MINUTE, clicks, {"log_loss": looks, "auc": looks})
+    assert (np.abs(path.log_e_worse[:, [0, 1, OVERALL]]) < 0.2).all()
+    assert np.isfinite(path.log_e_not_worse).all()
+    assert e.standing().verdict == "not_worse"
+
+
+def test_a_variance_known_beforehand_counts() -> None:
+    def log_e(v_floor: float) -> float:
+        e = Evidence(Rule(windows=1, min_duration=0), 0)
+        got = e.advance(np.array([MINUTE]), np.array([[1000]]), {"log_loss": known(0.0, 1e-8, 1000, v_floor=v_floor)})
+        return float(got.log_e_not_worse[0, 0])
+
+    assert log_e(0.0) > 10
+    assert log_e(1e-4) < 1
+
+
 def test_rules_and_looks_that_make_no_sense_are_refused() -> None:
     for wrong in (
         {"alpha": 0.6},
@@ -174,6 +254,7 @@ def test_rules_and_looks_that_make_no_sense_are_refused() -> None:
         {"weights": dict.fromkeys(METRICS, 0.5)},
         {"certified": ()},
         {"windows": 0},
+        {"tolerances": dict.fromkeys(METRICS, 0.0)},
         {"first_weight": 0.0},
     ):
         with pytest.raises(ValueError, match=r"\w"):
