@@ -52,6 +52,7 @@ class Case:
     pane: str = "5m"
     floor: str = "1h"  # compare.min_duration
     marks: tuple[float, ...] = (1.0, 4.0, 12.0)  # hours since the deploy at which differences are kept
+    until: str | None = None  # the overall verdict after which nobody looks any more
 
     def stream(self) -> Stream:
         """Its columns."""
@@ -79,11 +80,13 @@ class Outcome:
 def run(case: Case) -> Outcome:
     """Feeds the stream and reads the comparison at every step."""
     stream = case.stream()
-    return read(stream, case.plan, case.settings(), case.marks)
+    return read(stream, case.plan, case.settings(), case.marks, case.until)
 
 
-def read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] = (), ended: bool = True) -> Outcome:
-    """The same of any stream. `ended`: the last reading is of after the end, when all labels are in."""
+def read(
+    stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] = (), until: str | None = None
+) -> Outcome:
+    """The same of any stream; the last reading is of after the end, when all labels are in."""
     setup = "paired" if plan.setup == "paired" else "split"
     now = [stream.ts[0] / 1000.0]
     pipeline = Pipeline(settings, lambda: now[0])
@@ -105,13 +108,13 @@ def read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] 
         _note(out, found, stream)
         while due and end >= stream.deploy + due[0] * HOUR + slack:
             out.at[due.pop(0)] = differences(found)
-    if ended:
-        pipeline.finish()
-        found = _comparison(pipeline.snapshot(with_history=False).comparisons, setup)
-        if found is not None:
-            _note(out, found, stream)
-            for mark in due:
-                out.at[mark] = differences(found)
+        if until is not None and out.final["overall"] == until:
+            return out
+    pipeline.finish()
+    found = _comparison(pipeline.snapshot(with_history=False).comparisons, setup)
+    if found is not None:
+        _note(out, found, stream)
+        out.at |= {mark: differences(found) for mark in due}
     return out
 
 
