@@ -351,11 +351,11 @@ class Ledger:
         self._enter()
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = matrix.copy()
-        for late, pane, given in state["waiting_codes"]:
-            self._waiting_codes[late][pane] = [given.copy()]
-            self._codes_waiting += given.size
+        for late, pane, some in state["waiting_codes"]:
+            self._waiting_codes[late][pane] = [some.copy()]
+            self._codes_waiting += some.size
         self.open = OpenScores.restore(state["open"])
-        self.late = [(segment, given.copy()) for segment, given in state["late"]]
+        self.late = [(segment, some.copy()) for segment, some in state["late"]]
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
         for late, pane, a, b, c in state["waiting_parts"]:
             self._waiting_parts[late][pane] = a.copy(), b.copy(), c.copy()
@@ -377,14 +377,12 @@ class Ledger:
         """Takes the numbers of rows and parts back that nothing is kept of."""
         coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
         coded |= {row for _, row, *_ in self.open.counts()} | used_rows({0: [codes for _, codes in self.late]})
-        rows = [
-            i for i, key in enumerate(self._rows) if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))
-        ]
+        rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))]
         if len(rows) == len(self._rows):
             return
-        number = np.full(len(self._rows), -1, np.int64)
-        number[rows] = np.arange(len(rows))
-        self._renumber_codes(number)
+        code = np.full(len(self._rows), -1, np.int64)
+        code[rows] = np.arange(len(rows))
+        self._renumber_codes(code)
         names = [self._rows[i] for i in rows]
         kept = []
         for part_names in self._part_names:

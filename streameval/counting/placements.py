@@ -54,7 +54,7 @@ def code_of(row: int, item: int, user: int, label: int, server: int, other: int)
 
 @numba.njit(inline="always")
 def _field(code: np.uint64, first: int, bits: int) -> int:
-    return np.int64((code >> np.uint64(first)) & np.uint64((1 << bits) - 1))
+    return int((code >> np.uint64(first)) & np.uint64((1 << bits) - 1))
 
 
 def rows_of(codes: Codes) -> NDArray[np.int64]:
