@@ -116,6 +116,12 @@ class Board:
         self.looked = max(self.looked, pane + 1)
         self._let_go()
 
+    def withhold(self, at: int, why: str) -> None:
+        """Nothing may be decided from `at` (ms) on, until the next look."""
+        for tracked in self.tracked:
+            if isinstance(tracked, Tracked) and tracked.start < at <= tracked.start + self._limits.horizon:
+                tracked.withhold(at, why)
+
     def place(self, placing: Placing) -> None:
         """Gives running comparisons what is not placed for good yet, for their readers."""
         for tracked in self.tracked:

@@ -117,6 +117,11 @@ class Tracked:
             self._starts.append(segment)
             self._sums.begin(segment)
 
+    def withhold(self, at: int, why: str) -> None:
+        """Nothing is decided until the next look."""
+        self._record.withhold(at, why, self.verdict)
+        self._reading = None
+
     def is_due(self) -> bool:
         """Whether impressions have grown enough for a look to tell something new."""
         return self._impressions() - self._seen > self._seen // GROWTH

@@ -10,7 +10,7 @@ kept as codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from streameval.columns import Scored
 from streameval.counting.ledger_sums import (
     LEVEL_WIDTH,
     PART_WIDTH,
+    SCALARS,
     SERVED_WIDTH,
     WIDTH,
     Matrix,
@@ -36,7 +37,7 @@ from streameval.counting.placements import OUT, place, renumbered
 from streameval.counting.placements import Codes as ScoreCodes
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
-from streameval.sketches.blocks import NO_ITEM
+from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
 
 HOUR = 3_600_000
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
@@ -104,9 +105,18 @@ class Ledger:
         self._observe(*_rows(due, scored, corrected), -sign, late=1)
         self._observe(*_rows(labelled, scored, corrected | ~labelled.fresh), sign, late=1)
 
-    def waiting(self, end: int) -> list[int]:
-        """The panes before `end` that wait to be looked at, oldest first; what is late apart."""
-        return sorted(pane for pane in self._waiting[0] if pane < end)
+    def waiting(self, end: int, but: Collection[int] = ()) -> list[int]:
+        """The panes before `end`, `but` for some, that wait to be looked at, oldest first; what is late apart."""
+        return sorted(pane for pane in self._waiting[0] if pane < end and pane not in but)
+
+    def served(self, pane: int) -> tuple[int, int]:
+        """(impressions, clicks) on time of all versions that served in a pane that waits."""
+        matrix = self._waiting[0].get(pane)
+        if matrix is None:
+            return 0, 0
+        rows = [i for i, (served, other) in enumerate(self._rows[: len(matrix)]) if served >= 0 and other < 0]
+        some = matrix[rows, :SCALARS]
+        return int(some[:, N::SERIES_CELLS].sum()), int(some[:, Y::SERIES_CELLS].sum())
 
     @property
     def is_full(self) -> bool:
@@ -175,13 +185,18 @@ class Ledger:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def advance(self, end: int) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
+    def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
         """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
 
-        And what was late in panes whose horizon ended before it.
+        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, and as one with the rest
+        of their segment.
         """
         out = []
-        due = [(pane, late) for late in (0, 1) for pane in self._waiting[late] if pane + late * self._defer < end]
+        due = [(pane, 1) for pane in self._waiting[1] if pane + self._defer < end]
+        for pane in self._waiting[0]:
+            until = self.end_of(self.segment(pane)) - 1 + self._defer if pane in put_off else pane
+            if until < end:
+                due.append((pane, 0))
         for pane, late in sorted(due):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
