@@ -5,8 +5,9 @@ the baseline did. Placebo days are the 24 hours that end where the deploy begins
 reaches, those of which the baseline served `SHARE` of each hour that counts. The first week is all there is: the same
 hours of last week are the candidate's own from then on.
 
-If at the first hour that can be judged an online model has scored both periods, log loss and AUC are compared through it
-from then on, otherwise by levels (`before_after`). Looks are taken when an hour ends, as days are what limits this.
+If an online model has scored both periods, log loss and AUC may be compared through it instead of by levels (`before_after`).
+Whichever has the smaller variance at the first hour that can be judged is used from then on; an online model that still learns, so
+that its difference has a trend over the placebo days, is not. Looks are taken when an hour ends, as days are what limits this.
 What was found at the last one is kept: nothing is shown that would change with what the ledger lets go.
 """
 
@@ -39,6 +40,7 @@ DESERVED_DAYS = 28
 FINEST = 1e-4  # the smallest effect that matters, at least
 
 _COMPARED = ("log_loss", "auc", "calibration")
+_THROUGH: tuple[Kind, ...] = ("log_loss", "auc")  # may be compared through an online model
 assert SERIES_CELLS == PAIR_CELLS
 
 
@@ -254,7 +256,7 @@ class BeforeAfterTracked:
         floor = self._floor(hours, int(y), blocks)
         log_e, metrics = [0.0] * (OVERALL + 1), dict[str, list[float]]()
         if len(hours.placebo) >= FEWEST_DAYS and y > 0:
-            log_e, metrics = self._evidence(hours, before, after)
+            log_e, metrics = self._evidence(hours, before, after, choose=floor is None)
         totals = before.sum(axis=0), after.sum(axis=0)
         values = {name: [metric_value(name, total) for total in totals] for name in METRICS}
         was, last = self.verdict, self._found
@@ -269,15 +271,20 @@ class BeforeAfterTracked:
             differences = {name: (m[0], m[1], m[2]) for name, m in metrics.items()}
             self._record.draw(at, int(n), int(y), differences, log_e)
 
-    def _evidence(self, hours: _Hours, before: Ints, after: Ints) -> tuple[list[float], dict[str, list[float]]]:
-        """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric."""
+    def _evidence(
+        self, hours: _Hours, before: Ints, after: Ints, choose: bool
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric. `choose`: it can be judged."""
         if not self._chosen:
-            self._by, self._chosen = self._yardstick(hours), True
+            self._by, self._chosen = self._yardstick(hours), choose
         served, elapsed = self._periods(hours, None), len(hours.after) / DAY
         through = served if self._by is None else self._periods(hours, self._by)
         shifts: dict[str, Shift] = {}
         for kind in KINDS:
-            shifts[kind] = self._shift(kind, through if kind in ("log_loss", "auc") else served, elapsed)
+            through_it = kind in _THROUGH
+            shifts[kind] = self._shift(
+                kind, through if through_it else served, elapsed, self._by if through_it else None
+            )
         now, then = before_after.levels("calibration", after), before_after.levels("calibration", before)
         gap = shifts["calibration"]
         both = now.devs + then.devs
@@ -316,27 +323,32 @@ class BeforeAfterTracked:
         days = np.stack([self._sum(self.baseline, day, by).sum(axis=0, keepdims=True) for day in placebo])
         return _Periods(self._sum(self.baseline, hours.before, by), self._sum(self.candidate, hours.after, by), days)
 
-    def _shift(self, kind: Kind, periods: _Periods | None, elapsed: float) -> Shift:
+    def _shift(self, kind: Kind, periods: _Periods | None, elapsed: float, by: Series | None) -> Shift:
         """`elapsed` in days."""
         if periods is None:
             return UNDEFINED
-        by = self._by if kind in ("log_loss", "auc") else None
-        unit = 1.0
-        if kind == "log_loss":
-            n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
-            unit = before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
-        all_three = periods.before, periods.after, periods.days
-        then, now, usual = (self._level(kind, by, rows).over(unit) for rows in all_three)
+        unit = self._unit(kind, periods, by)
+        then, now, usual = (
+            self._level(kind, by, rows).over(unit) for rows in (periods.before, periods.after, periods.days)
+        )
         some = usual.value[np.isfinite(usual.value)]
         return UNDEFINED if some.size < FEWEST_DAYS else before_after.shift(then, now, some, elapsed)
 
     @staticmethod
+    def _unit(kind: Kind, periods: _Periods | None, by: Series | None) -> float:
+        """What a level is measured in: log loss in the baseline's entropy per click."""
+        if kind != "log_loss" or periods is None:
+            return 1.0
+        n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
+        return before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
+
+    @staticmethod
     def _level(kind: Kind, by: Series | None, rows: NDArray[np.int64]) -> Level:
-        if by is not None:
+        if by is not None and kind in _THROUGH:
             yardstick: Literal["log_loss", "auc"] = "auc" if kind == "auc" else "log_loss"
             return before_after.yardstick(yardstick, rows)
         level = before_after.levels(kind, rows)
-        if kind == "auc":  # without curves yet, nothing is placed
+        if kind == "auc":  # nothing is placed until its hour is over
             placed = (rows[..., [cells.PHI1, cells.PHI0]] != 0).any(axis=(-2, -1))
             level = Level(np.where(placed, level.value, math.nan), level.devs)
         return level
@@ -354,19 +366,47 @@ class BeforeAfterTracked:
         return out
 
     def _yardstick(self, hours: _Hours) -> Series | None:
-        """The online model that has scored nearly all of both periods, and of half of the placebo days; the first by name."""
+        """What knows the difference best: an online model that has scored nearly all of both periods, and of half of the placebo
+        days, or, None, the levels.
+        """
         online = sorted(
             (other for served, other in self._rows if other is not None and served == self.baseline),
             key=lambda s: (s.model, s.version),
         )
+        best, least = None, self._variance(hours, None)
         for one in online:
-            days = sum(self._covered(self.baseline, day, one) for day in hours.placebo)
+            days = [day for day in hours.placebo if self._covered(self.baseline, day, one)]
             periods = (self.candidate, hours.after), (self.baseline, hours.before)
-            if all(self._covered(*period, one) for period in periods) and days >= max(
+            if not all(self._covered(*period, one) for period in periods) or len(days) < max(
                 FEWEST_DAYS, len(hours.placebo) / 2
             ):
-                return one
-        return None
+                continue
+            variance = self._variance(hours, one)
+            if variance < least and not self._learns(hours, days, one):
+                best, least = one, variance
+        return best
+
+    def _variance(self, hours: _Hours, by: Series | None) -> float:
+        """Of log loss and AUC together: the geometric mean, infinite where unknown."""
+        periods, elapsed = self._periods(hours, by), len(hours.after) / DAY
+        both = math.prod(self._shift(kind, periods, elapsed, by).variance() for kind in _THROUGH)
+        return math.sqrt(both) if math.isfinite(both) else math.inf
+
+    def _learns(self, hours: _Hours, days: Sequence[Sequence[int]], by: Series) -> bool:
+        """Whether the difference to an online model has a trend: a week of it is more than the difference's own error."""
+        when = np.array([day[0] / DAY for day in days])
+        when = when - when.mean()
+        rows = np.stack([self._sum(self.baseline, day, by).sum(axis=0, keepdims=True) for day in days])
+        periods, elapsed = self._periods(hours, by), len(hours.after) / DAY
+        for kind in _THROUGH:
+            value = self._level(kind, by, rows).over(self._unit(kind, periods, by)).value
+            slope = float(when @ value / (when @ when))
+            rest = value - value.mean() - slope * when
+            error = math.sqrt(float(rest @ rest) / max(value.size - 2, 1) / float(when @ when))
+            own = math.sqrt(float(self._shift(kind, periods, elapsed, by).variance()))
+            if abs(slope) > 2 * error and abs(slope) * WEEK / DAY > own:
+                return True
+        return False
 
     def _covered(self, version: Series, hours: Sequence[int], by: Series) -> bool:
         """Whether an online model has scored nearly all that a version served in these hours."""
