@@ -1,10 +1,11 @@
-"""Prints the tables: `python -m benchmarks [name ...]`."""
+"""Prints the tables: `python -m benchmarks [name ...]`, or `python -m benchmarks detection nulls|power|laws ...`."""
 
 from __future__ import annotations
 
 import sys
 
 from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, serving, startup
+from benchmarks.detection import command
 
 ALL = {
     "pipeline": pipeline.main,
@@ -20,6 +21,9 @@ ALL = {
 
 def main() -> None:
     """Runs the benchmarks that were named."""
+    if sys.argv[1:2] == ["detection"]:
+        command.main(sys.argv[2:])
+        return
     names = sys.argv[1:] or list(ALL)
     for name in names:
         if name not in ALL:

@@ -1,11 +1,15 @@
-"""Prints the tables of docs/detection.md: `python -m benchmarks.detection [--short] [--only gaussian,null,...]`."""
+"""Prints the tables of docs/detection.md: `python -m benchmarks.detection [--short] [--only gaussian,null,...]`.
+
+And `python -m benchmarks.detection nulls|power|laws`: see `command`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
-from benchmarks.detection import null, one_stream, planned, power, references, spent, stderr, tables
+from benchmarks.detection import command, null, one_stream, planned, power, references, spent, stderr, tables
 
 EFFECTS = (1.0, 2.0, 4.0, 10.0, 30.0)
 SCENARIOS = ("equal", "log loss +1%", "AUC -0.02")
@@ -87,6 +91,9 @@ SECTIONS = {
 
 def main() -> None:
     """Runs what was asked for."""
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        command.main(sys.argv[1:])
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="a few runs of each, to see that it works")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of {','.join(SECTIONS)}")
@@ -98,4 +105,5 @@ def main() -> None:
         print(f"\n### {name}\n\n{SECTIONS[name](args.short)}\n{time.perf_counter() - start:.0f} s", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
+FEWEST_ITEMS = 30  # non-empty blocks of items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +154,15 @@ def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
         df=np.minimum(by_user.df, by_item.df),
         v_floor=np.maximum(by_user.v_floor, by_item.v_floor),
     )
+
+
+def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statistic) -> Statistic:
+    """`two_way` where `on` (bool[...]) and there are enough items to tell what they share, else as it is."""
+    on = on & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
+    if not on.any():
+        return by_user
+    both = two_way(by_user, by_item)
+    return Statistic(*(np.where(on, getattr(both, f.name), getattr(by_user, f.name)) for f in fields(Statistic)))
 
 
 def unpacked(packed: Reals) -> Statistic:

@@ -1,0 +1,159 @@
+"""`python -m benchmarks detection nulls|power|laws`: promises about verdicts, in worlds that nobody tuned them to.
+
+`nulls`: how often a false verdict falls; `power`: how many impressions it takes to find a worse version, or to certify an equal
+one; `laws`: by how much versions differ that do not, hour by hour, and whether the number of partitions matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.detection import promises, whole
+from benchmarks.detection.rates import delay, thousands
+from benchmarks.detection.whole import RULES, Case, Outcome
+
+STREAMS_OF_A_PROCESS = 50  # a worker is replaced then: its memory is bounded
+METRICS = ("log_loss", "auc", "gauc", "calibration")
+
+
+class Runner:
+    """Runs streams, in worker processes or here."""
+
+    def __init__(self, pool: ProcessPoolExecutor | None, first: int, runs: int) -> None:
+        self._pool, self._first, self.runs = pool, first, runs
+
+    def __call__(self, case: Case) -> list[Outcome]:
+        """The streams of a case, one a seed."""
+        cases = [replace(case, seed=seed) for seed in range(self._first, self._first + self.runs)]
+        return list((self._pool.map if self._pool else map)(whole.run, cases))
+
+
+@contextmanager
+def runner(workers: int, first: int, runs: int) -> Iterator[Runner]:
+    """`workers`: processes; 0 runs here."""
+    if not workers:
+        yield Runner(None, first, runs)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, max_tasks_per_child=STREAMS_OF_A_PROCESS) as pool:
+        yield Runner(pool, first, runs)
+
+
+def nulls(args: argparse.Namespace, run: Runner) -> None:
+    """False verdicts."""
+    _head(promises.HEAD)
+    broken = 0
+    for promise in promises.nulls(
+        args.worlds, args.pairs, args.plans, args.partitions, args.rules or list(RULES), args.hours
+    ):
+        outs = run(promise.case)
+        broken += not promise.holds(outs)
+        _row(promise.cells(outs))
+    print(f"\n{broken} promises are not kept")
+
+
+def power(args: argparse.Namespace, run: Runner) -> None:
+    """Delays. Where the verdict never falls within the stream, it counts as never."""
+    _head(("version", "world", "rule", *("overall", *METRICS), "wished for overall", "true harm in log loss"))
+    for case, verdict, (median, late) in promises.power(args.worlds, args.pairs, args.rules or ["0.05/m0"]):
+        outs = run(case)
+        found = [out.worse if verdict == "worse" else out.not_worse for out in outs]
+        cells = [
+            delay([f[name] for f in found if name in f], len(outs)) if name == "overall" or not case.until else ""
+            for name in ("overall", *METRICS)
+        ]
+        wish = "" if np.isnan(late) else f"{thousands(median)} ({thousands(late)})"
+        _row([case.pair, case.world, case.rule, *cells, wish, f"{np.mean([out.harm for out in outs]):+.4f}"])
+
+
+def laws(args: argparse.Namespace, run: Runner) -> None:
+    """Differences of versions that do not differ."""
+    counts = args.partitions or [1, 4, 8, 32]
+    _head(
+        (
+            "streams",
+            "partitions",
+            "hours",
+            "metric",
+            "mean difference",
+            "mean z times sqrt(runs)",
+            "rms z",
+            "sd / stderr",
+        )
+    )
+    for name, case in promises.LAWS.items():
+        if case.pair not in (args.pairs or [case.pair]) or case.world not in (args.worlds or [case.world]):
+            continue
+        outs = {count: run(replace(case, plan=replace(case.plan, partitions=count))) for count in counts}
+        for count, mark in ((count, mark) for count in counts for mark in case.marks):
+            for metric in METRICS:
+                at = [out.at[mark][metric] for out in outs[count] if mark in out.at]
+                known = [d for d in at if np.isfinite(d.value) and np.isfinite(d.stderr)]
+                if known:
+                    z, values = np.array([d.z for d in known]), np.array([d.value for d in known])
+                    error = np.mean([d.stderr for d in known])
+                    _row(
+                        [
+                            name, str(count), f"{mark:g}", metric, f"{values.mean():+.2e}",
+                            f"{z.mean() * np.sqrt(z.size):+.2f}", f"{np.sqrt((z**2).mean()):.2f}",
+                            f"{values.std(ddof=1) / error:.2f}" if error > 0 and z.size > 1 else "",
+                        ]
+                    )  # fmt: skip
+        _agreement(name, outs)
+
+
+def _agreement(name: str, outs: dict[int, list[Outcome]]) -> None:
+    """Of the numbers of partitions with the first of them."""
+    first, *others = outs
+    for count in others:
+        apart = [
+            abs(b.at[mark]["auc"].value - a.at[mark]["auc"].value) / max(a.at[mark]["auc"].stderr, 1e-12)
+            for a, b in zip(outs[first], outs[count], strict=True)
+            for mark in a.at.keys() & b.at.keys()
+        ]
+        same = sum(a.final == b.final for a, b in zip(outs[first], outs[count], strict=True))
+        far = np.nanmax(apart) if np.isfinite(apart).any() else float("nan")
+        _row([f"{name}: {count} against {first} partitions", "", "", "auc", f"at most {far:.2f} stderr apart",
+              f"same verdicts in {same} of {len(outs[count])}", "", ""])  # fmt: skip
+
+
+def _head(cells: Sequence[str]) -> None:
+    _row(cells)
+    print("|" + "---|" * len(cells), flush=True)
+
+
+def _row(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";")]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs one of the three."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks detection", description=__doc__)
+    parser.add_argument("what", choices=["nulls", "power", "laws"])
+    parser.add_argument("--worlds", type=_names, help="names of `worlds.WORLDS`, with ; between them")
+    parser.add_argument("--pairs", type=_names, help="names of `versions.PAIRS`, or pause")
+    parser.add_argument("--plans", type=_names, help="paired; split; ramp; clock")
+    parser.add_argument("--rules", type=_names, help="default; 0.05/m0")
+    parser.add_argument("--partitions", type=lambda text: [int(n) for n in text.split(",")], help="for example 1,8")
+    parser.add_argument("--runs", type=int, default=40, help="streams a row")
+    parser.add_argument("--hours", type=float, default=144.0, help="after the deploy, which comes after a day (nulls)")
+    parser.add_argument("--seed", type=int, default=0, help="the first stream's")
+    parser.add_argument("--workers", type=int, default=1, help="processes; 0: this one")
+    args = parser.parse_args(arguments)
+    begin = time.perf_counter()
+    print(f"{args.what}: {args.runs} streams a row, seeds {args.seed} to {args.seed + args.runs - 1}\n")
+    with runner(args.workers, args.seed, args.runs) as run:
+        {"nulls": nulls, "power": power, "laws": laws}[args.what](args, run)
+    print(f"{time.perf_counter() - begin:.0f} s")

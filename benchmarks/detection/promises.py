@@ -1,0 +1,154 @@
+"""What is promised of verdicts, row by row: which streams, what must not be said of them, and what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+from benchmarks.detection.feed import Plan
+from benchmarks.detection.rates import bounds, rate
+from benchmarks.detection.whole import Case, Outcome
+
+AUC = ("auc",)
+EVERY = ("overall", "log_loss", "auc", "gauc", "calibration")
+UPPER = {"default": 0.02, "0.05/m0": 0.07}  # of the 95% bounds of a rate that is to be 1% and 5%
+USERS = ("zipf 0.8", "zipf 1.1", "zipf 1.3")
+SWINGS = ("zipf 0.8", "swing 0.8", "trend", "trend and swing", "600 a minute")
+ORDINARY = (*USERS, "swing 0.8", "weekend", "flash", "bots", "busy 0.9", "items 6 h")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Of one sort of streams: `case` with any seed.
+
+    `wrong`: names of which `verdict` is false; at most `most` of the runs may say it (0: none at all, or else the upper 95%
+    bound). `due`: names that must be certified in every stream.
+    """
+
+    case: Case
+    wrong: tuple[str, ...]
+    verdict: str = "worse"
+    most: float = 0.0
+    due: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As the table's first column."""
+        plan = self.case.plan
+        pause = "" if plan.pause is None else ", clicks paused"
+        many = "" if plan.partitions == 1 else f", {plan.partitions} partitions"
+        return f"{self.case.pair}: {self.case.world}, {plan.setup}{many}{pause}, {self.case.rule}"
+
+    def said(self, outs: Sequence[Outcome], name: str) -> int:
+        """In how many streams the false verdict was said, at any time."""
+        return sum(name in (out.worse if self.verdict == "worse" else out.not_worse) for out in outs)
+
+    def holds(self, outs: Sequence[Outcome]) -> bool:
+        """Whether these outcomes keep it."""
+        for name in self.wrong:
+            hits = self.said(outs, name)
+            if (bounds(hits, len(outs))[1] if self.most else hits) > self.most:
+                return False
+        return all(name in out.not_worse for out in outs for name in self.due)
+
+    def cells(self, outs: Sequence[Outcome]) -> list[str]:
+        """The row of the table."""
+        false = [rate(self.said(outs, name), len(outs)) if name in self.wrong else "" for name in EVERY]
+        certified = rate(sum("overall" in out.not_worse for out in outs), len(outs))
+        back = str(sum(bool(out.retracted) for out in outs))
+        harm = f"{mean(out.harm for out in outs):+.4f}"
+        return [self.name, self.verdict, *false, certified, back, harm, "yes" if self.holds(outs) else "**no**"]
+
+
+HEAD = ("streams", "false verdict", *EVERY, "certified overall", "taken back", "true harm", "holds")
+
+
+def nulls(
+    worlds: Sequence[str] | None,
+    pairs: Sequence[str] | None,
+    plans: Sequence[str] | None,
+    partitions: Sequence[int] | None,
+    rules: Sequence[str],
+    hours: float,
+) -> Iterator[Promise]:
+    """The promises about versions that are as good as each other, and about failures that hide; None: as the issue has them."""
+    base = Case("zipf 0.8", "identical", 0, hours=hours)
+    for pair in pairs or ("identical", "0.8 x", "exchangeable", "item noise", "user noise", "rare failures", "pause"):
+        paused, given = pair == "pause", "0.93 and 1.07" if pair == "pause" else pair
+        same = given in {"identical", "0.8 x"}
+        usual = SWINGS if same else ("200 a minute",) if paused else ORDINARY if pair == "exchangeable" else USERS[:2]
+        for rule in rules if not paused else ("default",):
+            for world in worlds or usual:
+                for setup in plans or (("paired", "split") if same else ("paired",)):
+                    for count in partitions or ((1, 8) if same else (1,)):
+                        case = replace(
+                            base,
+                            world=world,
+                            pair=given,
+                            rule=rule,
+                            plan=Plan(setup, count, pause=1.0 if paused else None),
+                        )
+                        yield _promise(case, pair)
+
+
+def _promise(case: Case, pair: str) -> Promise:
+    limit = UPPER[case.rule]
+    if pair == "identical":
+        paired = case.plan.setup == "paired"
+        return Promise(case, EVERY if paired else AUC, due=("overall", "log_loss", "auc") if paired else ())
+    if pair == "0.8 x":
+        return Promise(case, AUC)
+    if pair == "rare failures":
+        return Promise(case, ("overall", "log_loss"), "not_worse", limit)
+    if pair == "pause":
+        return Promise(case, ("overall", "log_loss", "auc"))
+    return Promise(case, EVERY, most=limit)
+
+
+# pair, verdict that is waited for, world, days, median and ninetieth percentile that are wished for (0.05, margin 0)
+POWER: tuple[tuple[str, str, str, float, float, float], ...] = (
+    ("AUC -0.02", "worse", "documented", 2.0, 12e3, 26e3),
+    ("log loss +1%", "worse", "documented", 3.0, 20e3, 45e3),
+    ("AUC -0.005", "worse", "documented", 6.0, 86e3, 215e3),
+    ("equal", "not_worse", "documented", 3.0, 50e3, 145e3),
+    ("AUC -0.02", "worse", "documented, zipf 1.1", 3.0, float("inf"), 75e3),
+)
+
+
+def power(
+    worlds: Sequence[str] | None, pairs: Sequence[str] | None, rules: Sequence[str]
+) -> Iterator[tuple[Case, str, tuple[float, float]]]:
+    """(stream, the verdict that is waited for, wished for median and ninetieth percentile)."""
+    for pair, verdict, world, days, median, late in POWER:
+        if pairs is not None and pair not in pairs:
+            continue
+        chosen = [world] if worlds is None else worlds if world == "documented" else []
+        for place in chosen:
+            for rule in rules:
+                case = Case(
+                    place,
+                    pair,
+                    0,
+                    rule=rule,
+                    hours=24.0 * days,
+                    alone=6.0,
+                    pane="1m",
+                    floor="30m",
+                    marks=(),
+                    until=verdict,
+                )
+                wish = (median, late) if place == world and rule == "0.05/m0" else (float("nan"), float("nan"))
+                yield case, verdict, wish
+
+
+LAWS: Mapping[str, Case] = {
+    "identical, paired": Case("600 a minute", "identical", 0, hours=12.5, alone=24.0),
+    "0.8 x, paired": Case("600 a minute", "0.8 x", 0, hours=12.5, alone=24.0),
+    "identical, split": Case("600 a minute", "identical", 0, Plan("split"), hours=12.5, alone=24.0),
+    "identical, split, 3,000 a minute": Case("3,000 a minute", "identical", 0, Plan("split"), hours=12.5, alone=24.0),
+    "identical, ramp": Case("600 a minute", "identical", 0, Plan("ramp"), hours=36.0, marks=(4.0, 12.0, 36.0)),
+    "identical, by the clock": Case("600 a minute", "identical", 0, Plan("clock"), hours=36.0, marks=(4.0, 12.0, 36.0)),
+    "identical, trend": Case("trend", "identical", 0, hours=96.0, marks=(12.0, 48.0, 96.0)),
+    "exchangeable, paired": Case("600 a minute", "exchangeable", 0, hours=12.5, alone=24.0),
+}  # fmt: skip
