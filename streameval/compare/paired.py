@@ -30,7 +30,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.ratio import Statistic, ratio, ratio_of, two_means_of, unpacked, where_clustered
+from streameval.compare.ratio import Reals, Statistic, ratio, ratio_of, two_means_of, unpacked, where_clustered
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
 
@@ -123,6 +123,38 @@ def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str
         names.append("gauc")
     packed = out.reshape(5, *shape, 6)
     return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+
+
+def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
+    """By how much each block moves log_loss and auc, float64[..., G] each: v_clu is the sum of their squares, but for G / (G - 1).
+
+    NaN where the metric is undefined.
+    """
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((2, math.prod(shape), groups))
+    _deviations(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), out)
+    both = out.reshape(2, *shape, groups)
+    return both[0], both[1]
+
+
+@numba.njit(cache=True)
+def _deviations(blocks: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for i in range(blocks.shape[0]):
+        loss, n, y, d, phi1, phi0 = 0, 0, 0, 0, 0, 0
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            loss, n, y, d = loss + b[cells.PAIR_L], n + b[cells.PAIR_N], y + b[cells.PAIR_Y], d + b[cells.D]
+            phi1, phi0 = phi1 + b[cells.PAIR_PHI1], phi0 + b[cells.PAIR_PHI0]
+        ratio = d / loss if loss > 0 else np.nan
+        mean1, mean0 = (phi1 / y, phi0 / (n - y)) if 0 < y < n else (np.nan, np.nan)
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            out[0, i, g] = (b[cells.D] - ratio * b[cells.PAIR_L]) / loss if loss > 0 else np.nan
+            out[1, i, g] = np.nan
+            if 0 < y < n:
+                clicked = (b[cells.PAIR_PHI1] - mean1 * b[cells.PAIR_Y]) / y
+                others = (b[cells.PAIR_PHI0] - mean0 * (b[cells.PAIR_N] - b[cells.PAIR_Y])) / (n - y)
+                out[1, i, g] = -(clicked + others) / SCALE
 
 
 @numba.njit(cache=True)

@@ -106,6 +106,40 @@ def spread(rows: NDArray[np.int64], scalars: NDArray[np.int64]) -> Reals:
     return out
 
 
+def deviations(sums: Strata) -> tuple[Reals, Reals]:
+    """By how much each block of either arm moves log_loss and auc, float64[..., 2 G] each, from sums of strata [...].
+
+    v_clu is the sum of their squares, but for the correction for few blocks. NaN where the metric is undefined.
+    """
+    shape, groups = sums.totals.shape[:-2], sums.devs.shape[-1]
+    out = np.empty((2, math.prod(shape), 2 * groups))
+    _deviations(sums.totals.reshape(-1, 2, 8), sums.devs.reshape(-1, 2, 6, groups), out)
+    both = out.reshape(2, *shape, 2 * groups)
+    return both[0], both[1]
+
+
+@numba.njit(cache=True)
+def _deviations(totals: NDArray[np.float64], devs: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    groups, ne, slope = devs.shape[3], np.empty(2), np.empty(2)
+    for i in range(totals.shape[0]):
+        t = totals[i]
+        om, om1, om0 = t[0, 0], t[0, 6], t[0, 7]
+        out[:, i] = np.nan
+        if om <= 0.0 or om1 <= 0.0 or om0 <= 0.0 or min(t[0, 1], t[1, 1]) <= 0.0 or max(t[0, 1], t[1, 1]) >= om:
+            continue
+        for arm in range(2):
+            c = t[arm, 1] / om
+            entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
+            slope[arm] = math.log((1.0 - c) / c) / entropy
+            ne[arm] = t[arm, 2] / om / entropy
+        for arm in range(2):
+            sign = 2.0 * arm - 1.0  # of the candidate's share in NE_new / NE_old; less is harm in AUC
+            for g in range(groups):
+                d = devs[i, arm, :, g]
+                out[0, i, arm * groups + g] = sign * ne[1] / ne[0] * (d[2] / t[arm, 2] - slope[arm] * d[1] / om)
+                out[1, i, arm * groups + g] = -sign * (d[4] / om1 + d[5] / om0)
+
+
 def clicks(baseline: NDArray[np.int64], candidate: NDArray[np.int64]) -> NDArray[np.int64]:
     """Clicks of the arm that has fewer, int64[...], from served rows [..., G, 8] summed over hours: what the evidence floor counts."""
     out: NDArray[np.int64] = np.minimum(baseline[..., cells.Y].sum(axis=-1), candidate[..., cells.Y].sum(axis=-1))

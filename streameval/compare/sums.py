@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare import paired, split
+from streameval.compare import joint, paired, split
 from streameval.compare.paired import oriented, oriented_gauc
 from streameval.compare.ratio import FEWEST_ITEMS, Reals, Statistic
 from streameval.compare.split import Strata
@@ -56,6 +56,10 @@ class Sums(Protocol):
 
     def statistics(self) -> dict[str, Statistic]:
         """Each [1, J]."""
+        ...
+
+    def correlation(self) -> Reals:
+        """Of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
         ...
 
     def totals(self) -> tuple[Ints, Ints]:
@@ -126,6 +130,10 @@ class PairedSums:
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
         return paired.statistics(self._windows(), _less(self._gauc, self._gauc_before))
+
+    def correlation(self) -> Reals:
+        """See `Sums`."""
+        return joint.correlation(*paired.deviations(self._windows()))
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`."""
@@ -205,6 +213,7 @@ class SplitSums:
         self._starts: list[int] = [-(1 << 62)]
         self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
         self._strata: dict[int, tuple[Strata, Reals, Strata]] = {}  # by user, spread, by item; until a segment changes
+        self._made: tuple[Strata, Reals, Strata] | None = None  # of the windows; until anything changes
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`."""
@@ -213,6 +222,7 @@ class SplitSums:
         rows = self._rows.setdefault(segment, np.zeros((2, row.size), np.int64))
         rows[self._arms.index(key[0])] += row
         self._strata.pop(segment, None)
+        self._made = None
 
     def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`: there are no pairs."""
@@ -220,6 +230,7 @@ class SplitSums:
     def begin(self, segment: int) -> None:
         """See `Sums`."""
         self._starts.append(segment)
+        self._made = None
 
     def clicks(self) -> Ints:
         """See `Sums`: of the arm that has fewer."""
@@ -235,6 +246,17 @@ class SplitSums:
 
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
+        by_user, spreads, by_item = self._windows()
+        return split.statistics(by_user, spreads, by_item)
+
+    def correlation(self) -> Reals:
+        """See `Sums`."""
+        return joint.correlation(*split.deviations(self._windows()[0]))
+
+    def _windows(self) -> tuple[Strata, Reals, Strata]:
+        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
+        if self._made is not None:
+            return self._made
         some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
         for s in some:
             if s not in self._strata:
@@ -252,7 +274,8 @@ class SplitSums:
                         totals[i, j] += one.totals
                         devs[i, j] += one.devs
         by_user, by_item = (Strata(totals[i][None], devs[i][None]) for i in range(2))
-        return split.statistics(by_user, spreads[None], by_item)
+        self._made = by_user, spreads[None], by_item
+        return self._made
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`: of the hours in which both served."""

@@ -135,7 +135,9 @@ class Tracked:
         self._seen = impressions = self._impressions()
         statistics = self._statistics()
         was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
-        path = self.evidence.advance(np.array([at]), self._sums.clicks(), statistics, self._strict())
+        path = self.evidence.advance(
+            np.array([at]), self._sums.clicks(), statistics, self._strict(), correlation=self._sums.correlation()
+        )
         worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
         self._path = worse, not_worse
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
