@@ -146,6 +146,7 @@ def replay(
     writer: PredictionsWriter | None = None
 
     pipeline = Pipeline(settings, time.time)
+    pipeline.topic = "files"
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
         pipeline.listener = Listener(writer.settled, writer.corrected)
