@@ -133,7 +133,9 @@ def test_values_beyond_what_a_double_can_learn_poison_nothing(huge: float) -> No
     for one in (model, twin):
         one.learn(good, labels, never)
     heard = Heard()
-    model.learn(of_values([{0: huge}, {0: 1.0}, {0: huge, 1: -huge}, {0: math.nan}], 8), np.array([1, 0, 1, 0], np.int8), heard)
+    model.learn(
+        of_values([{0: huge}, {0: 1.0}, {0: huge, 1: -huge}, {0: math.nan}], 8), np.array([1, 0, 1, 0], np.int8), heard
+    )
     twin.learn(of_values([{0: 1.0}], 8), np.array([0], np.int8), never)
     assert heard.rows == [(0, "learn_overflow"), (2, "learn_overflow"), (3, "learn_overflow")]
     assert np.array_equal(model.predict(good, never), twin.predict(good, never))
