@@ -201,6 +201,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
                 history=history,
                 announcements=announcements,
                 letters=sink,
+                paced=True,
             ),
             settings.server.host,
             settings.server.port,
