@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, questions, serving, startup
 
 ALL = {
     "pipeline": pipeline.main,
     "memory": memory.main,
     "serving": serving.main,
+    "questions": questions.main,
     "history": history.main,
     "startup": startup.main,
     "checkpoint": checkpoint.main,

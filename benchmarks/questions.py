@@ -108,7 +108,7 @@ def _measure(folder: Path) -> None:
     alone, asked, said = [], [], []
     for _ in range(ROUNDS):
         alone.append(_rate(done))
-        asker = subprocess.Popen(  # noqa: S603
+        asker = subprocess.Popen(
             [sys.executable, "-c", _ASKER, str(server.port), str(THREADS)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -39,7 +39,6 @@ PATIENCE = 2.0  # seconds that a question waits for its turn
 MAX_WAITING = 64  # questions of a kind
 KEPT_BYTES = 64_000_000  # of answers, all together
 _NEVER_REFUSED = ("health", "metrics")
-_STREAM = "/api/v1/stream"  # has places of its own, and lasts
 _GOES_ON = "/api/v1/dead-letters"  # changes between two snapshots
 
 P = ParamSpec("P")
@@ -237,7 +236,7 @@ class InTurn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """An answer is worked out whole before any of it is sent: nobody who reads slowly keeps a turn."""
-        if scope["type"] != "http" or scope["path"] == _STREAM:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         turns, kind = self._turns, kind_of(scope["path"], scope["query_string"])
@@ -251,38 +250,53 @@ class InTurn:
                 await problem_response(Request(scope), problem)(scope, receive, send)
                 turns.charge(kind)
                 return
-            try:
-                messages = await self._answer(scope, receive, kind, question)
-            finally:
-                turns.charge(kind)
-                turns.done(kind)
+            messages = await self._in_turn(scope, receive, send, kind, question)
         for message in messages:
-            await send({**message, "headers": list(message["headers"])} if "headers" in message else dict(message))
+            await send({**message, "headers": list(message["headers"])} if "headers" in message else message)
         turns.charge(kind)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, kind: str, question: tuple[object, ...] | None
+    async def _in_turn(
+        self, scope: Scope, receive: Receive, send: Send, kind: str, question: tuple[object, ...] | None
     ) -> list[Message]:
-        turns = self._turns
-        kept = turns.kept(question) if question is not None else None
-        if kept is not None:  # somebody asked the same while this one waited
-            return kept
-        number = turns.number
+        """The answer, to be sent; a stream of events is let go, turn given back, as soon as it begins."""
+        turns, number = self._turns, self._turns.number
         messages: list[Message] = []
+        streaming = False
 
         async def collect(message: Message) -> None:
-            messages.append(message)
+            nonlocal streaming
+            if message["type"] == "http.response.start" and _is_stream(message):
+                streaming = True
+                self._end(kind)
+            if streaming:
+                await send(message)
+            else:
+                messages.append(message)
 
         token = _KIND.set(kind)
         try:
+            kept = turns.kept(question) if question is not None else None
+            if kept is not None:  # somebody asked the same while this one waited
+                return kept
             await self._app(scope, receive, collect)
         finally:
             _KIND.reset(token)
+            if not streaming:
+                self._end(kind)
         if scope["method"] not in ("GET", "HEAD"):
             turns.forget()
         elif question is not None:
             turns.keep(question, number, messages)
         return messages
+
+    def _end(self, kind: str) -> None:
+        self._turns.charge(kind)
+        self._turns.done(kind)
+
+
+def _is_stream(start: Message) -> bool:
+    # by what it is, not by its path: routers take "/api/v1/stream%0a" for it too
+    return any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in start["headers"])
 
 
 def _question(scope: Scope) -> tuple[object, ...] | None:

@@ -300,6 +300,34 @@ def test_a_reader_who_leaves_while_waiting_takes_no_turn_along(build) -> None:
     run(story())
 
 
+@pytest.mark.parametrize("path", ["/api/v1/stream", "/api/v1/stream\n"])
+def test_a_stream_of_events_keeps_no_turn_and_is_not_collected(build, path: str) -> None:
+    async def story() -> None:
+        world = World(build)
+        goes_on, sent = asyncio.Event(), []
+
+        async def stream(scope: Any, receive: Any, send: Any) -> None:
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            )
+            await send({"type": "http.response.body", "body": b"data: 1", "more_body": True})
+            await goes_on.wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+        task = asyncio.create_task(InTurn(stream, world.turns)(scope, None, send))
+        await settle()
+        assert [m.get("body") for m in sent] == [None, b"data: 1"]
+        assert (await world.ask("/api/v1/results"))[0] == 200
+        goes_on.set()
+        await task
+        assert (await world.ask("/api/v1/results?limit=1"))[0] == 200
+
+    run(story())
+
+
 def test_a_crash_gives_the_turn_back(build) -> None:
     async def story() -> None:
         world = World(build)
