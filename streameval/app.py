@@ -146,6 +146,7 @@ def replay(
     writer: PredictionsWriter | None = None
 
     pipeline = Pipeline(settings, time.time)
+    pipeline.topic = "files"
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
         pipeline.listener = Listener(writer.settled, writer.corrected)
@@ -200,6 +201,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
                 history=history,
                 announcements=announcements,
                 letters=sink,
+                paced=True,
             ),
             settings.server.host,
             settings.server.port,

@@ -50,7 +50,8 @@ def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
         first, end = int(rows[0]), int(rows[-1]) + 1
         a, b = int(features.indptr[first]), int(features.indptr[end])
         dicts = None if features.dicts is None else features.dicts[first:end]
-        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts)
+        offset = None if features.offset is None else features.offset[first:end]
+        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts, offset)
     lengths, flat = csr_lengths(features.indptr, rows)
     indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     dicts = features.dicts
@@ -59,4 +60,5 @@ def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
         features.index[flat],
         features.value[flat],
         None if dicts is None else tuple(dicts[i] for i in rows.tolist()),
+        None if features.offset is None else features.offset[rows],
     )

@@ -211,10 +211,23 @@ class BatchSettings(_Section):
     max_events: Int = Field(10_000, ge=1, le=1_000_000, description="events handled at a time")
 
 
-class FtrlModel(_Section):
+class _OnlineModel(_Section):
+    name: str = Field(min_length=1, description="`model` of its results, another for every model")
+    max_failures: Int = Field(
+        100,
+        ge=1,
+        description="a model that fails this often on a partition's events, counting off one failure for every 100 events that go well, is suspended there",
+    )
+    revision: Int = Field(
+        0,
+        ge=0,
+        description="raise it once a model is mended or changed inside: a restart then begins it anew, suspended or not, and restores all else",
+    )
+
+
+class FtrlModel(_OnlineModel):
     """Hashed FTRL-Proximal logistic regression (McMahan et al. 2013)."""
 
-    name: str = Field(min_length=1, description="`model` of its results, another for every model")
     kind: Literal["ftrl"] = Field("ftrl", description="which sort of model; must be written")
     alpha: Real = Field(0.05, gt=0, description="learning rate")
     beta: Real = Field(1.0, ge=0, description="smoothing of the learning rate")
@@ -223,10 +236,9 @@ class FtrlModel(_Section):
     bits: Int = Field(22, ge=4, le=28, description="2^`bits` hashed weights, 16 bytes each, for each partition")
 
 
-class RiverModel(_Section):
+class RiverModel(_OnlineModel):
     """Any River classifier, by import path and parameters."""
 
-    name: str = Field(min_length=1, description="`model` of its results, another for every model")
     kind: Literal["river"] = Field("river", description="which sort of model; must be written")
     factory: str = Field(
         description='a callable that returns a River classifier: `"package.module:callable"` or `"river.linear_model.LogisticRegression"`'

@@ -37,6 +37,7 @@ class Features:
     index: U64  # [k]
     value: F64  # [k]
     dicts: tuple[dict[str, float], ...] | None = None
+    offset: I64 | None = None  # [n] of the row's message, or its number in a file: for who has to find the event again
 
 
 @dataclass(frozen=True, slots=True)

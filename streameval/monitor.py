@@ -34,19 +34,9 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events import Batch, Codes, Features, Names
 from streameval.join.joiner import Flips, Joiner
 from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
-from streameval.models.protocol import OnlineModel
+from streameval.learner import Learner
 
 _PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
-
-
-@dataclass(slots=True)
-class Learner:
-    """An online model, the series of its scores, and how far it has learned."""
-
-    model: OnlineModel
-    series: int
-    trained: int = NEVER  # ms: the latest moment at which a label that it learned became known
-    updates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,29 +148,50 @@ class Monitor:
                 return
             for part, features in self._features(rows):
                 for number, learner in enumerate(self.learners):
-                    table.score[number][rows[part]] = learner.model.predict(features)
+                    table.score[number][rows[part]] = learner.score(features)
                     table.trained[number][rows[part]] = learner.trained
 
     def _settle(self, rows: NDArray[np.int64]) -> None:
-        """Mature labels: (score,) observe, then learn; in this order."""
+        """Mature labels: (score,) learn, then observe what was scored before; in this order."""
         if not rows.size:
             return
         if self.score_at == "label":
             self._score(rows)
+        if self.learners:
+            with self._timed("learn"):
+                self._learn(rows)
         with self._timed("settle"):
             for start in range(0, rows.size, _PIECE):
                 self._count(rows[start : start + _PIECE])
-        if self.learners:
-            with self._timed("learn"):
-                table = self.joiner.table
-                known = int(table.ts[rows[-1]]) + self.policy.attribution_window
-                for part, features in self._features(rows):
-                    label = (table.state[rows[part]] & CLICKED).astype(np.int8)
-                    for learner in self.learners:
-                        learner.model.learn(features, label)
-                for learner in self.learners:
-                    learner.trained = max(learner.trained, known)
-                    learner.updates += rows.size
+
+    def _learn(self, rows: NDArray[np.int64]) -> None:
+        table = self.joiner.table
+        known = int(table.ts[rows[-1]]) + self.policy.attribution_window
+        asked = [learner for learner in self.learners if learner.suspended is None]
+        for part, features in self._features(rows):
+            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
+            for number, learner in enumerate(self.learners):
+                if learner.suspended is None:
+                    done = learner.learn(features, label)
+                    if learner.suspended is not None:
+                        self._withdraw(number, rows, part.start + done - 1)
+        for learner in asked:
+            learner.trained = max(learner.trained, known)
+
+    def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
+        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
+
+        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
+        """
+        table = self.joiner.table
+        if self.score_at == "label":
+            after = rows[last + 1 :]
+        else:
+            live = np.arange(self.joiner.front, self.joiner.front + self.joiner.known)
+            after = live[table.ts[live] >= table.ts[rows[last]] + self.policy.attribution_window]
+        score = table.score[number].copy()  # a checkpoint that is being written reads the old one
+        score[after] = np.nan
+        table.score[number] = score
 
     def _correct(self, flips: Flips) -> None:
         """Labels that changed after maturity: what was counted is taken out, and counted again as it is now."""
@@ -227,10 +238,7 @@ class Monitor:
             "panes": self.panes.state(),
             "arrivals": self.arrivals.state(),
             "counts": dict(self.counts),
-            "learners": [
-                {"trained": one.trained, "updates": one.updates, "model": dict(one.model.state())}
-                for one in self.learners
-            ],
+            "learners": [one.state() for one in self.learners],
             "scoreboard": self.background.call(self.scoreboard.state).result,
             "ledger": self.background.call(self.ledger.state).result,
             "gauc_marks": self.gauc.marks(),
@@ -245,8 +253,7 @@ class Monitor:
         self.arrivals.restore(state["arrivals"], codes.series)
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
-            one.trained, one.updates = saved["trained"], saved["updates"]
-            one.model.restore(saved["model"])
+            one.restore(saved)
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
         self.ledger.restore(state["ledger"], codes)
         self.gauc.restore(state["gauc_marks"], state["gauc"], codes)

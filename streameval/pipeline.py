@@ -22,10 +22,11 @@ from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthJudge
 from streameval.history import PaneHistory
 from streameval.join.policy import FOREVER, NEVER, JoinPolicy
+from streameval.learner import Learner, Place
 from streameval.models import river
 from streameval.models.ftrl import Ftrl
-from streameval.models.protocol import OnlineModel
-from streameval.monitor import Learner, Listener, Monitor
+from streameval.models.protocol import FAILURES, OnlineModel
+from streameval.monitor import Listener, Monitor
 from streameval.report import CheckpointState, HistoryState, PartitionState, Result, Snapshot, UserColumns
 from streameval.store.history_rows import PaneRows, pane_rows
 
@@ -66,6 +67,7 @@ class Pipeline:
         )  # fmt: skip
         self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
+        self.topic = settings.kafka.impressions_topic  # where impressions come from; for who has to find one again
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
         self.hears_all = True  # no partition is still to be heard of for the first time: what is complete is known
@@ -94,7 +96,7 @@ class Pipeline:
             return
         monitor = self.monitors.get(batch.partition)
         if monitor is None:
-            monitor = self.monitors[batch.partition] = self._make_monitor(batch.shared)
+            monitor = self.monitors[batch.partition] = self._make_monitor(batch.partition, batch.shared)
         for number in range(monitor.joiner.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
             key = (batch.partition, number)
@@ -205,6 +207,8 @@ class Pipeline:
             bucket_edges=(0.0, *self.settings.buckets.edges, 1.0),
             undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
             online_updates=self._updates(monitors),
+            online_failures=self._failures(monitors),
+            suspensions=tuple(one.suspended for m in monitors for one in m.learners if one.suspended is not None),
             ready=dict(ready or {}),
             lost=dict(lost or {}),
             attribution_window=self.settings.join.attribution_window,
@@ -256,7 +260,7 @@ class Pipeline:
         saved = state["monitor"]
         if saved is not None:
             codes = self.catalog.adopt(state["names"])
-            monitor = self._make_monitor(saved["shared"])
+            monitor = self._make_monitor(partition, saved["shared"])
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
             self._comparisons.restore(state["comparisons"], list(self.monitors.values()))
@@ -295,7 +299,7 @@ class Pipeline:
             monitor.scoreboard.users.budget = share
         return share
 
-    def _make_monitor(self, shared: bool) -> Monitor:
+    def _make_monitor(self, partition: int, shared: bool) -> Monitor:
         s = self.settings
         weighting = s.users.weighting
         share = self._share_users(len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
@@ -304,7 +308,15 @@ class Pipeline:
             s.join.correction_horizon,
         )  # fmt: skip
         learners = [
-            Learner(make_model(model), self.catalog.series_code(model.name, "online", "online")) for model in s.models
+            Learner(
+                make_model(model),
+                self.catalog.series_code(model.name, "online", "online"),
+                model.name,
+                Place(self.topic, partition),
+                model.max_failures,
+                model.revision,
+            )
+            for model in s.models
         ]
         # rows are held this much longer: never more than doubled
         gauc_window = min(s.compare.gauc_window, max(s.join.correction_horizon // self._pane, 1) * self._pane)
@@ -418,6 +430,13 @@ class Pipeline:
             for model, learner in zip(self.settings.models, monitor.learners, strict=True):
                 updates[model.name] += learner.updates
         return updates
+
+    def _failures(self, monitors: list[Monitor]) -> dict[str, dict[str, int]]:
+        out = {}
+        for number, model in enumerate(self.settings.models):
+            found = sum((m.learners[number].failures for m in monitors), Counter[str]())
+            out[model.name] = {reason: found[reason] for reason in FAILURES}
+        return out
 
     def _user_columns(self, monitors: list[Monitor]) -> dict[Series, UserColumns]:
         out: dict[Series, UserColumns] = {}

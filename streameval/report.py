@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from streameval.compare.reading import Comparison, Deploy
 from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
+from streameval.learner import Suspension
 from streameval.sketches.sparse import SparseVector
 
 SCHEMA = 1
@@ -261,6 +262,8 @@ class Snapshot:
     bucket_edges: tuple[float, ...] = ()  # 0, the configured edges, 1
     undefined: Mapping[str, int] = field(default_factory=dict)  # "metric:reason" -> results it applies to now
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
+    online_failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by online model and reason
+    suspensions: tuple[Suspension, ...] = ()  # of online models, a partition each
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)  # messages Kafka deleted unread, since the start
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms

@@ -197,6 +197,14 @@ FAMILIES: tuple[Family, ...] = (
         attribution_window_seconds="The configured attribution window.",
     ),
     *_counters(("model_name",), online_updates_total="Labels that an online model has learned."),
+    *_counters(
+        ("model_name", "reason"),
+        online_failures_total="Events that an online model could not score or learn.",
+    ),
+    *_gauges(
+        ("model_name",),
+        online_suspended_partitions="Partitions whose events an online model is not asked for, after too many failures.",
+    ),
     *_gauges(
         (),
         snapshot_timestamp_seconds="Wall-clock time of the snapshot behind this scrape.",

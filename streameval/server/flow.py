@@ -66,6 +66,11 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for model, updates in snapshot.online_updates.items():
         if Series(model, "online", "online") not in gone:
             yield "online_updates_total", (model,), updates
+    for model, failures in snapshot.online_failures.items():
+        for reason, count in failures.items():
+            yield "online_failures_total", (model, reason), count
+        suspended = sum(one.model == model for one in snapshot.suspensions)
+        yield "online_suspended_partitions", (model,), suspended
     yield "snapshot_timestamp_seconds", (), snapshot.taken_at
     yield "snapshot_number", (), snapshot.number
     yield "start_timestamp_seconds", (), snapshot.started_at

@@ -30,6 +30,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
             for c in headlines(snapshot.deploys, snapshot.comparisons)
         ],
         "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
         "events": _events(snapshot),
         "join": _join(snapshot),
         "partitions": [_partition(state) for state in snapshot.partitions],
@@ -50,6 +51,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "started_at": rfc3339(round(snapshot.started_at * 1000)),
         "uptime_seconds": max(0.0, snapshot.taken_at - snapshot.started_at),
         "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
         "events": _events(snapshot),
         "join": _join(snapshot),
         "attribution_window_seconds": snapshot.attribution_window / 1000,
@@ -70,6 +72,8 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "metrics": list(METRIC_NAMES),
         "undefined": [{"metric": m, "reason": r, "results": n} for m, r, n in undefined],
         "online_updates": dict(snapshot.online_updates),
+        "online_failures": {model: dict(reasons) for model, reasons in snapshot.online_failures.items()},
+        "suspensions": [asdict(one) for one in snapshot.suspensions],
         "stage_seconds": dict(snapshot.stage_seconds),
         "table_bytes": dict(snapshot.table_bytes),
         "budget_used": dict(snapshot.budget_used),
@@ -83,6 +87,11 @@ def checks(snapshot: Snapshot) -> dict[str, bool]:
     if not snapshot.ready and snapshot.number == 0:
         return {"first_snapshot": False}
     return dict(snapshot.ready)
+
+
+def degraded(snapshot: Snapshot) -> list[str]:
+    """What is amiss while the rest goes on, in sentences: nothing for which traffic should go elsewhere."""
+    return [one.words() for one in snapshot.suspensions]
 
 
 def _events(snapshot: Snapshot) -> dict[str, Any]:

@@ -423,6 +423,18 @@ class History(_Shape):
     lost: int
 
 
+class Suspended(_Shape):
+    """An online model that a partition's events are not given to any more, and the event that was the last straw."""
+
+    model: str
+    topic: str
+    partition: int
+    offset: int | None
+    verb: str
+    reason: str
+    cause: str
+
+
 class Status(_Stamped):
     """Where the program stands."""
 
@@ -430,6 +442,7 @@ class Status(_Stamped):
     started_at: str
     uptime_seconds: float
     ready: dict[str, bool]
+    degraded: list[str]
     events: dict[str, int | dict[str, int]]
     join: Join
     attribution_window_seconds: float
@@ -440,6 +453,8 @@ class Status(_Stamped):
     metrics: list[str]
     undefined: list[UndefinedCount]
     online_updates: dict[str, int]
+    online_failures: dict[str, dict[str, int]]
+    suspensions: list[Suspended]
     stage_seconds: dict[str, float]
     table_bytes: dict[str, int]
     budget_used: dict[str, float]
@@ -448,10 +463,11 @@ class Status(_Stamped):
 
 
 class Health(_Shape):
-    """A health answer; `checks` names what was looked at."""
+    """A health answer; `checks` names what was looked at, `degraded` says what is amiss while the rest goes on."""
 
     status: str
     checks: dict[str, bool]
+    degraded: list[str]
 
 
 class Headline(_Shape):
@@ -473,6 +489,7 @@ class Overview(_Stamped):
     started_at: str
     verdicts: list[Headline]
     ready: dict[str, bool]
+    degraded: list[str]
     events: dict[str, int | dict[str, int]]
     join: Join
     partitions: list[Partition]

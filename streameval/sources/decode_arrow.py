@@ -432,6 +432,7 @@ def concat_impressions(parts: Sequence[Impressions]) -> Impressions:
             np.concatenate([f.index for f in given]),
             np.concatenate([f.value for f in given]),
             dicts,
+            None if any(f.offset is None for f in given) else np.concatenate([f.offset for f in given]),
         )
     names = None
     texts = [p.names for p in parts if p.names is not None]

@@ -129,9 +129,14 @@ def test_a_version_past_its_ttl_leaves_every_family(scrape, build) -> None:
     assert 'model_version="v1"' in got.text
     assert 'model_version="v2"' not in got.text
     assert got.get("online_updates_total", model_name="ftrl") == 4800
+    assert got.get("online_failures_total", model_name="ftrl", reason="not_finite") == 100
+    assert got.get("online_failures_total", model_name="ftrl", reason="raised") == 0
+    assert got.get("online_suspended_partitions", model_name="ftrl") == 1
     later = scrape(build.snapshot(), now=NOW + 3601, **seen)
     assert "model_version" not in later.text
-    assert "ftrl" not in later.text
+    left = {line.partition("{")[0] for line in later.text.splitlines() if "ftrl" in line}
+    # a suspended model is not seen any more: that must go on being said
+    assert left == {"streameval_online_failures_total", "streameval_online_suspended_partitions"}
     assert 'model_version="v2"' in scrape(build.snapshot(), version_ttl="3h").text
 
 

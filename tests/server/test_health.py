@@ -37,8 +37,25 @@ def test_a_failing_check_is_named(client_of, build, path: str) -> None:
     assert answer.json()["checks"] == {"assigned": True, "restored": False, "caught_up": False}
 
 
-def test_ready_when_every_check_passes(client) -> None:
-    assert client.get("/readyz").json() == {"status": "ready", "checks": {"assigned": True, "caught_up": True}}
+SUSPENDED = (
+    'model "ftrl" is suspended since impressions, partition 1, offset 4711: not_finite: its features are too large'
+)
+
+
+def test_ready_when_every_check_passes_whatever_is_degraded_is_said(client) -> None:
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready", "checks": {"assigned": True, "caught_up": True}, "degraded": [SUSPENDED],
+    }  # fmt: skip
+
+
+def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> None:
+    body = client.get("/api/v1/status").json()
+    assert body["degraded"] == [SUSPENDED]
+    assert body["suspensions"][0]["offset"] == 4711
+    assert body["online_failures"] == {"ftrl": {"not_finite": 100, "raised": 0}}
+    assert overview(build.snapshot())["degraded"] == [SUSPENDED]
 
 
 def test_the_status_says_where_the_program_stands_and_which_names_there_are(client) -> None:
