@@ -24,6 +24,7 @@ FATES = {
     "duplicate_clicks": ("click", "duplicate"),
     "unmatched_clicks": ("click", "unmatched"),
     "late_clicks": ("click", "late"),
+    "early_clicks": ("click", "early"),
     "corrected": ("click", "corrected"),
 }
 

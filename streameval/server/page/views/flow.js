@@ -19,6 +19,7 @@ const FATES = [
   ["duplicate_clicks", "Clicks that came twice"],
   ["late_impressions", "Impressions too late to count"],
   ["late_clicks", "Clicks too late to correct"],
+  ["early_clicks", "Clicks dated before their impression"],
   ["late_unscored", "Late impressions that could not be scored in time"],
   ["expired_impressions", "Impressions that expired"],
   ["matured_early", "Matured early, for memory"],
