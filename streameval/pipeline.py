@@ -33,7 +33,7 @@ from streameval.store.history_rows import PaneRows, pane_rows
 FATES = (
     "impressions", "clicks", "matured", "pending", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
-    "forgotten_early", "matured_early",
+    "forgotten_early", "matured_early", "early_clicks",
 )  # fmt: skip
 
 UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
@@ -159,7 +159,9 @@ class Pipeline:
         monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
         end = frames[0].end
-        health, silent = self._health.judge(monitors, end)
+        health, silent = self._health.judge(
+            monitors, end, sum(sum(counts.values()) for counts in self._invalid.values())
+        )
         self._withheld = health.reason
         if complete:
             self._comparisons.advance(monitors, self._withheld)
