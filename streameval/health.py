@@ -49,6 +49,8 @@ class HealthJudge:
                 reason += f"; {early} are dated before it by more than join.allowed_lateness: do the clocks agree?"
         elif silent and silent[-1][1] >= end:
             reason = silent[-1][2]
+        elif (ahead := self._ahead(monitors)) is not None:
+            reason = ahead
         elif refused >= MIN_CLICKS and self._without_clicks(monitors):
             reason = f"not one click was counted, and {refused} events were refused: clicks may be among them"
         return JoinHealth(reason is None, reason, rate, overdue, _delays(monitors)), silent
@@ -64,6 +66,15 @@ class HealthJudge:
                 return found, found + lost
         found, lost = sum(m.panes.total[FOUND] for m in monitors), sum(m.panes.total[LOST] for m in monitors)
         return found, found + lost + sum(m.joiner.overdue_clicks() for m in monitors)
+
+    @staticmethod
+    def _ahead(monitors: Sequence[Monitor]) -> str | None:
+        """Many events wait, or have waited in vain, because they are dated far ahead."""
+        ahead = sum(m.quarantined + sum(m.runaways.values()) for m in monitors)
+        every = ahead + sum(m.joiner.counts["impressions"] + m.joiner.counts["clicks"] for m in monitors)
+        if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * every:
+            return None
+        return f"{ahead} of {every} events are dated further ahead of their stream than join.correction_horizon"
 
     @staticmethod
     def _without_clicks(monitors: Sequence[Monitor]) -> bool:
