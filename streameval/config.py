@@ -163,6 +163,12 @@ class Slices(_Section):
             )
         if len(set(names)) != len(names):
             raise ValueError(f"dimensions = {json.dumps(names)}: names a dimension twice; each once is enough")
+        for name in names:
+            if name == "none" or ":" in name:  # `slice=none` and `slice=dimension:value` would say two things
+                raise ValueError(
+                    f"dimensions = {json.dumps(names)}: {json.dumps(name)} cannot be asked for; must not be "
+                    '"none" nor hold ":"'
+                )
         if (self.max_values + 2) ** max(1, len(names)) > 1 << 62:  # one int64 numbers all combinations
             raise ValueError(
                 f"dimensions = {json.dumps(names)}: {len(names)} with max_values = {self.max_values} are too many "
@@ -274,6 +280,16 @@ class Kafka(_Section):
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning"
     )
+
+    @model_validator(mode="after")
+    def _dead_letters_are_no_input(self) -> Kafka:
+        for name in ("impressions_topic", "clicks_topic"):
+            if self.dead_letter_topic == getattr(self, name):  # every letter would be read, and be one again
+                raise ValueError(
+                    f"dead_letter_topic = {json.dumps(self.dead_letter_topic)}: must be another topic than {name}, "
+                    "which is read"
+                )
+        return self
 
 
 class Files(_Section):

@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,8 +31,9 @@ from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events import Batch, Codes, Features, Names
+from streameval.events import Batch, Codes, Features, Names, empty_clicks, empty_impressions
 from streameval.join.joiner import Flips, Joiner
+from streameval.join.leaps import Leaps
 from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
 from streameval.learner import Learner
 
@@ -72,6 +73,7 @@ class Monitor:
     shared: bool = True
     listener: Listener | None = None
     background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
+    leaps: list[Leaps] = field(init=False)  # by input: events far ahead of the others, before the joiner
     joiner: Joiner = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
@@ -82,13 +84,17 @@ class Monitor:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.arrivals = Arrivals(self.scoreboard.pane)
 
     def step(self, batch: Batch) -> None:
-        """Takes one batch through the loop."""
-        if not len(batch):
-            return
+        """Takes one batch through the loop: all of it but what `leaps` holds back."""
+        batch = self._screened(batch)
+        if len(batch):
+            self._step(batch)
+
+    def _step(self, batch: Batch) -> None:
         self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
@@ -110,6 +116,10 @@ class Monitor:
 
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
+        for leaps in self.leaps:
+            rest = Batch(0, *leaps.finish(), self.shared)
+            if len(rest):
+                self._step(rest)
         self.joiner.finish()
         self._advance()
 
@@ -119,6 +129,26 @@ class Monitor:
         if watermark == NEVER:
             return None
         return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
+
+    @property
+    def quarantined(self) -> int:
+        """Events that wait because their time is far ahead of their input's others."""
+        return sum(map(len, self.leaps))
+
+    @property
+    def runaways(self) -> Counter[str]:
+        """Events that waited in vain, by the names of the report."""
+        return sum((leaps.counts for leaps in self.leaps), Counter[str]())
+
+    def _screened(self, batch: Batch) -> Batch:
+        if self.joiner.inputs == 1:
+            impressions, clicks = self.leaps[0].screen(batch.impressions, batch.clicks)
+        else:
+            impressions, _ = self.leaps[0].screen(batch.impressions, empty_clicks())
+            _, clicks = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        if impressions is batch.impressions and clicks is batch.clicks:
+            return batch
+        return replace(batch, impressions=impressions, clicks=clicks)
 
     # -- the steps -----------------------------------------------------------------------------------------------
 
@@ -233,6 +263,7 @@ class Monitor:
         """
         return {
             "shared": self.shared,
+            "leaps": [leaps.state() for leaps in self.leaps],
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
@@ -248,6 +279,11 @@ class Monitor:
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
         """Takes over what `state` gave, into a monitor that has seen nothing (see `Scoreboard.restore`)."""
         self.joiner.restore(state["joiner"], codes)
+        for number, leaps in enumerate(self.leaps):
+            if "leaps" in state:
+                leaps.restore(state["leaps"][number], codes)
+            else:  # written before there were any
+                leaps.begin_at(int(state["joiner"]["newest"][number]))
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.arrivals.restore(state["arrivals"], codes.series)

@@ -21,6 +21,7 @@ from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthJudge
 from streameval.history import PaneHistory
+from streameval.join.leaps import MOST
 from streameval.join.policy import FOREVER, NEVER, JoinPolicy
 from streameval.learner import Learner, Place
 from streameval.models import river
@@ -34,7 +35,8 @@ from streameval.store.history_rows import PaneRows, pane_rows
 FATES = (
     "impressions", "clicks", "matured", "pending", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
-    "forgotten_early", "matured_early",
+    "forgotten_early", "matured_early", "early_clicks", "quarantined", "runaway_impressions",
+    "runaway_clicks",
 )  # fmt: skip
 
 UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
@@ -160,7 +162,9 @@ class Pipeline:
         monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
         end = frames[0].end
-        health, silent = self._health.judge(monitors, end)
+        health, silent = self._health.judge(
+            monitors, end, sum(sum(counts.values()) for counts in self._invalid.values())
+        )
         self._withheld = health.reason
         if complete:
             self._comparisons.advance(monitors, self._withheld)
@@ -358,6 +362,7 @@ class Pipeline:
         self._retire_due = time.monotonic() + RETIRE_SECONDS
         used = {learner.series for m in monitors for learner in m.learners}
         used = used.union(*(m.scoreboard.overall.rows() | m.joiner.series_in_use() for m in monitors))
+        used = used.union(*(leaps.series_in_use() for m in monitors for leaps in m.leaps))
         unused = [code for code in self.catalog.codes if code not in used]
         unused.sort(key=lambda code: self._last_seen.get(self.catalog.series[code], 0.0))
         for code in unused[:surplus]:
@@ -381,7 +386,8 @@ class Pipeline:
                     self._last_seen[result.series] = now
 
     def _events(self, monitors: list[Monitor]) -> dict[str, object]:
-        counts = sum((m.joiner.counts + m.counts for m in monitors), Counter[str]())
+        counts = sum((m.joiner.counts + m.counts + m.runaways for m in monitors), Counter[str]())
+        counts["quarantined"] = sum(m.quarantined for m in monitors)
         counts["pending"] = sum(m.joiner.pending for m in monitors)
         events: dict[str, object] = {fate: counts[fate] for fate in FATES}
         events["invalid"] = dict(sorted(sum(self._invalid.values(), Counter[str]()).items()))
@@ -417,6 +423,7 @@ class Pipeline:
         used = {
             "impressions": max((m.joiner.known / most for m in monitors), default=0.0),
             "held_clicks": max((m.joiner.held / most for m in monitors), default=0.0),
+            "quarantine": max((len(leaps) / MOST for m in monitors for leaps in m.leaps), default=0.0),
             "users": max((m.scoreboard.users.nbytes / m.scoreboard.users.budget for m in monitors), default=0.0),
             "versions": len(self.catalog.codes) / self.catalog.max_series,
         }

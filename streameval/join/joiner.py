@@ -131,7 +131,7 @@ class Joiner:
         accepted = np.empty(len(imp), np.int32)
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
-        found_ts, lost_ts = np.empty(len(clk) + held.end, np.int64), np.empty(len(clk), np.int64)
+        found_ts, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(2))
         start = self._end
         index.fetch(imp.id)
         self._end, held_end, self.watermark, flips = kernel.join_batch(
@@ -479,6 +479,7 @@ class Joiner:
         counts["duplicate_clicks"] += c[kernel.DUPLICATE_CLICKS]
         counts["unmatched_clicks"] += c[kernel.UNMATCHED]
         counts["late_clicks"] += c[kernel.LATE_CLICKS]
+        counts["early_clicks"] += c[kernel.EARLY_CLICKS]
         counts["corrected"] += c[kernel.FIXED]
 
     def _reserve(self, impressions: int, clicks: int) -> None:

@@ -6,8 +6,9 @@ do not depend on how the stream was cut into batches:
 - an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
   the horizon is expired; one older than the watermark is late, and counted where it belongs;
 - a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
-- a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
-  impression positive, once; in time but arriving after maturity it is a correction.
+- a click later than the attribution window (by its own time) is late and changes nothing, and one earlier than the
+  impression by more than the lateness is early: clocks are that far apart at the most, so it is no click on it;
+- one in time makes the impression positive, once; in time but arriving after maturity it is a correction.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from streameval.sketches.directory import mix
 DUPLICATE_IMPRESSIONS, EXPIRED, LATE_IMPRESSIONS = 0, 1, 2
 MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
 FOUND, LOST = 8, 9  # clicks whose times were written to found_ts and lost_ts
-COUNTERS = 10
+EARLY_CLICKS = 10
+COUNTERS = 11
 
 
 @numba.njit(inline="always")
@@ -130,9 +132,17 @@ def join_batch(
                     k = h_index[h] - 1
                     if h_id[k] == i_id[i] and not h_taken[k] and h_ts[k] + horizon > watermark:
                         h_taken[k] = True
-                        found_ts[counters[FOUND]] = h_ts[k]
-                        counters[FOUND] += 1
-                        if flags & KNOWN:
+                        early = h_ts[k] + lateness < i_ts[i]
+                        if early:
+                            counters[EARLY_CLICKS] += 1
+                            lost_ts[counters[LOST]] = h_ts[k]
+                            counters[LOST] += 1
+                        else:
+                            found_ts[counters[FOUND]] = h_ts[k]
+                            counters[FOUND] += 1
+                        if early:
+                            pass
+                        elif flags & KNOWN:
                             counters[DUPLICATE_CLICKS] += 1
                         elif h_ts[k] > i_ts[i] + window:
                             counters[LATE_CLICKS] += 1
@@ -154,9 +164,17 @@ def join_batch(
             row, _ = find(places, bits, shift, ids, front, c_id[c], mix(c_id[c]))
             if row >= 0 and ts[row] + horizon > watermark:
                 flags = state[row]
-                found_ts[counters[FOUND]] = c_ts[c]
-                counters[FOUND] += 1
-                if flags & KNOWN:
+                early = c_ts[c] + lateness < ts[row]
+                if early:
+                    counters[EARLY_CLICKS] += 1
+                    lost_ts[counters[LOST]] = c_ts[c]
+                    counters[LOST] += 1
+                else:
+                    found_ts[counters[FOUND]] = c_ts[c]
+                    counters[FOUND] += 1
+                if early:
+                    pass
+                elif flags & KNOWN:
                     counters[DUPLICATE_CLICKS] += 1
                 elif c_ts[c] > ts[row] + window:
                     counters[LATE_CLICKS] += 1

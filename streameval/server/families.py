@@ -143,6 +143,7 @@ FAMILIES: tuple[Family, ...] = (
     *_counters(("event", "fate"), events_total="Events by what became of them; one event may have several fates."),
     *_counters(("reason",), events_invalid_total="Events that went to the dead letters."),
     *_gauges((), pending_impressions="Impressions whose label is not final yet."),
+    *_gauges((), quarantined_events="Events dated far ahead of their stream, held back until it follows."),
     *_gauges(
         ("partition",),
         watermark_timestamp_seconds="Event time up to which everything has arrived; absent before the first event.",

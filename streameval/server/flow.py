@@ -24,6 +24,9 @@ FATES = {
     "duplicate_clicks": ("click", "duplicate"),
     "unmatched_clicks": ("click", "unmatched"),
     "late_clicks": ("click", "late"),
+    "early_clicks": ("click", "early"),
+    "runaway_impressions": ("impression", "runaway"),
+    "runaway_clicks": ("click", "runaway"),
     "corrected": ("click", "corrected"),
 }
 
@@ -39,6 +42,7 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for reason, count in invalid.items():
         yield "events_invalid_total", (reason,), count
     yield "pending_impressions", (), events.get("pending", 0)
+    yield "quarantined_events", (), events.get("quarantined", 0)
     yield from _partitions(snapshot)
     for i, (lower, upper) in enumerate(zip(snapshot.bucket_edges, snapshot.bucket_edges[1:], strict=False)):
         yield "bucket_info", (f"{i:02d}", _number(lower), _number(upper)), 1

@@ -93,7 +93,7 @@ class Crashes:
             if scope["type"] != "http":
                 raise
             route = getattr(scope.get("route"), "path", "(no route)")  # its pattern: a path may hold a user id
-            log.error("%s %s failed:\n%s", scope["method"][:_SHOWN], route, trace(error))
+            log.error("%s %s failed", scope["method"][:_SHOWN], route, extra={"trace": trace(error)})
             log.debug("the whole of it", exc_info=error)
             if not begun:
                 problem = Problem(500, "the server failed to answer; its log says why")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.columns import concat_clicks, concat_impressions
 from streameval.events import Batch, Catalog, Clicks, Impressions, empty_clicks, empty_impressions
 from streameval.sources import decode_arrow, decode_json
 from streameval.sources.protocol import DeadLetter
@@ -120,8 +121,8 @@ class Decoder:
             impressions.append(_placed(_renumbered(imp, order), np.full(len(imp), offset, np.int64)))
             clicks.append(Clicks(clk.order + np.int32(order), clk.id, clk.ts, clk.value))
             order += table.num_rows
-        merged = decode_arrow.concat_impressions(impressions) if impressions else empty_impressions()
-        return self._batch(partition, merged, decode_arrow.concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters), letters  # fmt: skip
+        merged = concat_impressions(impressions) if impressions else empty_impressions()
+        return self._batch(partition, merged, concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters), letters  # fmt: skip
 
     def _rules(self) -> Rules:
         return Rules(self._catalog, self._clock() + self._max_future, self._names, self._hashed or self._dicts)

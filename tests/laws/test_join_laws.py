@@ -18,7 +18,7 @@ from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
 WINDOW, LATENESS, HORIZON = 50, 20, 200
 FATES = (
     "impressions", "clicks", "duplicate_impressions", "expired_impressions", "late_impressions", "matched_clicks",
-    "duplicate_clicks", "unmatched_clicks", "late_clicks", "corrected",
+    "duplicate_clicks", "unmatched_clicks", "late_clicks", "early_clicks", "corrected",
 )  # fmt: skip
 BASE = 1_000_000
 
