@@ -10,7 +10,7 @@ from starlette.responses import Response
 from streameval.publish import Publisher
 from streameval.server import schemas
 from streameval.server.answers import answer
-from streameval.server.overview import checks, status
+from streameval.server.overview import checks, status, warnings
 from streameval.server.problems import Problem, problem_responses
 
 
@@ -18,27 +18,38 @@ def router(publisher: Publisher, version: str) -> APIRouter:
     """/livez, /readyz, /healthz and /api/v1/status."""
     routes = APIRouter()
 
-    @routes.get("/livez", tags=["health"], response_model=schemas.Health)
+    @routes.get("/livez", tags=["health"], response_model=schemas.Health, response_model_exclude_unset=True)
     async def livez() -> dict[str, Any]:
         """The process answers. Looks at nothing else, so an outage elsewhere never restarts it."""
         return {"status": "alive", "checks": {}}
 
-    @routes.get("/readyz", tags=["health"], response_model=schemas.Health, responses=problem_responses(503))
+    @routes.get(
+        "/readyz",
+        tags=["health"],
+        response_model=schemas.Health,
+        response_model_exclude_unset=True,
+        responses=problem_responses(503),
+    )
     async def readyz() -> dict[str, Any]:
-        """Partitions assigned, state restored, caught up; 503 names the checks that fail."""
+        """Partitions assigned, state restored, caught up; 503 names the checks that fail. `warnings`: what was left out."""
         found = checks(publisher.latest())
+        notes = warnings(publisher.latest())
         failing = [name for name, passed in found.items() if not passed]
         if failing:
             raise Problem(
-                503, "not ready: " + ", ".join(failing), extra={"checks": found}, headers={"Retry-After": "5"}
+                503,
+                "not ready: " + ", ".join(failing),
+                extra={"checks": found} | ({"warnings": notes} if notes else {}),
+                headers={"Retry-After": "5"},
             )
-        return {"status": "ready", "checks": found}
+        return {"status": "ready", "checks": found} | ({"warnings": notes} if notes else {})
 
     routes.add_api_route(
         "/healthz",
         readyz,
         tags=["health"],
         response_model=schemas.Health,
+        response_model_exclude_unset=True,
         responses=problem_responses(503),
         operation_id="healthz",
         summary="Healthz",
