@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from streameval.names import MAX_NAME, spelled
 from streameval.units import format_duration, parse_duration, parse_size
 
 
@@ -151,7 +152,10 @@ class Slices(_Section):
         description="names from an event's `slices` that get results of their own; `position` and `propensity` are strata of the event's own fields",
     )
     max_values: Int = Field(
-        50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`"
+        50,
+        ge=1,
+        le=1000,
+        description="values shown per dimension, those with most impressions; the others are `__other__`. Four times as many are counted, at most 1000",
     )
 
     @model_validator(mode="after")
@@ -459,4 +463,10 @@ class Settings(_Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f'models: the name "{name}" is given twice; every model needs its own')
+            if spelled(name) != name or len(name) > MAX_NAME:
+                shown = name if len(name) <= 50 else f"{name[:50]}..."
+                raise ValueError(
+                    f'models: the name "{shown}" cannot be shown; use at most {MAX_NAME} characters, and not '
+                    '"__other__" or "__missing__", which stand for names that are left out'
+                )
         return self

@@ -315,7 +315,7 @@ class PartitionKeeper:
                 )
 
 
-_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures")
+_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
 
 
 def binding(settings: Settings) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import FAILURES, OnlineModel
 from streameval.monitor import Listener, Monitor
-from streameval.report import CheckpointState, HistoryState, PartitionState, Result, Snapshot, UserColumns
+from streameval.report import CheckpointState, HistoryState, PartitionState, Result, SliceValues, Snapshot, UserColumns
 from streameval.store.history_rows import PaneRows, pane_rows
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
@@ -219,6 +219,7 @@ class Pipeline:
             checkpoints=checkpoints,
             history=history,
             budget_used=self._budgets(monitors),
+            slice_values=self._slice_values(),
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(monitors, self._users),
         )
@@ -428,8 +429,15 @@ class Pipeline:
             "versions": len(self.catalog.codes) / self.catalog.max_series,
         }
         for dimension, values in zip(self.catalog.dimensions, self.catalog.values, strict=True):
-            used[f"slice:{dimension}"] = (len(values) - 2) / self.catalog.max_values
+            used[f"slice:{dimension}"] = min(1.0, (len(values) - 2) / self.catalog.max_values)
         return used
+
+    def _slice_values(self) -> dict[str, SliceValues]:
+        names = self.catalog
+        return {
+            dimension: SliceValues(len(values) - 2, names.most_values, names.max_values, overflowed)
+            for dimension, values, overflowed in zip(names.dimensions, names.values, names.overflowed, strict=True)
+        }
 
     def _updates(self, monitors: list[Monitor]) -> dict[str, int]:
         updates = {model.name: 0 for model in self.settings.models}

@@ -7,7 +7,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,17 @@ class PaneSketches:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceValues:
+    """How many values a slice dimension has had. `overflowed`: more came than are counted, so it depends on the order of
+    events which of them are in `__other__`; the numbers of those that are told apart are right all the same."""
+
+    counted: int
+    most_counted: int
+    most_shown: int  # those with most impressions; the others are in `__other__`
+    overflowed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Where one partition stands. Times are event time in ms; None before the first event."""
 
@@ -239,6 +250,7 @@ class HistoryState:
     failures: int  # of transactions; their panes are tried again
     unwritten: int  # panes that wait to be written
     lost: int  # panes that left memory before they could be written
+    skipped: int = 0  # rows that could not be written, without which their panes were; the log names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +284,7 @@ class Snapshot:
     budget_used: Mapping[str, float] = field(
         default_factory=dict
     )  # by bounded table; at 1 the oldest or next gives way
+    slice_values: Mapping[str, SliceValues] = field(default_factory=dict)  # by dimension
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
 
@@ -287,6 +300,7 @@ class Snapshot:
                 "overdue_clicks": self.join.overdue_clicks,
             },
             "results": [result.as_json() for result in self.results],
+            "slice_values": {dimension: asdict(values) for dimension, values in self.slice_values.items()},
             "deploys": [deploy_json(deploy) for deploy in self.deploys],
             "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
         }

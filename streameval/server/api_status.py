@@ -23,7 +23,12 @@ def router(publisher: Publisher, version: str) -> APIRouter:
         """The process answers. Looks at nothing else, so an outage elsewhere never restarts it."""
         return {"status": "alive", "checks": {}, "degraded": []}
 
-    @routes.get("/readyz", tags=["health"], response_model=schemas.Health, responses=problem_responses(503))
+    @routes.get(
+        "/readyz",
+        tags=["health"],
+        response_model=schemas.Health,
+        responses=problem_responses(503),
+    )
     async def readyz() -> dict[str, Any]:
         """Partitions assigned, state restored, caught up; 503 names the checks that fail.
 

@@ -31,6 +31,7 @@ from streameval.server import (
 )
 from streameval.server.access import Access, Door, exposure, read_token
 from streameval.server.collector import SnapshotCollector
+from streameval.server.head import HeadAsGet
 from streameval.server.limits import Limits
 from streameval.server.security import SecurityHeaders, security_headers
 from streameval.server.tls import tls_context
@@ -98,6 +99,7 @@ def create_app(
     app.add_middleware(Door, access)
     app.add_middleware(problems.Crashes)
     app.add_middleware(SecurityHeaders, app.state.headers)
+    app.add_middleware(HeadAsGet)
     for routes in (
         api_status.router(publisher, version),
         api_results.router(publisher, history),

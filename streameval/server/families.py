@@ -153,6 +153,11 @@ FAMILIES: tuple[Family, ...] = (
     *_counters(("topic", "partition"), events_lost_total="Messages that Kafka deleted before they were read."),
     *_gauges(("table",), table_bytes="Memory of a state table."),
     *_gauges(
+        ("slice",),
+        slice_values="Values of a slice dimension that are told apart; results show those with most impressions.",
+        slice_overflowed="1 when more values came than are told apart: which ones depends on the order of events.",
+    ),
+    *_gauges(
         ("table",), budget_used_ratio="How full a bounded table is; at 1 its stated behaviour at the limit begins."
     ),
     *_gauges(
@@ -185,6 +190,7 @@ FAMILIES: tuple[Family, ...] = (
         history_parts_folded_total="Hours and days made of finer parts.",
         history_failures_total="Transactions of the history that failed; what they held is tried again.",
         history_panes_lost_total="Panes that left memory before the history could take them.",
+        history_rows_skipped_total="Rows that could not be written, without which their panes were; the log names them.",
         history_panes_refused_total="Panes that came when they were part of an hour or a day already.",
     ),
     *_counters(("why",), history_parts_deleted_total="Parts deleted from the history: too old, or too many bytes."),

@@ -55,6 +55,9 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "table_bytes", (table,), size
     for table, share in snapshot.budget_used.items():
         yield "budget_used_ratio", (table,), share
+    for dimension, values in snapshot.slice_values.items():
+        yield "slice_values", (dimension,), values.counted
+        yield "slice_overflowed", (dimension,), float(values.overflowed)
     if snapshot.checkpoints is not None:
         yield from _checkpoints(snapshot.checkpoints)
     if snapshot.history is not None:
@@ -139,5 +142,6 @@ def _history(state: HistoryState) -> Iterator[tuple[str, tuple[str, ...], float]
     yield "history_failures_total", (), state.failures
     yield "history_panes_lost_total", (), state.lost
     yield "history_panes_refused_total", (), state.refused
+    yield "history_rows_skipped_total", (), state.skipped
     yield "history_parts_deleted_total", ("age",), state.deleted_by_age
     yield "history_parts_deleted_total", ("size",), state.deleted_by_size

@@ -69,6 +69,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         ],
         "windows": list(dict.fromkeys(r.window for r in snapshot.results)),
         "slices": {dimension: list(values) for dimension, values in slices.items()},
+        "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
         "metrics": list(METRIC_NAMES),
         "undefined": [{"metric": m, "reason": r, "results": n} for m, r, n in undefined],
         "online_updates": dict(snapshot.online_updates),
@@ -91,7 +92,16 @@ def checks(snapshot: Snapshot) -> dict[str, bool]:
 
 def degraded(snapshot: Snapshot) -> list[str]:
     """What is amiss while the rest goes on, in sentences: nothing for which traffic should go elsewhere."""
-    return [one.words() for one in snapshot.suspensions]
+    out = [one.words() for one in snapshot.suspensions]
+    if snapshot.history is not None and snapshot.history.skipped:
+        out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
+    for dimension, values in snapshot.slice_values.items():
+        if values.overflowed:
+            out.append(
+                f"slices: {dimension} has had more than {values.most_counted} values; which of them are in __other__ "
+                "depends on the order of events"
+            )
+    return out
 
 
 def _events(snapshot: Snapshot) -> dict[str, Any]:

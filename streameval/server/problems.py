@@ -148,7 +148,8 @@ def _allowed(request: Request) -> str:
     """The methods that some route takes at this path: the router names those of the first route only."""
     routes = [route for route in request.app.routes if not isinstance(route, Mount)]  # static files match them all
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
-    return ", ".join(m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes))
+    taken = {m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes)}
+    return ", ".join(m for m in _METHODS if m in taken or (m == "HEAD" and "GET" in taken))
 
 
 def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:

@@ -421,6 +421,19 @@ class History(_Shape):
     failures: int
     unwritten: int
     lost: int
+    skipped: int
+
+
+class SliceValues(_Shape):
+    """How many values of a slice dimension are told apart; results show those with most impressions.
+
+    `overflowed`: more came than are counted, and which of them are in `__other__` depends on the order of events.
+    """
+
+    counted: int
+    most_counted: int
+    most_shown: int
+    overflowed: bool
 
 
 class Suspended(_Shape):
@@ -450,6 +463,7 @@ class Status(_Stamped):
     series: list[KnownSeries]
     windows: list[str]
     slices: dict[str, list[str]]
+    slice_values: dict[str, SliceValues]
     metrics: list[str]
     undefined: list[UndefinedCount]
     online_updates: dict[str, int]

@@ -224,7 +224,8 @@ def _series(model: pa.Array, version: pa.Array, catalog: Catalog) -> NDArray[np.
 def _slice_codes(
     column: pa.Array, dimension: int, catalog: Catalog, absent: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Value codes of what `slices` says; `absent`: of events whose slices say nothing (None: `__missing__`)."""
+    """Value codes of what `slices` says; `absent`: of events whose slices say nothing, or "" (None: `__missing__`)."""
+    column = _blank_is_null(column)
     if absent is not None and column.null_count == len(column):
         return absent
     encoded = column.dictionary_encode()
@@ -250,8 +251,7 @@ def _shadow(raw: RawEvents, rows: NDArray[np.int64], series: NDArray[np.int32], 
     code = np.empty(at.size, np.int32)
     model_of = series[at]
     for one in np.unique(model_of).tolist():
-        model = catalog.series[one].model
-        table = np.array([catalog.series_code(model, v, "logged") for v in versions], np.int32)
+        table = np.array([catalog.version_code(one, v) for v in versions], np.int32)
         mine = model_of == one
         code[mine] = table[version[mine]]
     # the version that logged this pClick is already counted by it
