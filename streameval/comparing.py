@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streameval.compare.announce import Announcements
+from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.board import Board, Limits, named
+from streameval.compare.choice import serves_nobody
 from streameval.compare.evidence import Rule
-from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading import Comparison, Deploy, Role
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
 from streameval.compare.words import headline
@@ -48,7 +51,9 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, attribution_window
         self._announcements = announcements
-        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
+        self._board = Board(
+            rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep, s.learning_window), pane
+        )
         self._explanations = Explanations(s.horizon, catalog, pane, attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
@@ -104,7 +109,10 @@ class Comparisons:
                     for monitor in monitors
                     for start, rows in monitor.gauc.take(until)
                 ]
-                self._board.look(pane, gains, withheld, gauc)
+                for anew in self._board.look(pane, gains, withheld, gauc, len(monitors)):
+                    log.info("comparison %s begins anew: %s", anew.id, anew.reading().changes[-1].text)
+                    for monitor in monitors:
+                        self.begin(monitor)
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
@@ -113,16 +121,23 @@ class Comparisons:
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
         """For the readers, with all that partitions and users tell."""
         self._explanations.begin(monitors, users, [t for t in self._board.tracked if isinstance(t, Tracked)])
-        out = self._board.readings(
-            lambda tracked, reading: (
-                self._explanations.finish(tracked, reading) if isinstance(tracked, Tracked) else reading
-            )
-        )
+        out = self._board.readings(self._finish)
         for comparison in out:
             if comparison.verdict != self._said.get(comparison.id, "undecided"):
                 self._said[comparison.id] = comparison.verdict
-                log.warning("comparison %s: %s", comparison.id, headline(comparison))
+                level = logging.INFO if serves_nobody(comparison) else logging.WARNING
+                log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
         return out
+
+    def roles(self) -> dict[Series, Role]:
+        """What every series that is known is there for."""
+        return {series: self._board.role(series) for series in self._catalog.series if series != RETIRED}
+
+    def _finish(self, tracked: Tracked | BeforeAfterTracked, reading: Comparison) -> Comparison:
+        """What the sums do not tell."""
+        if isinstance(tracked, Tracked):
+            reading = self._explanations.finish(tracked, reading)
+        return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""

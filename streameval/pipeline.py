@@ -214,6 +214,7 @@ class Pipeline:
             budget_used=self._budgets(monitors),
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(monitors, self._users),
+            roles=self._comparisons.roles(),
         )
 
     def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading import Comparison, Deploy, Role
 from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
 from streameval.sketches.sparse import SparseVector
@@ -271,6 +271,7 @@ class Snapshot:
     )  # by bounded table; at 1 the oldest or next gives way
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    roles: Mapping[Series, Role] = field(default_factory=dict)  # what every series is there for
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

@@ -193,18 +193,21 @@ class Evidence:
         frozen = float(self._frozen[0, LEAVES.index(leaf)] * self._constants[5][0])
         return None if math.isnan(frozen) else frozen
 
-    def bounds(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[Reals, Reals]]:
-        """(lower, upper) of harm per metric, each float64[...], from statistics [...] of the first window at any looks.
+    def bounds(
+        self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
+    ) -> dict[str, tuple[Reals, Reals]]:
+        """(lower, upper) of harm per metric, each float64[...], from statistics [...] of one window at any looks.
 
-        They hold at all looks at once with probability 1 - alpha, per metric. Infinite before rho is frozen.
+        Per metric, they hold at all looks at once with probability 1 - alpha: both together, or (`sides` 1) each by itself,
+        as the tests behind verdicts do. Infinite before rho is frozen.
         """
         leaf: dict[str, tuple[Reals, Reals]] = {}
         for i, name in enumerate(LEAVES):
             if name not in statistics:
                 continue
             s = statistics[name]
-            alpha = self.rule.alpha / (4.0 if name in {MID, GAP} else 2.0)
-            rho = self._frozen[0, i] * self._constants[5][0]
+            alpha = self.rule.alpha / (2 * sides if name in {MID, GAP} else sides)
+            rho = self._frozen[window, i] * self._constants[5][window]
             with np.errstate(invalid="ignore", divide="ignore"):
                 half = half_width(s.variance() * s.weight**2, rho, alpha, s.df) / s.weight
             half = np.where(np.isfinite(half) & np.isfinite(s.theta), half, np.inf)

@@ -55,6 +55,11 @@ class Record:
         elif now == "worse" and before is not None and worse < 0 <= before:
             self._add(VerdictChange(at, "contrary", now, "the evidence that led to the verdict is gone", evidence))
 
+    def begin_anew(self, at: int, why: str) -> None:
+        """Only what comes from now on is judged."""
+        self._add(VerdictChange(at, "anew", "undecided", why))
+        self._drawn = 0
+
     def due(self, impressions: int) -> bool:
         """Whether a look with so many impressions is to be drawn: they have grown by a 50th."""
         return impressions - self._drawn > self._drawn // 50
