@@ -416,6 +416,10 @@ class Compare(_Section):
         "15d",
         description="how long the sums behind comparisons are kept in memory, by hour; before/after needs twice the horizon and a day, and deserves 36 days",
     )
+    learning_window: PositiveDuration = _written(
+        "6h",
+        description="an online model is `learning`, and not judged, until a window of this length in which it became no better; a window has at least 2,000 labels",
+    )
     gauc_window: PositiveDuration = _written(
         "1h",
         description="GAUC of comparisons is over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected; never longer than `join.correction_horizon`",

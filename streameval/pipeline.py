@@ -222,6 +222,7 @@ class Pipeline:
             slice_values=self._slice_values(),
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(monitors, self._users),
+            roles=self._comparisons.roles(),
         )
 
     def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:

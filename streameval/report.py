@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading import Comparison, Deploy, Role
 from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
 from streameval.learner import Suspension
@@ -287,6 +287,7 @@ class Snapshot:
     slice_values: Mapping[str, SliceValues] = field(default_factory=dict)  # by dimension
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    roles: Mapping[Series, Role] = field(default_factory=dict)  # what every series is there for
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

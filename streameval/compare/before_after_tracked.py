@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from streameval.compare import before_after
 from streameval.compare.before_after import ADVICE, KINDS, UNDEFINED, Kind, Level, Shift
+from streameval.compare.decision import Decision, Estimates, LogE, decide, enough
 from streameval.compare.evidence import OVERALL, Rule, calibration_harm
-from streameval.compare.reading import METRICS, Comparison, Deploy, MetricReading, Setup, Verdict
+from streameval.compare.reading import METRICS, Comparison, Deploy, Estimate, MetricReading, Setup, Verdict
 from streameval.compare.record import UNKNOWN, Record
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import finite, known, metric_value, names
@@ -114,6 +115,7 @@ class BeforeAfterTracked:
         self._chosen = False  # whether there is to be one
         self._peaks = [0.0] * (OVERALL + 1)
         self._worse_at: list[int | None] = [None] * (OVERALL + 1)
+        self._decision: Decision | None = None
         self._record = Record()
         self._found: _Found | None = None
         self.forget_sums()
@@ -176,6 +178,8 @@ class BeforeAfterTracked:
         if reason is None:
             history = f"{found.days} days before the deploy show how days differ, and {DESERVED_DAYS} would be better"
             reason = f"{found.floor or history}; {ADVICE}"
+        decision, log_e = self._decision, self._log_e(found)
+        now = None if decision is None else self._estimates(found).get(decision.on.metric)
         return Comparison(
             id=self.id, deploy=self.deploy.id, setup=self.setup, baseline=self.baseline, candidate=self.candidate,
             start=self.start, looked=self.looked, impressions=found.impressions, clicks=found.clicks,
@@ -185,6 +189,9 @@ class BeforeAfterTracked:
             p_worse=min(1.0, math.exp(-self._peaks[OVERALL])),
             metrics=tuple(self._metric(i, name, found) for i, name in enumerate(METRICS)),
             changes=tuple(self._record.changes), looks=self._record.looks(), floors_met=found.floor is None,
+            decided_at=None if decision is None else decision.at,
+            decided_on=None if decision is None else decision.on, decided_now=now,
+            supported_now=None if decision is None else decision.supported(self.rule, now, log_e),
         )  # fmt: skip
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -206,6 +213,7 @@ class BeforeAfterTracked:
             "chosen": self._chosen,
             "peaks": list(self._peaks),
             "worse_at": list(self._worse_at),
+            "decision": None if self._decision is None else self._decision.state(),
             "record": self._record.state(),
             "found": None if found is None else {name: getattr(found, name) for name in _Found.__slots__},
         }
@@ -221,7 +229,7 @@ class BeforeAfterTracked:
         out.looked, out._first, out._judged = state["looked"], state["first"], state["judged"]
         out._by, out._chosen = None if state["by"] is None else Series(*state["by"]), state["chosen"]
         out._peaks, out._worse_at = list(state["peaks"]), list(state["worse_at"])
-        out._record = Record.restore(state["record"])
+        out._record, out._decision = Record.restore(state["record"]), Decision.restore(state.get("decision"))
         out._found = None if state["found"] is None else _Found(**state["found"])
         return out
 
@@ -266,6 +274,11 @@ class BeforeAfterTracked:
                 self._peaks[i] = max(self._peaks[i], value)
                 if value >= math.log(1.0 / self.rule.alpha) and self._worse_at[i] is None:
                     self._worse_at[i] = at
+        if self.verdict != was:
+            found = self._found
+            self._decision = decide(
+                self.rule, self.verdict, at, self._log_e(found), lambda _: self._estimates(found), [self.start]
+            )
         self._record.note(at, was, self.verdict, None if last is None else last.log_e[OVERALL], log_e[OVERALL])
         if metrics and self._record.due(int(n)):
             differences = {name: (m[0], m[1], m[2]) for name, m in metrics.items()}
@@ -426,6 +439,14 @@ class BeforeAfterTracked:
             return "too_few_users"
         return "too_short" if len(hours.after) * HOUR < self.rule.min_duration else None
 
+    @staticmethod
+    def _log_e(found: _Found) -> LogE:
+        return found.log_e, [0.0] * (OVERALL + 1)
+
+    @staticmethod
+    def _estimates(found: _Found) -> Estimates:
+        return {name: Estimate(*map(known, m[:3])) for name, m in found.metrics.items()}
+
     def _verdict(self, i: int) -> Verdict:
         return "undecided" if self._worse_at[i] is None else "worse"
 
@@ -442,4 +463,6 @@ class BeforeAfterTracked:
             upper=known(upper), stderr=known(stderr), margin=self.rule.margins[name],
             tolerance=self.rule.tolerances[name], log_e_worse=finite(found.log_e[i]), log_e_not_worse=0.0,
             p_worse=min(1.0, math.exp(-self._peaks[i])), verdict=self._verdict(i), reason=reason,
+            decided_at=self._worse_at[i],
+            supported_now=None if self._worse_at[i] is None else enough(self.rule, "worse", self._log_e(found), i),
         )  # fmt: skip

@@ -104,10 +104,14 @@ FAMILIES: tuple[Family, ...] = (
     *_gauges(
         (*COMPARISON, "metric"),
         comparison_difference="Candidate less baseline; of log_loss and calibration the ratio less 1.",
-        comparison_lower_bound="Lower bound of the difference, valid at every look at once.",
-        comparison_upper_bound="Upper bound of the difference, valid at every look at once.",
+        comparison_lower_bound="Lower bound of the difference, valid at every look at once, per metric.",
+        comparison_upper_bound="Upper bound of the difference, valid at every look at once, per metric.",
         comparison_margin="A difference beyond it, in the bad direction, is worse.",
         comparison_log_e="Evidence for worse: natural logarithm of the e-value; metric overall combines them.",
+        comparison_decided_timestamp_seconds="Event time when the verdict that stands fell, on this metric.",
+        comparison_decided_difference="comparison_difference of the metric that the verdict fell on, as it was then.",
+        comparison_decided_lower_bound="Its lower bound then, valid at every look, for this side by itself.",
+        comparison_decided_upper_bound="Its upper bound then, valid at every look, for this side by itself.",
     ),
     *_gauges(
         (*COMPARISON, "metric", "verdict"),
@@ -115,6 +119,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         COMPARISON,
+        comparison_supported="1 while what is known now shows the verdict that fell, 0 when it does not; absent while undecided.",
         comparison_withheld="1 while nothing is decided because the join is unhealthy, else 0.",
         comparison_impressions="Impressions that the comparison rests on, labels final.",
         comparison_clicks="Clicks among them.",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from streameval.compare.choice import headlines
+from streameval.compare.reading_json import role_json
 from streameval.compare.words import headline
 from streameval.report import METRIC_NAMES, CheckpointState, PartitionState, Snapshot
 from streameval.server.answers import LAST_MS, result_json, rfc3339, series_json
@@ -23,6 +24,10 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
                 "candidate": c.candidate.version,
                 "baseline": c.baseline.version,
                 "verdict": c.verdict,
+                "decided_at": rfc3339(c.decided_at),
+                "supported_now": c.supported_now,
+                "withheld": c.withheld,
+                **role_json(c.roles[1]),
                 "impressions": c.impressions,
                 "clicks": c.clicks,
                 "words": headline(c),
@@ -34,7 +39,11 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         "events": _events(snapshot),
         "join": _join(snapshot),
         "partitions": [_partition(state) for state in snapshot.partitions],
-        "results": [result_json(result, buckets=False) for result in snapshot.results if result.slice is None],
+        "results": [
+            {**result_json(result, buckets=False), **role_json(snapshot.roles.get(result.series))}
+            for result in snapshot.results
+            if result.slice is None
+        ],
     }
 
 
@@ -59,6 +68,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "series": [
             {
                 **series_json(series.model, series.version, series.source),
+                **role_json(snapshot.roles.get(series)),
                 "last_seen": rfc3339(round(snapshot.last_seen[series] * 1000))
                 if series in snapshot.last_seen
                 else None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streameval.compare.reading import RoleName
+
 
 class _Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,8 +64,14 @@ class Bucket(_Shape):
 
 
 class Row(_Series):
-    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew."""
+    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew.
 
+    `role` is what the series is there for now: live (with `traffic_share`, of its model's recent impressions), shadow,
+    learning or retired.
+    """
+
+    role: RoleName | None
+    traffic_share: float | None
     window: str
     slice: Slice | None
     impressions: int
@@ -357,6 +365,8 @@ class Partition(_Shape):
 class KnownSeries(_Series):
     """A series with its numbers over the whole run."""
 
+    role: RoleName | None
+    traffic_share: float | None
     last_seen: str | None
     impressions: int
     clicks: int
@@ -485,13 +495,18 @@ class Health(_Shape):
 
 
 class Headline(_Shape):
-    """The comparison that speaks for a model's newest deploy, in a line of words."""
+    """The comparison that speaks for a model's newest deploy, in a line of words; the role is its candidate's."""
 
     comparison: str
     model: str
     candidate: str
     baseline: str
     verdict: str
+    decided_at: str | None
+    supported_now: bool | None
+    withheld: bool
+    role: RoleName | None
+    traffic_share: float | None
     impressions: int
     clicks: int
     words: str

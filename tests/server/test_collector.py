@@ -228,6 +228,16 @@ def test_comparisons_are_gauges_with_bounds_and_a_verdict_is_a_set_of_states(scr
     assert got.get("comparison_difference", **where, metric="gauc") is None  # undefined is absent
     assert (got.get("comparison_impressions", **where), got.get("comparison_clicks", **where)) == (41_234, 802)
     assert got.get("comparison_withheld", **where) == 0
+    decided = {
+        name: got.get(f"comparison_decided_{name}", **where, metric="auc")
+        for name in ("difference", "lower_bound", "upper_bound")
+    }
+    assert decided == {"difference": -0.018, "lower_bound": -0.026, "upper_bound": -0.01}
+    assert got.get("comparison_decided_timestamp_seconds", **where, metric="auc") == NOW + 180
+    assert got.get("comparison_supported", **where) == 1
+    undecided = {**where, "setup": "split"}
+    assert got.get("comparison_supported", **undecided) is None
+    assert [one["setup"] for one in got.labels("comparison_decided_difference")] == ["paired"]
     assert got.get("comparison_start_timestamp_seconds", **where) == NOW
     assert got.get("deploy_timestamp_seconds", model_name="default", model_version="v2", kind="deploy") == NOW
 
