@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from river import compose, linear_model, optim, preprocessing, tree
 
+from streameval.app import open_store
 from streameval.config import Settings
 from streameval.events import Batch
 from streameval.models.protocol import FAILURES, ModelError
@@ -279,6 +280,16 @@ def test_a_pickle_that_its_code_cannot_read_names_the_way_out() -> None:
     settings = Settings.model_validate({"models": [river("scaled")]})
     with pytest.raises(ModelError, match="raise `revision`"):
         make_model(settings.models[0]).restore({"pickle": b"\x80\x04cno_such_module\nModel\n."})
+
+
+def with_a_lambda() -> Any:
+    return compose.FuncTransformer(lambda x: x) | linear_model.LogisticRegression()
+
+
+def test_a_model_that_no_checkpoint_can_hold_is_refused_at_the_start(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"models": [river("with_a_lambda")], "store": {"path": str(tmp_path)}})
+    with pytest.raises(ModelError, match=r'models "lr": a Pipeline cannot be pickled.*unset store.path'):
+        open_store(settings, Pipeline(settings, ManualClock()))
 
 
 def test_numpy_numbers_and_integers_are_probabilities() -> None:

@@ -101,8 +101,14 @@ class River:
         )
 
     def state(self) -> Mapping[str, Any]:
-        """The pickled model (River has no other form)."""
-        return {"pickle": pickle.dumps(self._model)}
+        """The pickled model (River has no other form). Raises ModelError when it cannot be pickled."""
+        try:
+            return {"pickle": pickle.dumps(self._model)}
+        except Exception as error:  # a lambda in it, an open file
+            raise ModelError(
+                f"a {type(self._model).__name__} cannot be pickled, as checkpoints need it: {type(error).__name__}: "
+                f"{error}; use functions of a module instead of lambdas, or unset store.path"
+            ) from error
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Only for states from a folder that nobody else can write: unpickling runs code. Raises ModelError."""

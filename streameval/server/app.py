@@ -95,8 +95,8 @@ def create_app(
     turns = Turns(publisher, paced=paced)
     # the last one added sees a request first
     app.add_middleware(InTurn, turns)
-    app.add_middleware(Limits)
-    app.add_middleware(Door, access)
+    app.add_middleware(Limits, turns.refuse)
+    app.add_middleware(Door, access, turns.refuse)
     app.add_middleware(problems.Crashes)
     app.add_middleware(SecurityHeaders, app.state.headers)
     app.add_middleware(HeadAsGet)

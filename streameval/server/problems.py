@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +24,9 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST = 20  # wrong parameters that are explained: an address has room for thousands
 
 log = logging.getLogger(__name__)
+
+
+Refuse = Callable[[Scope, Receive, Send, "Problem"], Awaitable[None]]  # answers a request with a problem
 
 
 class Problem(Exception):  # noqa: N818  the RFC's word

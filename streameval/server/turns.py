@@ -1,12 +1,13 @@
 """What questions may cost the ingest: turns, answers that are kept, and a budget of processor time.
 
 Readers and the ingest loop share the interpreter, so every millisecond that goes into answers is missing from the loop
-as soon as it has no time to spare. Questions are of five kinds, and each kind has a line of its own:
+as soon as it has no time to spare. Questions are of five kinds, each with a line of its own, and a sixth line is for those
+that the door or the limits refuse:
 
 - one question of a kind is worked on at a time; others wait, at most `PATIENCE` seconds, and are told 503 then;
 - an answer is kept until the next snapshot: the same question gets the same bytes, and costs next to nothing;
 - a kind that has used up its share of the processor waits until it has it again. While the monitor is behind, the
-  shares come to 18% of one processor; once it has caught up there is time to spare, and they are `SPARE` times that.
+  shares come to 20% of one processor; once it has caught up there is time to spare, and they are `SPARE` times that.
 
 Health and metrics have shares of their own that nobody else can use up, and are never refused.
 """
@@ -31,7 +32,7 @@ from streameval.server.access import HEALTH
 from streameval.server.problems import Problem, problem_response
 
 # kind -> share of one processor while the monitor is behind
-SHARES = {"health": 0.03, "metrics": 0.03, "live": 0.05, "users": 0.02, "past": 0.05}
+SHARES = {"health": 0.03, "metrics": 0.03, "live": 0.05, "users": 0.02, "past": 0.05, "door": 0.02}
 SPARE = 5  # times that, while it has caught up
 SAVED = 0.5  # seconds of processor time that a kind can have saved up: a single question is never held up
 DEBT = 1.0  # seconds that it can owe: a question that costs more is not paid for by all who come after it
@@ -126,6 +127,18 @@ class Turns:
         line = self._lines[kind]
         line.busy = False
         self._wake(line)
+
+    async def refuse(self, scope: Scope, receive: Receive, send: Send, problem: Problem) -> None:
+        """Answers with a problem, in turn: whoever asks what is refused anyway must not cost more than others."""
+        self.charge("door")
+        try:
+            await self.take("door")
+        except Problem as too_many:
+            await problem_response(Request(scope), too_many)(scope, receive, send)
+        else:
+            self.done("door")
+            await problem_response(Request(scope), problem)(scope, receive, send)
+        self.charge("door")
 
     def _wake(self, line: Line) -> None:
         while line.waiting and line.waiting[0].done():  # refused, or gone

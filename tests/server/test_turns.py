@@ -13,6 +13,7 @@ import pytest
 from streameval.config import Server
 from streameval.publish import Publisher
 from streameval.server import create_app, turns
+from streameval.server.problems import Problem
 from streameval.server.turns import DEBT, MAX_WAITING, PATIENCE, SAVED, SHARES, SPARE, InTurn, Turns, kind_of
 
 
@@ -116,7 +117,7 @@ def test_every_route_has_a_kind() -> None:
     for url, kind in kinds.items():
         path, _, query = url.partition("?")
         assert kind_of(path, query.encode()) == kind
-    assert set(kinds.values()) == set(SHARES)
+    assert set(kinds.values()) == set(SHARES) - {"door"}
 
 
 def test_the_same_question_about_the_same_snapshot_is_answered_once_with_the_same_bytes(build) -> None:
@@ -266,6 +267,33 @@ def test_health_and_metrics_are_never_refused(build) -> None:
         asked = [world.ask(url, headers={"accept": str(i)}) for i in range(200) for url in ("/readyz", "/metrics")]
         await world.time.advance(300.0)
         assert {(await one)[0] for one in asked} == {200}
+
+    run(story())
+
+
+def test_who_is_refused_at_the_door_has_a_budget_too(build) -> None:
+    async def story() -> None:
+        world = World(build)
+        seen = []
+
+        async def send(message: Any) -> None:
+            world.time.cpu += 0.05  # each answer has two messages
+            seen.append(message)
+
+        async def knock() -> None:
+            scope = {"type": "http", "method": "GET", "path": "/api/v1/users", "query_string": b"", "headers": []}
+            while True:
+                await world.turns.refuse(scope, None, send, Problem(401, "a token is needed"))
+
+        knocking = [asyncio.create_task(knock()) for _ in range(8)]
+        for _ in range(400):
+            await world.time.advance(0.25)
+        for one in knocking:
+            one.cancel()
+        # 503 costs too, and comes at most once in PATIENCE to each of the eight
+        assert world.time.cpu <= SAVED + 100 * SHARES["door"] + 0.1 * 8 * (1 + 100 / PATIENCE) + 0.8
+        assert {m["status"] for m in seen if "status" in m} == {401, 503}
+        assert (await world.ask("/api/v1/results"))[0] == 200
 
     run(story())
 
