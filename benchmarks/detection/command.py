@@ -76,7 +76,7 @@ def power(args: argparse.Namespace, run: Runner) -> None:
 
 
 def laws(args: argparse.Namespace, run: Runner) -> None:
-    """Differences of versions that do not differ."""
+    """Differences of versions that do not differ; of arms every stream twice, with the arms exchanged."""
     counts = args.partitions or [1, 4, 8, 32]
     _head(
         (
@@ -93,10 +93,15 @@ def laws(args: argparse.Namespace, run: Runner) -> None:
     for name, case in promises.LAWS.items():
         if case.pair not in (args.pairs or [case.pair]) or case.world not in (args.worlds or [case.world]):
             continue
-        outs = {count: run(replace(case, plan=replace(case.plan, partitions=count))) for count in counts}
+        outs = {}
+        for count in counts:
+            plan = replace(case.plan, partitions=count)
+            outs[count] = run(replace(case, plan=plan))
+            if plan.setup != "paired":  # what luck users bring is nearly gone over both
+                outs[count] += run(replace(case, plan=replace(plan, mirrored=True)))
         for count, mark in ((count, mark) for count in counts for mark in case.marks):
             for metric in METRICS:
-                at = [out.at[mark][metric] for out in outs[count] if mark in out.at]
+                at = [out.at[mark][metric] for out in outs[count] if metric in out.at.get(mark, {})]
                 known = [d for d in at if np.isfinite(d.value) and np.isfinite(d.stderr)]
                 if known:
                     z, values = np.array([d.z for d in known]), np.array([d.value for d in known])
