@@ -41,6 +41,7 @@ class Table:
     series: NDArray[np.int32]
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
+    behind: NDArray[np.uint32]  # ms that the impression came behind the newest of its log
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
     value: NDArray[np.float64]  # empty unless kept
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
@@ -50,7 +51,7 @@ class Table:
         """Every column."""
         return [
             self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
-            self.previous, self.value, *self.score, *self.trained,
+            self.behind, self.previous, self.value, *self.score, *self.trained,
         ]  # fmt: skip
 
 
