@@ -242,7 +242,7 @@ class Comparisons:
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
         speaking = [m for m in monitors if m.joiner.newest_event > NEVER and not m.joiner.idle]
-        watermark = min((m.joiner.watermark for m in speaking or monitors), default=NEVER)
+        watermark = min((m.joiner.firm for m in speaking or monitors), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

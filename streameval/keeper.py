@@ -290,9 +290,9 @@ class PartitionKeeper:
 
     def _settled(self, partition: int) -> int | None:
         monitor = self._pipeline.monitors.get(partition)
-        if monitor is None or monitor.joiner.watermark in (NEVER, FOREVER):
+        if monitor is None or monitor.joiner.firm in (NEVER, FOREVER):
             return None
-        return monitor.joiner.watermark - self._horizon
+        return monitor.joiner.firm - self._horizon
 
     def _restore(
         self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path

@@ -34,7 +34,7 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events import Batch, Codes, Features, Names, empty_clicks, empty_impressions
 from streameval.join.joiner import Flips, Joiner
 from streameval.join.leaps import Leaps
-from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
+from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, SHOWN, JoinPolicy
 from streameval.learner import Learner
 
 _PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
@@ -114,6 +114,18 @@ class Monitor:
         self.joiner.set_idle(input_number, idle)
         self._advance()
 
+    def show(self) -> None:
+        """While an input is silent: counts what the watermark has passed, for readers, until it matures.
+
+        Nothing is learned of it, and no comparison nor curve is made of it: what the silent input holds back may come yet.
+        """
+        rows = self.joiner.show()
+        for piece in self._pieces(rows):
+            self._count_shown(piece, +1)
+        if rows.size:
+            with self._timed("requests"):
+                self._observe_requests(self.requests.close(self.joiner.watermark), +1)
+
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
         for leaps in self.leaps:
@@ -153,11 +165,11 @@ class Monitor:
     # -- the steps -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Labels mature up to the watermark; requests close; what is too old is let go."""
+        """Labels mature as far as is firm; requests close; what is too old is let go."""
         joiner = self.joiner
-        self._settle(joiner.mature(max(joiner.watermark, joiner.pressure_watermark())))
+        self._settle(joiner.mature(max(joiner.firm, joiner.pressure_watermark())))
         with self._timed("requests"):
-            self._observe_requests(self.requests.close(joiner.watermark), +1)
+            self._observe_requests(self.requests.close(joiner.firm), +1)
         self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
@@ -185,14 +197,18 @@ class Monitor:
         """Mature labels: (score,) learn, then observe what was scored before; in this order."""
         if not rows.size:
             return
+        shown = rows[(self.joiner.table.state[rows] & SHOWN) != 0]
+        for piece in self._pieces(shown):
+            self._count_shown(piece, -1)
+        self.joiner.table.state[shown] &= ~np.uint8(SHOWN)
         if self.score_at == "label":
             self._score(rows)
         if self.learners:
             with self._timed("learn"):
                 self._learn(rows)
         with self._timed("settle"):
-            for start in range(0, rows.size, _PIECE):
-                self._count(rows[start : start + _PIECE])
+            for piece in self._pieces(rows):
+                self._count(piece)
 
     def _learn(self, rows: NDArray[np.int64]) -> None:
         table = self.joiner.table
@@ -219,12 +235,29 @@ class Monitor:
         else:
             live = np.arange(self.joiner.front, self.joiner.front + self.joiner.known)
             after = live[table.ts[live] >= table.ts[rows[last]] + self.policy.attribution_window]
+        self._hide(after[(table.state[after] & SHOWN) != 0])
         score = table.score[number].copy()  # a checkpoint that is being written reads the old one
         score[after] = np.nan
         table.score[number] = score
 
+    def _hide(self, rows: NDArray[np.int64]) -> None:
+        """Takes out what was counted of rows for readers before they mature."""
+        for piece in self._pieces(rows):
+            self._count_shown(piece, -1)
+        self.joiner.hide(rows)
+
     def _correct(self, flips: Flips) -> None:
-        """Labels that changed after maturity: what was counted is taken out, and counted again as it is now."""
+        """Labels that changed after maturity, or after they were shown."""
+        shown = (self.joiner.table.state[flips.rows] & SHOWN) != 0
+        if not shown.any():
+            self._recount(flips, shown=False)
+            return
+        for on in (shown, ~shown):
+            some = Flips(flips.rows[on], flips.was_clicked[on], flips.was_value[on], flips.was_corrected[on])
+            self._recount(some, shown=on is shown)
+
+    def _recount(self, flips: Flips, shown: bool) -> None:
+        """What was counted is taken out, and counted again as it is now."""
         rows = flips.rows
         if not rows.size:
             return
@@ -247,10 +280,12 @@ class Monitor:
                 table.value[rows] = value
             self._observe_requests(closed, +1)
             scored = self._scored(rows)
-            self.background.call(self._observe, before, scored, -1)
-            self.background.call(self._observe, after, scored, +1)
-            self.gauc.mark(after.ts, late=1)
+            self.background.call(self._observe, before, scored, -1, shown)
+            self.background.call(self._observe, after, scored, +1, shown)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
+            if shown:
+                return
+            self.gauc.mark(after.ts, late=1)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
 
@@ -296,6 +331,16 @@ class Monitor:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _pieces(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Rows in order of time, a piece at a time: none so long that its first pane's curves are let go before its last."""
+        ts = self.joiner.table.ts[rows]
+        start = 0
+        while start < rows.size:
+            last = int(np.searchsorted(ts, ts[start] + self.policy.correction_horizon))
+            end = min(start + _PIECE, max(last, start + 1))
+            yield rows[start:end]
+            start = end
+
     def _count(self, rows: NDArray[np.int64]) -> None:
         """Counts rows that have just matured, and tells the listener."""
         labelled = self._labelled(rows, fresh=True)
@@ -308,15 +353,22 @@ class Monitor:
             names = self.joiner.names(rows)
             self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
 
-    def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
+    def _count_shown(self, rows: NDArray[np.int64], sign: int) -> None:
+        """Counts rows that are shown before they mature, or takes them out again."""
+        labelled = self._labelled(rows)
+        self.background.call(self._observe, labelled, self._scored(rows), sign, shown=True)
+        self.panes.matured(labelled.ts, labelled.label, labelled.corrected, sign)
+
+    def _observe(self, labelled: Labelled, scored: Scored, sign: int, shown: bool = False) -> None:
         with self._timed("observe"):
             measured = self.scoreboard.measured(labelled, scored)
-            self.scoreboard.observe(labelled, scored, sign, measured)
-            self.ledger.observe(labelled, scored, sign, measured)
+            self.scoreboard.observe(labelled, scored, sign, measured, placed=not shown)
+            if not shown:
+                self.ledger.observe(labelled, scored, sign, measured)
 
     def _compute_gauc(self) -> None:
         """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
-        for late, due in self.gauc.due(self.joiner.watermark):
+        for late, due in self.gauc.due(self.joiner.firm):
             with self._timed("gauc"):
                 some = self.gauc.gather(late, due, self.joiner, *self._scorers())
                 self.background.call(self.gauc.compute, some)

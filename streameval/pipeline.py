@@ -157,9 +157,11 @@ class Pipeline:
 
         `complete`: every partition of this process has been heard of; until then no comparison takes a look.
         """
+        monitors = [self.monitors[p] for p in sorted(self.monitors)]
+        for monitor in monitors:
+            monitor.show()
         self._background.wait()
         now = self._clock()
-        monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
         end = frames[0].end
         health, silent = self._health.judge(
@@ -184,7 +186,7 @@ class Pipeline:
                 self._users_due = begin + max(5.0, 20 * took)
             for monitor in monitors:
                 # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
-                changeable = monitor.joiner.watermark - self.settings.join.correction_horizon
+                changeable = monitor.joiner.firm - self.settings.join.correction_horizon
                 waiting = UNWRITTEN_PANES if self.has_history else 0
                 first = monitor.scoreboard.overall.needed_from(min(keep, changeable // self._pane), waiting)
                 monitor.scoreboard.forget_before(first)
@@ -230,9 +232,12 @@ class Pipeline:
 
         Not before their requests are closed: every one of them changes its pane, which would be written each time.
         """
+        ours = self.monitors.keys() & set(partitions)
+        for partition in ours:
+            self.monitors[partition].show()
         self._background.wait()
         out = {}
-        for partition in self.monitors.keys() & set(partitions):
+        for partition in ours:
             monitor = self.monitors[partition]
             complete = monitor.complete_until()
             before = 0 if complete is None else (complete - self.settings.join.request_gap) // self._pane

@@ -41,6 +41,7 @@ class Table:
     series: NDArray[np.int32]
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
+    behind: NDArray[np.uint32]  # ms that the impression came behind the newest of its log
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
     item: NDArray[np.int8]  # the item's block, see `sketches.blocks`
     value: NDArray[np.float64]  # empty unless kept
@@ -51,7 +52,7 @@ class Table:
         """Every column."""
         return [
             self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
-            self.previous, self.item, self.value, *self.score, *self.trained,
+            self.behind, self.previous, self.item, self.value, *self.score, *self.trained,
         ]  # fmt: skip
 
 

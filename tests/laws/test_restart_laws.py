@@ -6,6 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -122,7 +123,7 @@ class Process:
         self.pipeline.take(batch)
 
 
-def through_disk(process: Process, partition: int, path: Path) -> dict:
+def through_disk(process: Any, partition: int, path: Path) -> dict:
     state = process.pipeline.partition_state(partition)
     assert state is not None
     container.write(path, state)
