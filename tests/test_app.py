@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from streameval.app import Loop, new_publisher
-from streameval.comparing import MANY_PANES, Comparisons
+from streameval.comparing import Comparisons
 from streameval.config import Settings
+from streameval.counting.ledger import MANY_PANES
 from streameval.events import Batch, Catalog
 from streameval.monitor import Monitor
 from streameval.pipeline import Pipeline
