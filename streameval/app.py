@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streameval import __version__
@@ -142,6 +142,8 @@ def replay(
 ) -> Snapshot:
     """Runs files through the pipeline as fast as it goes; the snapshot after their end.
 
+    Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
+    are counted as `run` counts them.
     `on_progress` is told (bytes done, bytes in all) and the events so far. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
@@ -154,11 +156,12 @@ def replay(
     sink = JsonlDeadLetters(settings.files.dead_letters)
     decoder = make_decoder(settings, pipeline, names=predictions is not None)
     source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink)
+    shared = settings.kafka.impressions_topic == settings.kafka.clicks_topic
     events = 0
     try:
         while not source.finished and not (stop and stop.is_set()):
             for batch in source.poll(POLL_SECONDS):
-                pipeline.take(batch)
+                pipeline.take(replace(batch, shared=shared))
                 events += len(batch)
             if on_progress:
                 on_progress(source.progress(), events)

@@ -88,7 +88,7 @@ class Join(_Section):
     )
     allowed_lateness: Duration = _written(
         "1m",
-        description="how far behind the newest event another may arrive without being late; the watermark is the newest time less this",
+        description="how far behind the newest event of its topic another may arrive without being late; the watermark is the newest time less this",
     )
     correction_horizon: PositiveDuration = _written(
         "24h",
@@ -102,7 +102,7 @@ class Join(_Section):
         "10m", description="a request closes when the watermark is this far past its last impression's maturity"
     )
     idle_timeout: PositiveDuration = _written(
-        "30s", description="wall-clock time after which an input without events stops holding the watermark back"
+        "30s", description="wall-clock time after which an input without events stops holding back what is shown (models and comparisons wait for it)"
     )
     max_future: PositiveDuration = _written(
         "1h", description="an event whose time is further than this ahead of the wall clock is refused"

@@ -99,8 +99,8 @@ class Clicks:
 class Batch:
     """What a source hands over for one partition: decoded events and where they came from.
 
-    `shared` says that one input (a file, a shared topic) carries both kinds, so either kind moves the same watermark;
-    otherwise impressions and clicks are two inputs and the slower one holds the watermark back.
+    `shared` says that one input (a shared topic) carries both kinds, so either kind moves the same watermark; otherwise
+    impressions and clicks are two inputs, each with its own order, and the slower one holds the watermark back.
     `offsets` maps (topic, partition) to the next offset to read once this batch is done (for checkpoints and lag).
     `invalid` counts the events that went to the dead letters, by reason.
     """

@@ -112,7 +112,7 @@ class Pipeline:
             self._comparisons.advance(list(self.monitors.values()), self._withheld)
 
     def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
-        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back.
+        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back, and so what is shown.
 
         One of which messages wait is not silent: `caught_up` says at whose end (topic, partition) the source stands. And
         a step of the clock, or a time in which this process was frozen, is no silence that anybody has listened to.

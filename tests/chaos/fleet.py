@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
+import random
 import re
 import signal
 import sqlite3
@@ -15,14 +17,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streameval.simulate.encode import events
+from streameval.simulate.encode import Event, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sketches.codec import decode
@@ -30,14 +32,15 @@ from streameval.store import user_samples
 
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"
 PATIENCE_S = 120.0
-LATENESS_S = 15  # as far as the traffic is out of order, so that no fate depends on how two topics interleave
+LATENESS_S = 15  # as far as the traffic is out of order
+HORIZON_S = 300
 START_MS = 1_760_000_040_000
 
 CONFIG = """\
 [join]
 attribution_window = "60s"
 allowed_lateness = "{lateness}s"
-correction_horizon = "5m"
+correction_horizon = "{horizon}s"
 request_gap = "20s"
 idle_timeout = "1h"
 [windows]
@@ -121,6 +124,21 @@ def scenario(impressions: int, start_ms: int = START_MS) -> Scenario:
     )
 
 
+def late_wire(sent: Iterator[Event]) -> Iterator[Event]:
+    """Clicks come late, one in twelve of them later than they can be corrected; impressions further out of order than allowed."""
+    luck = random.Random(7)
+    delays = {"impression": (0.02, (LATENESS_S + 5.0, 60.0)), "click": (0.08, (30.0, 90.0, 1.5 * HORIZON_S))}
+    waiting: list[tuple[float, int, Event]] = []
+    for number, event in enumerate(sent):
+        share, seconds = delays[event.kind]
+        late = 1000 * luck.choice(seconds) if luck.random() < share else 0.0
+        heapq.heappush(waiting, (event.arrives + late, number, replace(event, arrives=event.arrives + late)))
+        while waiting and waiting[0][0] <= event.arrives:
+            yield heapq.heappop(waiting)[2]
+    while waiting:
+        yield heapq.heappop(waiting)[2]
+
+
 @dataclass
 class Stream:
     """Topics with traffic in them."""
@@ -143,9 +161,15 @@ class Stream:
             made.result(30)
 
     def fill(
-        self, of: Scenario, speed: Callable[[], float] = lambda: 0.0, stop: Callable[[], bool] = lambda: False
+        self,
+        of: Scenario,
+        speed: Callable[[], float] = lambda: 0.0,
+        stop: Callable[[], bool] = lambda: False,
+        wire: Callable[[Iterator[Event]], Iterator[Event]] = iter,
     ) -> None:
         """Sends all of it (`speed`: seconds of event time a second, now; 0: at once), then the mark of its end.
+
+        `wire` gives the events as they arrive.
 
         The mark: in every partition and topic an event so late that everything before it is final, and too old to be
         corrected.
@@ -155,7 +179,7 @@ class Stream:
             {"bootstrap.servers": self.servers, "linger.ms": 20, "enable.idempotence": True, "log_level": 0}
         )
         due, last = time.monotonic(), float(of.start_ms)
-        for number, event in enumerate(events(Traffic(of))):
+        for number, event in enumerate(wire(events(Traffic(of)))):
             topic = self.topics[event.kind == "click"]
             partition = sum(event.key) % self.partitions
             while True:
@@ -211,7 +235,7 @@ class Worker:
         config = self.folder / "streameval.toml"
         config.write_text(
             CONFIG.format(
-                lateness=LATENESS_S, batch=self.batch, models=MODELS if self.models else "",
+                lateness=LATENESS_S, horizon=HORIZON_S, batch=self.batch, models=MODELS if self.models else "",
                 servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
                 clicks=clicks, options=self.options, store=self.store, interval=self.interval,
                 drain=self.drain,

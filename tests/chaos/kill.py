@@ -2,9 +2,11 @@
 
     python -m tests.chaos.kill [--kills 200] [--impressions 200000] [--seed 1]
 
-Two streams: logged models on three partitions and two topics, and online models on one partition. Each is read once in
-peace, and once by a monitor that gets SIGKILL at random moments: while it starts, restores, counts, and (every third
-time) in the middle of writing a checkpoint. The reports must be equal, and so must every row of the histories.
+Two streams: logged models on three partitions and two topics, with clicks that come later than they can be corrected, and
+online models on one partition. Each is read once in peace, and once by a monitor that gets SIGKILL at random moments: while
+it starts, restores, counts, and (every third time) in the middle of writing a checkpoint. The one of two topics is also read
+live, as it is written, and in peace by the other client. The reports must be equal, with everything in them, and so must
+every row of the histories.
 """
 
 from __future__ import annotations
@@ -19,7 +21,20 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.fleet import Stream, Unexpected, Worker, compare, history, kafka, scenario, until, workplace
+from tests.chaos.fleet import (
+    Stream,
+    Unexpected,
+    Worker,
+    compare,
+    history,
+    kafka,
+    late_wire,
+    scenario,
+    until,
+    workplace,
+)
+
+LIVE_SPEED = 20.0  # seconds of event time a second, at which the stream of two topics is written
 
 
 def finish(worker: Worker, stream: Stream) -> tuple[dict[str, Any], dict[tuple[Any, ...], Any]]:
@@ -73,10 +88,16 @@ def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, on
     name = f"kill-{uuid.uuid4().hex[:8]}"
     stream = Stream(servers, name, partitions=1 if online else 3, shared=online)
     stream.create()
-    stream.fill(scenario(impressions))
     # a static member gets its partitions back at once; a new one waits until the group has given up the dead one
     member = f'"group.instance.id" = "{name}"\n"session.timeout.ms" = 6000'
     what = {"models": online, "batch": 1 if online else 2_000, "options": member}
+    live = Worker(stream, folder / f"{name}-live", folder / f"{name}-live" / "store", group=f"{name}-live", **what)
+    if online:  # what they learn depends on how it was read
+        stream.fill(scenario(impressions))
+    else:
+        live.start()
+        until("its page is there", lambda: live.get("/api/v1/status") is not None, [live])
+        stream.fill(scenario(impressions), speed=lambda: LIVE_SPEED, wire=late_wire)
     truth = Worker(stream, folder / f"{name}-truth", folder / f"{name}-truth" / "store", **what)
     begin = time.monotonic()
     truth.start()
@@ -89,6 +110,21 @@ def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, on
     )
     if not whole or not rows:
         raise Unexpected("the undisturbed run has counted nothing")
+    if not online:
+        events = report["events"]
+        lacking = [f for f in ("corrected", "unmatched_clicks", "late_impressions") if not events[f]]
+        if lacking or not any(c["verdict"] != "undecided" for c in report["comparisons"]):
+            raise Unexpected(f"the stream does not try enough: {lacking}, {report['comparisons']}")
+        found, found_rows = finish(live, stream)
+        compare("the report of the one that read live", found, report)
+        compare("the history of the one that read live", found_rows, rows)
+        other = Worker(stream, folder / f"{name}-other", folder / f"{name}-other" / "store", group=f"{name}-other")
+        other.client, other.batch = "kafka-python", 700
+        other.start()
+        found, found_rows = finish(other, stream)
+        compare("the report by kafka-python", found, report)
+        compare("the history by kafka-python", found_rows, rows)
+        print("read live, and by kafka-python: report and history are identical", flush=True)
     worker = Worker(stream, folder / name, folder / name / "store", **what)
     begin = time.monotonic()
     seen = disturb(worker, stream, kills, random.Random(seed))

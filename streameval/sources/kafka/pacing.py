@@ -1,6 +1,7 @@
 """Keeps the two inputs of a partition together in event time while a backlog is drained.
 
-The joiner's watermark is the slower of its two inputs, so whatever the faster one is ahead must be kept in memory. A
+Labels wait for the slower of a partition's two inputs, so whatever the faster one is ahead must be kept in memory; what
+becomes of it does not depend on that (`join.kernel`). A
 Kafka client serves topics by bytes, not by event time: clicks are few and small, so a client reads days of them before
 the impressions of the first hour. The rule here: an input more than `ahead` of its partner is held, until it is less
 than half of that ahead. It never holds an input that has nothing to wait for: when the partner is at its end, or when
