@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from streameval import __version__
@@ -16,7 +17,7 @@ from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
 from streameval.memory import give_back
 from streameval.models.protocol import ModelError
-from streameval.monitor import Listener
+from streameval.monitor import Conflicts, Listener
 from streameval.pipeline import Pipeline, make_model
 from streameval.predictions import PredictionsWriter
 from streameval.publish import Publisher
@@ -24,7 +25,7 @@ from streameval.report import Snapshot, empty_snapshot
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
-from streameval.sources.protocol import DeadLetterSink, Source
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source
 from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_reader import HistoryReader
@@ -154,6 +155,7 @@ def replay(
         writer = PredictionsWriter(predictions, pipeline.catalog)
         pipeline.listener = Listener(writer.settled, writer.corrected)
     sink = JsonlDeadLetters(settings.files.dead_letters)
+    pipeline.on_conflicts = partial(write_conflicts, sink)
     decoder = make_decoder(settings, pipeline, names=predictions is not None)
     source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink)
     shared = settings.kafka.impressions_topic == settings.kafka.clicks_topic
@@ -192,6 +194,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
     pipeline = Pipeline(settings, time.time, announcements)
     publisher = new_publisher(settings)
     sink = RecentLetters(kafka_dead_letters(settings), time.time)
+    pipeline.on_conflicts = partial(write_conflicts, sink)
     keeper, history = open_store(settings, pipeline)
     source = KafkaSource(
         settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
@@ -245,6 +248,19 @@ def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper 
     writer = HistoryWriter(path, form, Retention(store.minutes, store.hours, store.days, store.max_size))
     keeper = PartitionKeeper(settings, pipeline, time.time, writer)
     return keeper, HistoryReader(path, form, settings.buckets.quantiles)
+
+
+def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
+    """Impressions that have another's id, whole to the dead letters, if their bytes are at hand."""
+    batch = conflicts.batch
+    if batch.whole is None:
+        return
+    said = "impression_id: another model's or version's impression has it; every impression needs an id of its own"
+    letters = []
+    for place in conflicts.places.tolist():
+        value, topic, offset = batch.whole(place)
+        letters.append(DeadLetter(value, "conflicting_id", "impression_id", said, topic, batch.partition, offset))
+    sink.write(letters)
 
 
 def _warm_up(settings: Settings) -> None:

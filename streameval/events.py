@@ -7,7 +7,7 @@ versions, slice values) are small integer codes of one `Catalog` that the whole 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,7 +102,8 @@ class Batch:
     `shared` says that one input (a shared topic) carries both kinds, so either kind moves the same watermark; otherwise
     impressions and clicks are two inputs, each with its own order, and the slower one holds the watermark back.
     `offsets` maps (topic, partition) to the next offset to read once this batch is done (for checkpoints and lag).
-    `invalid` counts the events that went to the dead letters, by reason.
+    `invalid` counts the events that went to the dead letters, by reason. `whole` gives (original bytes, topic, offset)
+    of an event by its place in the arrival order, for one that turns out later to be of no use.
     """
 
     partition: int
@@ -111,6 +112,7 @@ class Batch:
     shared: bool
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     invalid: Mapping[str, int] = field(default_factory=dict)
+    whole: Callable[[int], tuple[bytes, str, int]] | None = None
 
     def __len__(self) -> int:
         return len(self.impressions) + len(self.clicks)

@@ -19,6 +19,7 @@ from streameval.units import format_duration
 
 MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
 MIN_CLICKS = 50  # clicks before the join rate is judged
+MIN_CONFLICTS = 10  # impressions refused for their id before they make anything unreliable
 SILENT_CLICKS = 30.0  # expected clicks that did not come
 RECENT_PANES = 60  # how far back the join rate looks while running
 
@@ -49,6 +50,8 @@ class HealthJudge:
                 reason += f"; {early} are dated before it by more than join.allowed_lateness: do the clocks agree?"
         elif silent and silent[-1][1] >= end:
             reason = silent[-1][2]
+        elif (conflicting := self._conflicting(monitors)) is not None:
+            reason = conflicting
         elif (ahead := self._ahead(monitors)) is not None:
             reason = ahead
         elif refused >= MIN_CLICKS and self._without_clicks(monitors):
@@ -66,6 +69,19 @@ class HealthJudge:
                 return found, found + lost
         found, lost = sum(m.panes.total[FOUND] for m in monitors), sum(m.panes.total[LOST] for m in monitors)
         return found, found + lost + sum(m.joiner.overdue_clicks() for m in monitors)
+
+    @staticmethod
+    def _conflicting(monitors: Sequence[Monitor]) -> str | None:
+        """Much of the traffic was refused because it has the ids of another model or version."""
+        refused, counted = (
+            sum(m.joiner.counts[name] for m in monitors) for name in ("conflicting_impressions", "impressions")
+        )
+        if refused < MIN_CONFLICTS or refused < (1 - MIN_JOIN_RATE) * (refused + counted):
+            return None
+        return (
+            f"{refused} of {refused + counted} impressions were refused: another model's or version's impression has "
+            "their impression_id"
+        )
 
     @staticmethod
     def _ahead(monitors: Sequence[Monitor]) -> str | None:

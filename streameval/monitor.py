@@ -51,6 +51,18 @@ class Settled:
     scored: Scored
 
 
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Impressions that were refused: their id is another model's or version's.
+
+    `places`: in the arrival order of their batch; of those that came with an earlier batch only the number is known.
+    """
+
+    count: int
+    places: NDArray[np.int32]
+    batch: Batch
+
+
 @dataclass(slots=True)
 class Listener:
     """Who wants to hear of labels: `settled` when they mature, `corrected` (ids, labels) when they change later."""
@@ -78,6 +90,7 @@ class Monitor:
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     arrivals: Arrivals = field(init=False)
+    conflicts: Conflicts | None = None  # what the last step refused
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
@@ -90,11 +103,26 @@ class Monitor:
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop: all of it but what `leaps` holds back."""
-        batch = self._screened(batch)
-        if len(batch):
-            self._step(batch)
+        if self.joiner.inputs == 1:
+            shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
+        else:
+            shown = self.leaps[0].screen(batch.impressions, empty_clicks())
+            clicked = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        count = 0
+        if shown.before is not None or clicked.before is not None:
+            nothing = empty_impressions(), empty_clicks()
+            count = self._step(
+                replace(batch, impressions=(shown.before or nothing)[0], clicks=(clicked.before or nothing)[1])
+            ).size
+        refused = self._step(replace(batch, impressions=shown.now[0], clicks=clicked.now[1]))
+        if count + refused.size:
+            places = (shown.now[0].order if shown.places is None else shown.places)[refused]
+            self.conflicts = Conflicts(count + refused.size, places[places >= 0], batch)
 
-    def _step(self, batch: Batch) -> None:
+    def _step(self, batch: Batch) -> NDArray[np.int32]:
+        """Impressions that were refused, by number."""
+        if not len(batch):
+            return np.empty(0, np.int32)
         self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
@@ -108,6 +136,7 @@ class Monitor:
         if self.score_at == "impression":
             self._score(rows)
         self._advance()
+        return self.joiner.take_conflicts()
 
     def set_idle(self, input_number: int, idle: bool) -> None:
         """An input has been silent for long, or speaks again."""
@@ -129,9 +158,7 @@ class Monitor:
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
         for leaps in self.leaps:
-            rest = Batch(0, *leaps.finish(), self.shared)
-            if len(rest):
-                self._step(rest)
+            self._step(Batch(0, *leaps.finish(), self.shared))
         self.joiner.finish()
         self._advance()
 
@@ -151,16 +178,6 @@ class Monitor:
     def runaways(self) -> Counter[str]:
         """Events that waited in vain, by the names of the report."""
         return sum((leaps.counts for leaps in self.leaps), Counter[str]())
-
-    def _screened(self, batch: Batch) -> Batch:
-        if self.joiner.inputs == 1:
-            impressions, clicks = self.leaps[0].screen(batch.impressions, batch.clicks)
-        else:
-            impressions, _ = self.leaps[0].screen(batch.impressions, empty_clicks())
-            _, clicks = self.leaps[1].screen(empty_impressions(), batch.clicks)
-        if impressions is batch.impressions and clicks is batch.clicks:
-            return batch
-        return replace(batch, impressions=impressions, clicks=clicks)
 
     # -- the steps -----------------------------------------------------------------------------------------------
 

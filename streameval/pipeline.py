@@ -27,7 +27,7 @@ from streameval.learner import Learner, Place
 from streameval.models import river
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import FAILURES, OnlineModel
-from streameval.monitor import Listener, Monitor
+from streameval.monitor import Conflicts, Listener, Monitor
 from streameval.report import CheckpointState, HistoryState, PartitionState, Result, SliceValues, Snapshot, UserColumns
 from streameval.store.history_rows import PaneRows, pane_rows
 
@@ -36,7 +36,7 @@ FATES = (
     "impressions", "clicks", "matured", "pending", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
     "forgotten_early", "matured_early", "early_clicks", "quarantined", "runaway_impressions",
-    "runaway_clicks",
+    "runaway_clicks", "conflicting_impressions",
 )  # fmt: skip
 
 UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
@@ -71,6 +71,7 @@ class Pipeline:
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
         self.topic = settings.kafka.impressions_topic  # where impressions come from; for who has to find one again
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
+        self.on_conflicts: Callable[[Conflicts], None] | None = None  # keeps what was refused for its id
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
         self.hears_all = True  # no partition is still to be heard of for the first time: what is complete is known
         self.monitors: dict[int, Monitor] = {}
@@ -107,6 +108,11 @@ class Pipeline:
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
+        conflicts, monitor.conflicts = monitor.conflicts, None
+        if conflicts is not None:
+            self._invalid[batch.partition]["conflicting_id"] += conflicts.count
+            if self.on_conflicts is not None:
+                self.on_conflicts(conflicts)
         if monitor.ledger.is_full and self.hears_all:  # a fast replay, between two snapshots
             self._background.wait()
             self._comparisons.advance(list(self.monitors.values()), self._withheld)

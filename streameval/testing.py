@@ -260,7 +260,7 @@ class BruteForceJoiner:
             self.counts["expired_impressions"] += 1
             return
         if known is not None and known.ts + self.horizon > self.watermark:
-            self.counts["duplicate_impressions"] += 1
+            self.counts["duplicate_impressions" if known.version == event.version else "conflicting_impressions"] += 1
             return
         self.counts["impressions"] += 1
         self.counts["late_impressions"] += event.ts < self.watermark

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streameval.config import Settings
-from streameval.events import Catalog
+from streameval.events import Catalog, Clicks, Impressions
 from streameval.hashing import hash_strings
 from streameval.join import leaps
 from streameval.join.leaps import ENOUGH, MOST, Leaps
@@ -128,6 +128,23 @@ def test_a_log_of_few_events_goes_on_after_a_gap_once_as_many_have_come() -> Non
     assert feed(make_pipeline(), [Shown("only", BASE)], 1).events["impressions"] == 1
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_events_that_are_all_far_from_one_another_are_a_stream_too(size: int) -> None:
+    events = [Shown(f"i{i}", BASE + 3 * i * DAY) for i in range(200)]
+    pipeline = make_pipeline()
+    assert feed(pipeline, events, size, finish=False).events["impressions"] > 150
+    pipeline.finish()
+    assert counts(pipeline.snapshot())["impressions"] == 200
+
+
+def test_what_a_log_ends_with_is_a_gap_when_it_is_not_alone() -> None:
+    for n in (2, 5, 19):
+        events = [*stream(1000), *(Shown(f"x{i}", BASE + 3 * DAY + i) for i in range(n))]
+        events.insert(500, Shown("wrong", BASE + 9 * DAY))
+        found = counts(feed(make_pipeline(), events, 100))
+        assert (found["impressions"], found["runaway_impressions"]) == (1000 + n, 1)
+
+
 def test_what_begins_before_a_gap_of_days_is_not_taken_for_wrong_because_some_are_further_ahead() -> None:
     events = stream(1000)
     events += [Shown("far", BASE + 30 * DAY), *stream(1000, first=BASE + 4 * DAY, name="later")]
@@ -153,6 +170,17 @@ def law_events(given_steps: list[tuple[int, bool, bool]]) -> list[Event]:
     return events
 
 
+def in_order(shown: Impressions, taps: Clicks) -> list[tuple[int, int, float]]:
+    value = shown.features.value.tolist() if shown.features is not None else []
+    dicts = (shown.features.dicts or ()) if shown.features is not None else ()
+    assert [v for one in dicts for v in one.values()] == value
+    rows = [
+        *zip(shown.order.tolist(), shown.id.tolist(), shown.ts.tolist(), value, strict=True),
+        *zip(taps.order.tolist(), taps.id.tolist(), taps.ts.tolist(), [-1.0] * len(taps), strict=True),
+    ]
+    return [row[1:] for row in sorted(rows)]
+
+
 def passed(
     events: list[Event], sizes: list[int], restart: int | None = None
 ) -> tuple[list[tuple[int, int, float]], Leaps]:
@@ -163,14 +191,9 @@ def passed(
     while at < len(events):
         size = sizes[k % len(sizes)]
         batch = make_batch(events[at : at + size], catalog)
-        shown, taps = gate.screen(batch.impressions, batch.clicks)
-        assert (
-            shown.features is None
-            or [float(v) for d in shown.features.dicts for v in d.values()] == shown.features.value.tolist()
-        )
-        rows = [*zip(shown.order.tolist(), shown.id.tolist(), shown.ts.tolist(), shown.features.value.tolist(), strict=True),
-                *zip(taps.order.tolist(), taps.id.tolist(), taps.ts.tolist(), [-1.0] * len(taps), strict=True)]  # fmt: skip
-        out += [row[1:] for row in sorted(rows)]
+        found = gate.screen(batch.impressions, batch.clicks)
+        for part in (found.before, found.now):
+            out += [] if part is None else in_order(*part)
         at, k = at + size, k + 1
         if k == restart:
             state = gate.state()
@@ -230,7 +253,9 @@ def test_a_batch_without_a_leap_is_not_even_copied(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(leaps, "_screen", None)
     for k in range(3):
         batch = make_batch(stream(50, name=f"{k}-"), catalog)
-        assert gate.screen(batch.impressions, batch.clicks) == (batch.impressions, batch.clicks)
+        found = gate.screen(batch.impressions, batch.clicks)
+        assert found.now[0] is batch.impressions
+        assert found.now[1] is batch.clicks
     assert len(gate) == 1
     assert ENOUGH < MOST
 
@@ -246,3 +271,22 @@ def test_a_tenth_of_the_events_waiting_makes_the_labels_unreliable() -> None:
     snapshot = feed(pipeline, events, 100, finish=False)
     assert not snapshot.join.reliable
     assert "dated further ahead of their stream than join.correction_horizon" in (snapshot.join.reason or "")
+
+
+def test_impressions_that_pass_keep_the_place_that_they_had_in_their_batch() -> None:
+    for shared in (True, False):
+        catalog, gate = Catalog(), Leaps(HOUR, shared)
+        first = make_batch([Shown("a", BASE), Shown("b", BASE + 1), Shown("far", BASE + DAY)], catalog)
+        places = gate.screen(first.impressions, first.clicks).places
+        assert places is not None
+        assert places.tolist() == [0, 1]
+        then = [Shown("c", BASE + 2), *(Shown(f"d{i}", BASE + DAY + i) for i in range(5))]
+        batch = make_batch([*([Tap("a", BASE + 2)] if shared else []), *then], catalog)
+        found = gate.screen(batch.impressions, batch.clicks)
+        assert found.before is None or not len(found.before[0])
+        assert found.now[0].id.tolist() == hash_strings(["c", "far", *(f"d{i}" for i in range(5))]).tolist()
+        assert [max(place, -1) for place in (found.places if found.places is not None else ())] == [
+            shared,
+            -1,
+            *range(shared + 1, shared + 6),
+        ]

@@ -431,3 +431,53 @@ def test_a_join_whose_clicks_are_dated_before_their_impressions_is_unreliable_an
     assert snapshot.events["early_clicks"] == 300
     assert not snapshot.join.reliable
     assert "300 are dated before it" in (snapshot.join.reason or "")
+
+
+# -- ids that are not unique -------------------------------------------------------------------------------------
+
+
+def two_models(n: int = 60) -> list[dict[str, object]]:
+    """n impressions that two models log under the same ids, and a click on every third."""
+    events: list[dict[str, object]] = []
+    for i in range(n):
+        ts = BASE + 12_000 * i
+        shown = {"impression_id": f"i{i}", "user_id": f"u{i % 7}", "pclick": 0.1, "ts": ts}
+        events += [{**shown, "model": model} for model in ("first", "second")]
+        if i % 3 == 0:
+            events.append({"impression_id": f"i{i}", "ts": ts + 1000})
+    return events
+
+
+@pytest.mark.parametrize("size", [1, 50, 1000])
+def test_a_second_model_under_the_same_ids_is_refused_aloud(size: int) -> None:
+    pipeline = make_pipeline()
+    told: list[tuple[bytes, str, int]] = []
+    pipeline.on_conflicts = lambda found: told.extend(found.batch.whole(place) for place in found.places.tolist())
+    values = [json.dumps(event).encode() for event in two_models()]
+    for start in range(0, len(values), size):
+        part = values[start : start + size]
+        decoder = Decoder(pipeline.catalog, clock=lambda: BASE + 10_000_000, max_future=3_600_000)
+        batch, _ = decoder.messages(
+            part, [0] * len(part), topic=("t",), partition=0, offsets=range(start, start + len(part)), format="json",
+            shared=True,
+        )  # fmt: skip
+        pipeline.take(batch)
+    pipeline.finish()
+    snapshot = pipeline.snapshot()
+    names = ("impressions", "conflicting_impressions", "duplicate_impressions", "matched_clicks")
+    assert [snapshot.events[name] for name in names] == [60, 60, 0, 20]
+    assert snapshot.events["invalid"] == {"conflicting_id": 60}
+    assert not snapshot.join.reliable
+    assert "60 of 120 impressions were refused" in (snapshot.join.reason or "")
+    # a log begins with two different events: what waited for the second has no bytes any more when its batch is gone
+    letters = [(value, "t", offset) for offset, value in enumerate(values) if b'"second"' in value]
+    assert told == letters[size == 1 :]
+
+
+def test_a_copy_of_an_impression_is_a_duplicate_and_no_conflict() -> None:
+    events: list[Event] = [Shown(f"i{i % 50}", BASE + 1000 * (i % 50), version="v1") for i in range(100)]
+    events.append(Shown("i3", BASE + 3000, version="v2"))
+    for size in (1, 7, 1000):
+        snapshot = feed(make_pipeline(), events, size)
+        assert (snapshot.events["duplicate_impressions"], snapshot.events["conflicting_impressions"]) == (50, 1)
+        assert snapshot.join.reliable

@@ -215,6 +215,20 @@ def test_a_bad_line_goes_to_the_dead_letters_whole_and_is_counted_by_reason(tmp_
     assert letters[1]["value_base64"] == "//4="
 
 
+def test_a_second_model_under_the_same_ids_goes_to_the_dead_letters_and_makes_labels_unreliable(tmp_path: Path) -> None:
+    first = [e for e in make_events(4, n=300) if "pclick" in e]
+    second = [{**e, "model": "second"} for e in first]
+    file = write(tmp_path / "two.jsonl", [e for pair in zip(first, second, strict=True) for e in pair])
+    report, _ = replay(tmp_path, file, "two")
+    assert report["events"]["impressions"] == report["events"]["conflicting_impressions"] == len(first)
+    assert report["events"]["invalid"] == {"conflicting_id": len(first)}
+    letters = [json.loads(line) for line in (tmp_path / "two-dead.jsonl").read_text().splitlines()]
+    assert [json.loads(letter["value"]) for letter in letters] == second
+    assert [letter["offset"] for letter in letters] == list(range(1, 2 * len(first), 2))
+    assert {(letter["reason"], letter["field"]) for letter in letters} == {("conflicting_id", "impression_id")}
+    assert not any(result["reliable"] for result in report["results"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [

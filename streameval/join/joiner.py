@@ -35,6 +35,7 @@ from streameval.sketches.blocks import item_blocks_of
 
 _MANY_RUNS = 64
 _NO_TIMES = np.empty(0, np.int64)
+_NO_NUMBERS = np.empty(0, np.int32)
 _FIXED = (  # columns that never change
     "id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item",
 )  # fmt: skip
@@ -89,6 +90,7 @@ class Joiner:
         self._held = HeldClicks()
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
+        self._conflicts = _NO_NUMBERS  # see take_conflicts
         self._shown = False  # somebody may still read the table's columns: rows must not move within them
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -163,13 +165,15 @@ class Joiner:
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
         found_ts, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(2))
+        repeated, repeated_row = np.empty(len(imp), np.int32), np.empty(len(imp), np.int64)
         start = self._end
         index.fetch(imp.id)
         self._end, held_end, flips = kernel.join_batch(
             imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
             self._newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
             table.ts, table.behind, table.state, table.value, index.places, index.bits, index.shift, self._start, start,
-            held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state, flip_value, found_ts, lost_ts, counters, self.delays, np.array(DELAY_EDGES),
+            held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state,
+            flip_value, found_ts, lost_ts, repeated, repeated_row, counters, self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
         held.grown_to(held_end)
         self.newest_event = max(self.newest_event, int(self._newest.max()))
@@ -183,6 +187,8 @@ class Joiner:
         self._move_on()
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
+        again = slice(counters[kernel.DUPLICATE_IMPRESSIONS])
+        self._tell_conflicts(batch, repeated[again], repeated_row[again])
         self._found.append(found_ts[: counters[kernel.FOUND]])
         self._lost.append(lost_ts[: counters[kernel.LOST]])
         was = flip_state[:flips]
@@ -343,6 +349,11 @@ class Joiner:
         self._found.clear()
         self._lost.clear()
         return found, lost
+
+    def take_conflicts(self) -> NDArray[np.int32]:
+        """Of the last batch's impressions those that were refused, by number: their id is another version's."""
+        refused, self._conflicts = self._conflicts, _NO_NUMBERS
+        return refused
 
     def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
@@ -542,6 +553,14 @@ class Joiner:
         self.counts["unmatched_clicks"] += clicks.size
         if clicks.size:
             self._lost.append(clicks)
+
+    def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+        """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
+        others = batch.impressions.series[repeated] != self.table.series[rows]
+        if others.any():
+            self._conflicts = repeated[others]
+            self.counts["duplicate_impressions"] -= self._conflicts.size
+            self.counts["conflicting_impressions"] += self._conflicts.size
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
         counts, c = self.counts, counters.tolist()

@@ -83,6 +83,8 @@ def join_batch(
     flip_value: NDArray[np.float64],
     found_ts: NDArray[np.int64],
     lost_ts: NDArray[np.int64],
+    repeated: NDArray[np.int32],
+    repeated_row: NDArray[np.int64],
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
@@ -103,6 +105,8 @@ def join_batch(
             if i_ts[i] + horizon <= watermark:
                 counters[EXPIRED] += 1
             elif seen >= 0 and ts[seen] + horizon > watermark:
+                repeated[counters[DUPLICATE_IMPRESSIONS]] = i
+                repeated_row[counters[DUPLICATE_IMPRESSIONS]] = seen
                 counters[DUPLICATE_IMPRESSIONS] += 1
             else:
                 row = end

@@ -8,8 +8,8 @@ expired. So an event that is further ahead of the newest one before it than the 
   a gap, and all that waited goes on. An event that is not ahead takes one from their number, so that clocks that are
   wrong here and there never get a majority.
 
-A stream begins with two events that agree: the first alone may be the one that is wrong. At the end of the log what
-still waits has no stream that it belongs to, and is refused.
+A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is wrong.
+At the end of the log what still waits is refused, but for two or more with which the log ends: these are a gap, too.
 
 Every input of a partition has its own `Leaps`, and what it lets through is a function of that input's events in their
 order: batches may be cut anywhere. A batch without a leap passes as it is, for the price of its newest time.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numba
@@ -40,7 +40,8 @@ MOST = 1_000  # events that wait, of an input; beyond, the oldest are refused
 _COLUMNS = ("id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
 _Events = tuple[Impressions, Clicks]
 
-_NEWEST, _VOTES, _SEEN = 0, 1, 2  # of the state: newest time, leaps less others, events let through (up to ENOUGH)
+# the state: newest time; leaps less others; events let through, up to ENOUGH; waiting ones after the last other event
+_NEWEST, _VOTES, _SEEN, _LAST = 0, 1, 2, 3
 
 
 @numba.njit(cache=True, nogil=True)
@@ -94,7 +95,7 @@ def _screen(
             out[end] = freed[end] = e
             end += 1
             state[_SEEN] = min(state[_SEEN] + 1, ENOUGH)
-            state[_VOTES] = max(state[_VOTES] - 1, 0)
+            state[_VOTES], state[_LAST] = max(state[_VOTES] - 1, 0), 0
             if ts[e] > newest:
                 state[_NEWEST] = ts[e]
                 n, end = _let_go(ts, ts[e], e, waiting, n, out, freed, end)
@@ -109,11 +110,15 @@ def _screen(
             n -= 1
         waiting[n] = e
         n += 1
-        upto = NEVER
+        state[_LAST] += 1
+        upto, beyond = NEVER, 0  # the time up to which all go on; how many that had a say do not
         if newest == NEVER:
             for k in range(n - 1):
                 if not again and abs(ts[waiting[k]] - ts[e]) <= limit:
                     upto = max(upto, ts[waiting[k]], ts[e])
+                elif ts[waiting[k]] < ts[e]:
+                    upto = max(upto, ts[waiting[k]])
+            beyond = 1 if ts[e] > upto else 0
         elif not again:
             state[_VOTES] += 1
             if state[_VOTES] >= state[_SEEN]:
@@ -122,12 +127,25 @@ def _screen(
                 for t in last:
                     if t <= most:
                         upto = max(upto, t)
+                    else:
+                        beyond += 1
         if upto != NEVER:
-            state[_NEWEST], state[_VOTES] = upto, 0
+            state[_NEWEST], state[_VOTES] = upto, beyond
             before = end
             n, end = _let_go(ts, upto, e, waiting, n, out, freed, end)
             state[_SEEN] = min(state[_SEEN] + end - before, ENOUGH)
+            state[_LAST] = min(state[_LAST], n)
     return n, end, refused
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Events that may go on. `before` came with earlier batches, and `now` with this one, or was set free by it."""
+
+    now: _Events
+    before: _Events | None = None
+    # of the impressions of `now`: their places (`order`) in the batch, negative when of an earlier; None: as they are
+    places: NDArray[np.int32] | None = None
 
 
 class Leaps:
@@ -137,7 +155,7 @@ class Leaps:
         """`horizon`: ms that an event may be ahead of the newest one before it; `shared`: the input has both kinds."""
         self._shared = shared
         self._horizon = horizon
-        self._state = np.array([NEVER, 0, 0], np.int64)
+        self._state = np.array([NEVER, 0, 0, 0], np.int64)
         self._waiting: _Events = empty_impressions(), empty_clicks()
         self._first = FOREVER  # the earliest time that waits
         self.counts: Counter[str] = Counter()  # refused events
@@ -146,26 +164,29 @@ class Leaps:
         """How many wait."""
         return sum(len(part) for part in self._waiting)
 
-    def screen(self, impressions: Impressions, clicks: Clicks) -> _Events:
-        """What may go on to the joiner now: new events and such as have waited, in this order."""
+    def screen(self, impressions: Impressions, clicks: Clicks) -> Passed:
+        """What may go on to the joiner now: new events, and such as have waited."""
         columns = [ts for ts in (impressions.ts, clicks.ts) if ts.size]
         if not columns:
-            return impressions, clicks
+            return Passed((impressions, clicks))
         newest, latest = int(self._state[_NEWEST]), max(int(ts.max()) for ts in columns)
         if newest != NEVER and latest <= newest + self._horizon and max(newest, latest) < self._first:
             n = sum(ts.size for ts in columns)
-            self._state[:] = max(newest, latest), max(int(self._state[_VOTES]) - n, 0), min(int(self._state[_SEEN]) + n, ENOUGH)  # fmt: skip
-            return impressions, clicks
+            self._state[:] = max(newest, latest), max(int(self._state[_VOTES]) - n, 0), min(int(self._state[_SEEN]) + n, ENOUGH), 0  # fmt: skip
+            return Passed((impressions, clicks))
         return self._one_by_one(impressions, clicks)
 
     def finish(self) -> _Events:
-        """The log has ended: what waits is refused. Of a log too short to have begun it goes on."""
-        left = self._waiting
+        """The log has ended; returns what goes on after all: its last events, or all of a log too short to have begun."""
+        left, n = self._waiting, len(self)
+        last = int(self._state[_LAST])
+        kept = n if self._state[_NEWEST] == NEVER else last if last > 1 else 0
         self._hold(empty_impressions(), empty_clicks())
-        if self._state[_NEWEST] == NEVER:
-            return left
-        self._refuse(len(left[0]), len(left[1]))
-        return empty_impressions(), empty_clicks()
+        arrival = np.argsort(np.concatenate([part.order for part in left]), kind="stable")
+        refused = arrival[: n - kept]
+        of_impressions = int(np.count_nonzero(refused < len(left[0])))
+        self._refuse(of_impressions, refused.size - of_impressions)
+        return _picked(left, arrival[n - kept :])
 
     def series_in_use(self) -> set[int]:
         """The series of the impressions that wait, logged or shadow."""
@@ -200,11 +221,11 @@ class Leaps:
     def begin_at(self, newest: int) -> None:
         """A stream that is known already: its newest time, ms."""
         if newest != NEVER:
-            self._state[:] = newest, 0, ENOUGH
+            self._state[:] = newest, 0, ENOUGH, 0
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, impressions: Impressions, clicks: Clicks) -> _Events:
+    def _one_by_one(self, impressions: Impressions, clicks: Clicks) -> Passed:
         held = len(self)
         places = [
             np.concatenate((old.order, new.order + np.int32(held))) for old, new in self._beside(impressions, clicks)
@@ -224,13 +245,15 @@ class Leaps:
         of_impressions = int(np.count_nonzero(apart < len(pool[0])))
         self._refuse(of_impressions, refused - of_impressions)
         self._hold(*_picked(pool, arrival[waiting[:n]]))
-        passed = _picked(pool, arrival[out[:end]])
-        if self._shared:
-            return passed
-        # the other input's events of the batch stand where they stood: a place is that of the event that set it free
-        where = (np.concatenate(places)[arrival[freed[:end]]] - held).astype(np.int32)
-        impressions, clicks = passed
-        return replace(impressions, order=where[: len(impressions)]), replace(clicks, order=where[: len(clicks)])
+        flat, place = arrival[out[:end]], np.concatenate(places) - held
+        new = np.flatnonzero(place[flat] >= 0)
+        lead = int(new[0]) if new.size else end  # these came with an earlier batch, and go before this one
+        before, now = _picked(pool, flat[:lead]), _picked(pool, flat[lead:])
+        own = place[flat[lead:]][flat[lead:] < len(pool[0])]
+        if not self._shared:  # the other input's events stand where they stood: a place is that of who set it free
+            where = place[arrival[freed[lead:end]]].astype(np.int32)
+            now = replace(now[0], order=where[: len(now[0])]), replace(now[1], order=where[: len(now[1])])
+        return Passed(now, before, own)
 
     def _beside(self, impressions: Impressions, clicks: Clicks) -> tuple[tuple[Any, Any], ...]:
         return (self._waiting[0], impressions), (self._waiting[1], clicks)

@@ -25,6 +25,7 @@ FATES = {
     "unmatched_clicks": ("click", "unmatched"),
     "late_clicks": ("click", "late"),
     "early_clicks": ("click", "early"),
+    "conflicting_impressions": ("impression", "conflicting"),
     "runaway_impressions": ("impression", "runaway"),
     "runaway_clicks": ("click", "runaway"),
     "corrected": ("click", "corrected"),

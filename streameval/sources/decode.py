@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -71,13 +72,17 @@ class Decoder:
         impressions, clicks, problems = assemble(raw, self._rules())
         if impressions.features is not None:
             impressions = _placed(impressions, np.asarray(offsets, np.int64)[message[impressions.order]])
+
+        def whole(row: int) -> tuple[bytes, str, int]:
+            number, element = rows.message[row], rows.element.get(row)
+            value = element if element is not None else values[number] or b""
+            return value, _topic(topic, kinds[number]), offsets[number]
+
         letters = []
         for row in sorted(problems):
-            number = rows.message[row]
-            whole = rows.element.get(row)
-            value = whole if whole is not None else values[number] or b""
-            letters.append(_letter(value, problems[row], _topic(topic, kinds[number]), partition, offsets[number]))
-        return self._batch(partition, impressions, clicks, shared, next_offsets, letters), letters
+            value, where, offset = whole(row)
+            letters.append(_letter(value, problems[row], where, partition, offset))
+        return self._batch(partition, impressions, clicks, shared, next_offsets, letters, whole), letters
 
     def table(
         self, table: pa.Table, *, topic: str, partition: int, first_offset: int, text: bool = False
@@ -87,7 +92,11 @@ class Decoder:
         impressions, clicks, problems = assemble(raw, self._rules())
         impressions = _placed(impressions, impressions.order.astype(np.int64) + first_offset)
         letters = _row_letters(table, problems, topic, partition, first_offset)
-        return self._batch(partition, impressions, clicks, True, None, letters), letters
+
+        def whole(row: int) -> tuple[bytes, str, int]:
+            return rows_as_json(table, [row])[0], topic, first_offset + row
+
+        return self._batch(partition, impressions, clicks, True, None, letters, whole), letters
 
     def _arrow(
         self,
@@ -103,6 +112,7 @@ class Decoder:
         clicks: list[Clicks] = []
         letters: list[DeadLetter] = []
         order = 0
+        tables: list[tuple[int, pa.Table, str, int]] = []  # first place, rows, topic, offset
         rules = self._rules()
         for value, kind, offset in zip(values, kinds, offsets, strict=True):
             where = _topic(topic, kind)
@@ -118,11 +128,17 @@ class Decoder:
                 letters.append(_letter(value or b"", problem, where, partition, offset))
                 continue
             letters += _row_letters(table, problems, where, partition, offset, same=True)
+            tables.append((order, table, where, offset))
             impressions.append(_placed(_renumbered(imp, order), np.full(len(imp), offset, np.int64)))
             clicks.append(Clicks(clk.order + np.int32(order), clk.id, clk.ts, clk.value))
             order += table.num_rows
+
+        def whole(row: int) -> tuple[bytes, str, int]:
+            first, table, where, offset = tables[bisect_right(tables, row, key=lambda entry: entry[0]) - 1]
+            return rows_as_json(table, [row - first])[0], where, offset
+
         merged = concat_impressions(impressions) if impressions else empty_impressions()
-        return self._batch(partition, merged, concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters), letters  # fmt: skip
+        return self._batch(partition, merged, concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters, whole), letters  # fmt: skip
 
     def _rules(self) -> Rules:
         return Rules(self._catalog, self._clock() + self._max_future, self._names, self._hashed or self._dicts)
@@ -135,11 +151,12 @@ class Decoder:
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None,
         letters: Sequence[DeadLetter],
+        whole: Callable[[int], tuple[bytes, str, int]],
     ) -> Batch:
         invalid: dict[str, int] = {}
         for letter in letters:
             invalid[letter.reason] = invalid.get(letter.reason, 0) + 1
-        return Batch(partition, impressions, clicks, shared, dict(next_offsets or {}), invalid)
+        return Batch(partition, impressions, clicks, shared, dict(next_offsets or {}), invalid, whole)
 
 
 def _renumbered(impressions: Impressions, order: int) -> Impressions:

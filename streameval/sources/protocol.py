@@ -18,6 +18,7 @@ REASONS = (
     "wrong_type",  # a field has another type than the contract says
     "out_of_range",  # pclick outside [0, 1], a time before 2000 or in another unit than ms, NaN, ...
     "future_timestamp",  # further ahead of the wall clock than join.max_future
+    "conflicting_id",  # an impression whose id another model's or version's impression has
 )
 
 

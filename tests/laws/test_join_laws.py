@@ -17,14 +17,18 @@ from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
 
 WINDOW, LATENESS, HORIZON = 50, 20, 200
 FATES = (
-    "impressions", "clicks", "duplicate_impressions", "expired_impressions", "late_impressions", "matched_clicks",
+    "impressions", "clicks", "duplicate_impressions", "conflicting_impressions", "expired_impressions", "late_impressions", "matched_clicks",
     "duplicate_clicks", "unmatched_clicks", "late_clicks", "early_clicks", "corrected",
 )  # fmt: skip
 BASE = 1_000_000
 
 ids = st.integers(0, 12).map(lambda i: f"i{i}")
 shown = st.builds(
-    Shown, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t), clicked=st.sampled_from([None, None, None, 0, 1])
+    Shown,
+    id=ids,
+    ts=st.integers(0, 600).map(lambda t: BASE + t),
+    clicked=st.sampled_from([None, None, None, 0, 1]),
+    version=st.sampled_from(["v1", "v1", "v2"]),
 )
 taps = st.builds(Tap, id=ids, ts=st.integers(0, 600).map(lambda t: BASE + t))
 streams = st.lists(st.one_of(shown, taps), max_size=60)

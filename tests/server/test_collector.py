@@ -90,7 +90,7 @@ def test_the_flow_is_counted_by_fate_and_every_reason_is_there_from_the_start(sc
 
 
 def test_every_counter_of_the_pipeline_has_a_fate() -> None:
-    assert set(PIPELINE_FATES) - {"impressions", "clicks", "pending"} == set(FATES)
+    assert set(PIPELINE_FATES) - {"impressions", "clicks", "pending", "quarantined"} == set(FATES)
     assert len(set(FATES.values())) == len(FATES)
 
 

@@ -286,3 +286,30 @@ def test_two_hundred_thousand_mangled_messages_lose_no_good_one_and_no_bad_one()
     assert bad > 199_000
     assert (shown, lettered) == (good, bad)
     assert grown < 20_000_000, "nothing may pile up"
+
+
+@pytest.mark.parametrize("kind", ["json", "array", "arrow", "table"])
+def test_an_event_of_a_batch_can_be_had_whole_with_its_origin(kind: str) -> None:
+    events = [{**GOOD, "impression_id": f"i{i}", "ts": GOOD["ts"] + i} for i in range(4)]
+    events[1]["pclick"] = 7.0  # a dead letter: places are those of arrival, with it
+    decoder, where = make_decoder(), {"topic": ("t",), "partition": 0, "shared": True}
+    if kind == "json":
+        values, offsets = [json.dumps(event).encode() for event in events], [10, 11, 12, 13]
+        batch, _ = decoder.messages(values, [0] * 4, offsets=offsets, format="json", **where)
+    elif kind == "array":
+        values, offsets = [json.dumps(events[:2]).encode(), json.dumps(events[2:]).encode()], [10, 10, 11, 11]
+        batch, _ = decoder.messages(values, [0] * 2, offsets=[10, 11], format="json", **where)
+    elif kind == "arrow":
+        values, offsets = (
+            [arrow_bytes(pa.Table.from_pylist(part)) for part in (events[:2], events[2:])],
+            [10, 10, 11, 11],
+        )
+        batch, _ = decoder.messages(values, [0] * 2, offsets=[10, 11], format="arrow", **where)
+    else:
+        offsets = [10, 11, 12, 13]
+        batch, _ = decoder.table(pa.Table.from_pylist(events), topic="t", partition=0, first_offset=10)
+    assert batch.impressions.order.tolist() == [0, 2, 3]
+    for place in batch.impressions.order.tolist():
+        value, topic, offset = batch.whole(place)
+        assert json.loads(value) == events[place]
+        assert (topic, offset) == ("t", offsets[place])

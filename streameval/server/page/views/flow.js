@@ -16,6 +16,7 @@ const FATES = [
   ["unmatched_clicks", "Clicks without an impression"],
   ["corrected", "Labels corrected by a late click"],
   ["duplicate_impressions", "Impressions that came twice"],
+  ["conflicting_impressions", "Impressions with the id of another model's or version's"],
   ["duplicate_clicks", "Clicks that came twice"],
   ["late_impressions", "Impressions too late to count"],
   ["late_clicks", "Clicks too late to correct"],
