@@ -467,7 +467,7 @@ class Health(_Shape):
 
     status: str
     checks: dict[str, bool]
-    degraded: list[str]
+    degraded: list[str] = []
 
 
 class Headline(_Shape):
