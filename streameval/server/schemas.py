@@ -491,7 +491,7 @@ class Health(_Shape):
 
     status: str
     checks: dict[str, bool]
-    degraded: list[str]
+    degraded: list[str] = []
 
 
 class Headline(_Shape):

@@ -305,17 +305,19 @@ def test_a_standard_error_is_there_where_it_is_known(scrape, build) -> None:
     }  # fmt: skip
 
 
-def test_the_drop_counter_grows_with_every_scrape(parse, client_of, build) -> None:
+def test_the_drop_counter_grows_with_every_snapshot_that_is_scraped(parse, client_of, build) -> None:
+    publisher = Publisher(build.snapshot(1, results=build.many_slices(500)))
     app = create_app(
-        Publisher(build.snapshot(results=build.many_slices(500))),
+        publisher,
         Server(max_series=300),
         version="1",
         clock=lambda: NOW,
     )
     client = client_of(app)
-    counts = [
-        parse(client.get("/metrics").text).get("series_dropped_total", family="streameval_slice_auc") for _ in range(2)
-    ]
+    counts = []
+    for number in (2, 3):
+        counts.append(parse(client.get("/metrics").text).get("series_dropped_total", family="streameval_slice_auc"))
+        publisher.publish(build.snapshot(number, results=build.many_slices(500)))
     assert counts[1] == 2 * counts[0] > 0
 
 

@@ -267,11 +267,16 @@ def test_a_crash_over_the_wire_is_a_problem_and_the_log_does_not_quote_it(publis
         handle.stop()
 
 
-def test_an_answer_that_breaks_off_is_cut_and_not_ended(publisher, caplog) -> None:
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_stream_that_breaks_off_is_cut_and_not_ended_and_half_an_answer_is_none(
+    publisher, caplog, streamed: bool
+) -> None:
     app = create_app(publisher, Server(), version="1", environ={})
 
     async def halfway(scope, receive, send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
+        kind = b"text/event-stream" if streamed else b"text/plain"
+        headers = [(b"content-length", b"10"), (b"content-type", kind)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"12345", "more_body": True})
         raise ValueError("plan" + "ted")
 
@@ -279,7 +284,11 @@ def test_an_answer_that_breaks_off_is_cut_and_not_ended(publisher, caplog) -> No
     handle = serve(app, "127.0.0.1", 0)
     try:
         status, _, body = exchange(handle, get("/halfway/x"))
-        assert (status, body) == (200, b"12345")
+        if streamed:
+            assert (status, body) == (200, b"12345")
+        else:
+            assert status == 500
+            Problem.model_validate_json(body)
         assert "planted" not in caplog.text
         assert json.loads(exchange(handle, get("/livez"))[2]) == {"status": "alive", "checks": {}}
     finally:
