@@ -122,3 +122,20 @@ def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.Lo
     rest(again, 9)
     rest(pipeline, 9)
     assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
+
+
+def test_the_log_warns_of_what_people_are_served_only(caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = begun(9)
+    shadow = paired(pipeline)
+    assert shadow.verdict == "undecided"
+    board = pipeline._comparisons._board
+    board.arrivals(board.arrived, {shadow.candidate: 5_000})  # it serves for a moment, and is rolled back
+    with caplog.at_level(logging.INFO):
+        rest(pipeline, 9)
+        served = next(c for c in reversed(pipeline.snapshot().comparisons) if c.setup == "paired")
+    levels = {
+        r.args[0]: r.levelno for r in caplog.records if r.msg == "comparison %s: %s" and isinstance(r.args, tuple)
+    }
+    assert served.candidate.version == "v1"
+    assert levels[served.id] == logging.WARNING
+    assert levels[shadow.id] == logging.INFO

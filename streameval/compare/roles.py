@@ -1,8 +1,9 @@
 """What each series is there for: live, shadow, learning or retired.
 
 A version that serves is live (`watch`). One that does not, and scores what others serve, is a shadow; an online model is
-learning first (`learning`). One that does neither is retired: its model has served so many impressions without its score
-that at the share from which versions are noticed, twenty would have been its own, as with live versions that are gone.
+learning first (`learning`). One that did either and does neither is retired: its model has served so many impressions
+without its score that at the share from which versions are noticed, twenty would have been its own, as with live versions
+that are gone. One of which only scores without final labels are known is a shadow already.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MOST_SCORING = 512  # series that are remembered
 
 
 class Roles:
-    """Which series score what others serve. `share`: see `Watch`."""
+    """Which series score what others serve, or did. `share`: see `Watch`."""
 
     def __init__(self, share: float) -> None:
         self._gone = MISSED / share
@@ -30,7 +31,6 @@ class Roles:
         for series, (model, missed) in self._scoring.items():
             self._scoring[series] = model, missed + served.get(model, 0)
         self._scoring |= {series: (model, 0) for series, model in scored.items()}
-        self._scoring = {s: of for s, of in self._scoring.items() if of[1] < self._gone}
         if len(self._scoring) > MOST_SCORING:
             kept = sorted(self._scoring.items(), key=lambda item: (item[1][1], astuple(item[0])))
             self._scoring = dict(kept[:MOST_SCORING])
@@ -42,7 +42,9 @@ class Roles:
         share = watch.share(series.model, series.version) if series.source == "logged" else 0.0
         if series.source == "logged" and (share > 0 or watch.is_live(series.model, series.version)):
             return Role("live", share)
-        return Role("shadow" if series in self._scoring else "retired")
+        if series in self._scoring:
+            return Role("shadow" if self._scoring[series][1] < self._gone else "retired")
+        return Role("retired" if watch.knows(series.model, series.version) else "shadow")
 
     def state(self) -> list[list[Any]]:
         """Everything, as plain values."""

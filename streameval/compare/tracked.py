@@ -259,7 +259,8 @@ class Tracked:
         if reason is None and standing.verdict == "undecided":
             reason = "learning" if self.learning else self._floor(elapsed, clicks, blocks)
         worse, not_worse = log_e = self._log_e()
-        decision, now = self._decision, self._estimate_now()
+        statistics = self._statistics()
+        decision, now = self._decision, self._estimate_now(statistics)
         return Comparison(
             id=self.id, deploy=self.deploy.id, setup=self.setup, baseline=self.baseline, candidate=self.candidate,
             start=self.start, looked=self.looked, impressions=impressions, clicks=clicks, blocks=blocks,
@@ -268,7 +269,7 @@ class Tracked:
             reason=reason, withheld=self._record.withheld is not None,
             log_e_worse=finite(worse[OVERALL]), log_e_not_worse=finite(not_worse[OVERALL]),
             p_worse=min(1.0, math.exp(-standing.peak_worse)),
-            metrics=self._metrics(baseline, candidate, worse, not_worse),
+            metrics=self._metrics(baseline, candidate, worse, not_worse, statistics),
             changes=tuple(self._record.changes), looks=self._record.looks(),
             floors_met=not self.learning and self._floor(elapsed, clicks, blocks) is None,
             decided_at=None if decision is None else decision.at,
@@ -314,12 +315,11 @@ class Tracked:
             )
         self._now = self._estimate_now(statistics)
 
-    def _estimate_now(self, statistics: Mapping[str, Statistic] | None = None) -> Estimate | None:
+    def _estimate_now(self, statistics: Mapping[str, Statistic]) -> Estimate | None:
         """What the verdict fell on, as it is now; without sums as it was at the last look."""
         if self._decision is None or not self.kept:
             return None if self._decision is None else self._now
-        known_now = self._estimates(statistics or self._statistics(), self._decision.window)
-        return known_now.get(self._decision.on.metric)
+        return self._estimates(statistics, self._decision.window).get(self._decision.on.metric)
 
     def _estimates(self, statistics: Mapping[str, Statistic], window: int) -> Estimates:
         """Of every metric, over one window."""
@@ -379,9 +379,13 @@ class Tracked:
         return out
 
     def _metrics(
-        self, baseline: Ints, candidate: Ints, worse: Sequence[float], not_worse: Sequence[float]
+        self,
+        baseline: Ints,
+        candidate: Ints,
+        worse: Sequence[float],
+        not_worse: Sequence[float],
+        statistics: Mapping[str, Statistic],
     ) -> tuple[MetricReading, ...]:
-        statistics = self._statistics()
         differences = self._differences(statistics)
         out = []
         for i, name in enumerate(METRICS):

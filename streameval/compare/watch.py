@@ -80,6 +80,11 @@ class Watch:
         known = self._models.get(model)
         return known is not None and version in known.versions and known.versions[version].live
 
+    def knows(self, model: str, version: str) -> bool:
+        """Whether a version has served, however little."""
+        known = self._models.get(model)
+        return known is not None and version in known.versions
+
     def share(self, model: str, version: str) -> float:
         """A version's share of its model's recent impressions."""
         known = self._models.get(model)

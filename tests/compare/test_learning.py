@@ -203,7 +203,8 @@ def test_roles_follow_the_traffic() -> None:
     for pane in range(5):
         watch.pane(pane * MINUTE, (pane + 1) * MINUTE, {("m", "v1"): 300, ("m", "v2"): 100})
     assert (role(V1), role(V2)) == (("live", 0.75), ("live", 0.25))
-    assert (role(FTRL, False), role(FTRL)) == (("learning", None), ("retired", None))
+    assert (role(FTRL, False), role(FTRL)) == (("learning", None), ("shadow", None))
+    assert role(Series("m", "v3", "logged")) == ("shadow", None)  # its labels are not final yet
     roles.look({FTRL: "m"}, {"m": 400})
     assert role(FTRL) == ("shadow", None)
     for pane in range(5, 15):
