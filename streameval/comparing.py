@@ -51,7 +51,8 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, join.attribution_window
         self._announcements = announcements
-        self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
+        restart = max(RESTART, s.horizon // rule.windows)
+        self._board = Board(rule, Limits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep), pane)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
