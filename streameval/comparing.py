@@ -53,9 +53,9 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, join.attribution_window
         self._announcements = announcements
-        self._board = Board(
-            rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep, s.learning_window), pane
-        )
+        restart = max(RESTART, s.horizon // rule.windows)
+        limits = Limits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window)
+        self._board = Board(rule, limits, pane)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts

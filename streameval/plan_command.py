@@ -85,6 +85,22 @@ def plan(
             f"impressions ({found.clicks50:,} clicks), nine times of ten within {found.n90:,}"
             + (f". {found.note}" if found.note else "")
         )
+        click.echo(_limits(found, alpha, None if seen else design_effect))
+
+
+def _limits(found: Estimate, alpha: float, design_effect: float | None) -> str:
+    """What no test can beat, and what users do to it."""
+    least = found.bounds
+    users = (
+        "the observed variance has in it that users come back"
+        if design_effect is None
+        else f"users who come back make each of these {design_effect:g} times what independent impressions would need"
+    )
+    return (
+        f"  at the least {least.sequential:,.0f} on the average for any test that may stop at every look, 2 ln(1/{alpha:g}) v / theta^2; "
+        f"a single look at a time fixed beforehand would need {least.fixed50:,.0f} and {least.fixed90:,.0f}, "
+        f"(z_alpha + z_beta)^2 v / theta^2; {users}"
+    )
 
 
 def _planned(

@@ -27,7 +27,8 @@ def asked(monkeypatch) -> list[tuple[Any, ...]]:
 
     def planned(*arguments: Any) -> SimpleNamespace:
         calls.append(arguments)
-        return SimpleNamespace(n50=75_000, n90=210_000, clicks50=1_500, variance=0.25, note="Rough.")
+        least = planning.Bounds(sequential=60_000.4, fixed50=27_000, fixed90=86_000)
+        return SimpleNamespace(n50=75_000, n90=210_000, clicks50=1_500, variance=0.25, note="Rough.", bounds=least)
 
     monkeypatch.setattr(planning, "plan", planned)
     return calls
@@ -45,6 +46,11 @@ def test_it_says_how_many_impressions_a_difference_needs(asked) -> None:
     assert output.splitlines()[0] == (
         "auc -0.005 (split, alpha 0.05, CTR 0.02, design effect 1.5): half of the time within 75,000 impressions "
         "(1,500 clicks), nine times of ten within 210,000. Rough."
+    )
+    assert output.splitlines()[1] == (
+        "  at the least 60,000 on the average for any test that may stop at every look, 2 ln(1/0.05) v / theta^2; a single look "
+        "at a time fixed beforehand would need 27,000 and 86,000, (z_alpha + z_beta)^2 v / theta^2; users who come back make each "
+        "of these 1.5 times what independent impressions would need"
     )
 
 
@@ -69,6 +75,7 @@ def test_a_running_monitor_lends_its_variance(asked) -> None:
     assert (metric, ctr, design_effect) == ("auc", 802 / 41_234, 1.0)
     assert variance == pytest.approx(0.001**2 * 41_234)
     assert "as observed in comparison 2-paired" in output
+    assert "the observed variance has in it that users come back" in output
     assert len(asked[1]) == 6  # nothing is known of gauc there
     assert "the monitor has nothing to go by" in output
 

@@ -9,8 +9,8 @@ harm, candidate against baseline (`paired`, `split`). How e-values are put toget
   day 3 is found almost as fast as one on day 0 (those that have not begun count 1). *Not worse* has the first window only.
 - calibration: harm > m says that for one of two signs both of two statistics exceed m: the mean over signs of the
   smaller one; for *not worse* the smaller over signs of the mean.
-- overall worse: one statistic of log loss and AUC together (`joint`), which has the weight of AUC, and log loss alone, which
-  hedges against what does not change the ranking; GAUC and calibration by their own. The weighted mean must reach less than 1 / alpha, for its time is known (`spent`); it is told on the
+- overall worse: log loss, AUC, one statistic of both together (`joint`, half of AUC's weight), GAUC and calibration. What is worse
+  is mostly so in the first three alike, which then have the weight of all; where it is not, either is enough. The weighted mean must reach less than 1 / alpha, for its time is known (`spent`); it is told on the
   scale of the others, on which the level is 1 / alpha. A metric that is not there counts 1.
 - overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
 
@@ -53,7 +53,8 @@ CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is no
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
-DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
+DEFAULT_WEIGHTS = {"log_loss": 0.45, "auc": 0.4, "gauc": 0.03, "calibration": 0.12}
+JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Rule:
     tolerances: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_TOLERANCES))
     weights: Mapping[str, float] = field(
         default_factory=lambda: dict(DEFAULT_WEIGHTS)
-    )  # in the overall verdict; AUC's is that of the joint statistic
+    )  # of metrics in the overall verdict
     certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
     windows: int = spent.WINDOWS  # processes: one from the start, the others begin every few hours
     first_weight: float = spent.FIRST_WEIGHT  # of the one from the start; the others share the rest
@@ -158,6 +159,7 @@ class Evidence:
                 np.array([rule.margins[m] for m in METRICS], np.float64),
                 np.array([rule.tolerances[m] for m in METRICS], np.float64),
                 np.log(np.array([rule.weights[m] for m in METRICS], np.float64)),
+                np.log([rule.weights["log_loss"], rule.weights["auc"] * (1.0 - JOINT), rule.weights["auc"] * JOINT]),
                 certified,
                 np.log(self._weights),
                 best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
@@ -245,7 +247,7 @@ class Evidence:
 
     def rho(self, leaf: str = "log_loss") -> float | None:
         """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
-        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._constants[5][0])
+        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._constants[6][0])
         return None if math.isnan(frozen) else frozen
 
     def bounds(
@@ -270,7 +272,7 @@ class Evidence:
             share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, window, i]) else 2.0)  # of the verdict
             level = 1.0 if sides == 1 else min(0.5, share)
             alpha = self.rule.alpha * level / (2.0 if name in {MID, GAP} else 1.0)
-            rho = self._frozen[0, window, i] * self._constants[5][window]
+            rho = self._frozen[0, window, i] * self._constants[6][window]
             v, df = self._error(name, s, clicks)
             with np.errstate(invalid="ignore", divide="ignore"):
                 half = half_width(v * s.weight**2, rho, alpha, df) / s.weight

@@ -24,18 +24,19 @@ FROZEN = 7
 @numba.njit(cache=True)
 def advance(
     elapsed: NDArray[np.int64], at: NDArray[np.int64], clicks: NDArray[np.int64], packed: Reals, correlation: Reals,
-    given: NDArray[np.bool_], strict: Reals, margins: Reals, tolerances: Reals, log_weights: Reals,
-    certified: NDArray[np.bool_], log_windows: Reals, rhos: Reals, joint_rho: float, frozen: Reals, peak: Reals,
+    given: NDArray[np.bool_], strict: Reals, margins: Reals, tolerances: Reals, log_weights: Reals, log_parts: Reals,
+    certified: NDArray[np.bool_], log_windows: Reals, rhos: Reals, rho: float, frozen: Reals, peak: Reals,
     found: NDArray[np.int64], level: float, spent: float, min_duration: int, min_clicks: int,
     worse: Reals, not_worse: Reals, standing: NDArray[np.int8],
 ) -> None:  # fmt: skip
-    """`clicks` int64[P, T, J], `given` bool[P, 5] (which leaves there are), `spent` and `level`: log of what the overall verdict
+    """`clicks` int64[P, T, J], `given` bool[P, 5] (which leaves there are), `log_parts` float64[3]: weights in the overall
+    verdict of log loss, AUC and both together, whose mixtures have `rho`, `spent` and `level`: log of what the overall verdict
     and the others must reach. Fills worse, not_worse float64[T, 5] and standing int8[T, 5]; changes frozen, peak and found.
     """
     _, looks, begun = clicks.shape
-    metrics = margins.size
+    metrics, parts = margins.size, np.empty(3)
     for t in range(looks):
-        alone, together = -math.inf, -math.inf  # what log loss, and the joint statistic, say for the overall verdict
+        parts[:] = -math.inf  # log loss, AUC and both together, for the overall verdict
         worse[t], not_worse[t] = -math.inf, 0.0
         for j in range(log_windows.size):
             on = j < begun and clicks[0, t, j] >= min_clicks
@@ -48,13 +49,16 @@ def advance(
                             m, packed[0, :, :, t, 0], tolerances[m], frozen[0, 0], rhos[0]
                         )  # fmt: skip
                 worse[t, m] = np.logaddexp(worse[t, m], log_windows[j] + value)
-            one, both = 0.0, 0.0
-            if on:
-                one = _joint_of(False, t, j, clicks, packed, correlation, given, margins, frozen, joint_rho)
-                both = _joint_of(True, t, j, clicks, packed, correlation, given, margins, frozen, joint_rho)
-            alone = np.logaddexp(alone, log_windows[j] + one)
-            together = np.logaddexp(together, log_windows[j] + both)
-        total = np.logaddexp(log_weights[LOG_LOSS] + alone, log_weights[AUC] + together)
+            for k in range(3):
+                value = 0.0
+                if on and k < 2:
+                    value = _worse_of(t, j, k, clicks, packed, given, margins, frozen, rho)
+                elif on:
+                    value = _joint_of(t, j, clicks, packed, correlation, given, margins, frozen, rho)
+                parts[k] = np.logaddexp(parts[k], log_windows[j] + value)
+        total = -math.inf
+        for k in range(3):
+            total = np.logaddexp(total, log_parts[k] + parts[k])
         least = math.inf
         for m in range(metrics):
             if m >= GAUC:
@@ -107,22 +111,19 @@ def _worse_of(
 
 @numba.njit(cache=True)
 def _joint_of(
-    with_auc: bool, t: int, j: int, clicks: NDArray[np.int64], packed: Reals, correlation: Reals, given: NDArray[np.bool_],
+    t: int, j: int, clicks: NDArray[np.int64], packed: Reals, correlation: Reals, given: NDArray[np.bool_],
     margins: Reals, frozen: Reals, rho: float,
 ) -> float:  # fmt: skip
-    """The same of the joint statistic, which is the log loss where AUC is left out or not there."""
+    """The same of the joint statistic; without an AUC there is none."""
     total, some = -math.inf, 0
     for p in range(clicks.shape[0]):
-        if given[p, LOG_LOSS]:
+        if given[p, LOG_LOSS] and given[p, AUC]:
             some += 1
             value = 0.0
             of, fixed = packed[p, :, :, t, j], frozen[p, j]
             ready = _ready(LOG_LOSS, of, fixed, clicks[p, t, j])
-            both = with_auc and given[p, AUC]
-            if both:
-                ready = _ready(AUC, of, fixed, clicks[p, t, j]) and ready
-            if ready:
-                value = _joint(both, of, correlation[p, t, j], margins, fixed, clicks[p, t, j], rho)
+            if _ready(AUC, of, fixed, clicks[p, t, j]) and ready:
+                value = _joint(of, correlation[p, t, j], margins, fixed, clicks[p, t, j], rho)
             total = np.logaddexp(total, value)
     return total - math.log(some) if some else 0.0
 
@@ -168,19 +169,15 @@ def _not_worse(m: int, of: Reals, tolerance: float, frozen: Reals, rho: float) -
 
 
 @numba.njit(cache=True)
-def _joint(both: bool, of: Reals, r: float, margins: Reals, frozen: Reals, clicks: int, rho: float) -> float:
-    """log e of theta_LL + c theta_AUC beyond its margin, or of theta_LL; c and V of a click are fixed the first time."""
-    theta, v, df = of[0, LOG_LOSS] - margins[LOG_LOSS], of[2, LOG_LOSS], of[3, LOG_LOSS]
-    column = LOG_LOSS
-    if both:
-        column = JOINT
-        if math.isnan(frozen[SCALE]):
-            frozen[SCALE] = joint.scale(v, of[2, AUC])
-        theta += frozen[SCALE] * (of[0, AUC] - margins[AUC])
-        v = joint.variance(v, of[2, AUC], frozen[SCALE], r)
-        df = min(df, of[3, AUC])
+def _joint(of: Reals, r: float, margins: Reals, frozen: Reals, clicks: int, rho: float) -> float:
+    """log e of theta_LL + c theta_AUC beyond its margin; c and V of a click are fixed the first time."""
+    if math.isnan(frozen[SCALE]):
+        frozen[SCALE] = joint.scale(of[2, LOG_LOSS], of[2, AUC])
+    c = frozen[SCALE]
+    theta = of[0, LOG_LOSS] - margins[LOG_LOSS] + c * (of[0, AUC] - margins[AUC])
+    v = joint.variance(of[2, LOG_LOSS], of[2, AUC], c, r)
     variance = v * of[1, LOG_LOSS] * of[1, LOG_LOSS]
-    if math.isnan(frozen[column]):
-        frozen[column] = variance / clicks
-    s = normal_score(theta / math.sqrt(v), df) * math.sqrt(variance)
-    return log_mixture(s, variance, frozen[column] * rho)
+    if math.isnan(frozen[JOINT]):
+        frozen[JOINT] = variance / clicks
+    s = normal_score(theta / math.sqrt(v), min(of[3, LOG_LOSS], of[3, AUC])) * math.sqrt(variance)
+    return log_mixture(s, variance, frozen[JOINT] * rho)

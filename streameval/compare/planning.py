@@ -4,15 +4,24 @@ The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF 
 - m)**2; the walk makes the ninetieth percentile about 2.5 times that. K is the squared boundary, in standard errors, where
 the process is: it depends on alpha, on where the mixture is tight, and on how the level is shared with other processes, so
 it is found by iteration on n.
+
+Beside it stand the bounds of what any test could do with these data, v = DEFF v the variance of an impression:
+
+- 2 log(1/alpha) v / (theta - m)**2 on the average, of all tests that may stop at any look and find everything in the end: the mean
+  of Wald's test of one known theta, than which none is shorter (Wald and Wolfowitz 1948, Annals of Mathematical Statistics 19:326).
+- (z_alpha + z_beta)**2 v / (theta - m)**2 for a single look at a time fixed beforehand, with power 1 - beta (Neyman and Pearson): less
+  for just this theta, and blind before.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from streameval.compare.eprocess import best_rho, half_width
 from streameval.compare.evidence import Rule
+from streameval.compare.spent import OPTIMUM
 
 P90 = 2.5  # of n50, from the simulation
 
@@ -62,6 +71,24 @@ def impressions(
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Impressions below which no test gets."""
+
+    sequential: float  # on the average, if it may stop at any look
+    fixed50: float  # in half of the cases, with one look at a time fixed beforehand
+    fixed90: float  # in nine of ten
+
+
+def bounds(effect: float, variance: float, *, alpha: float, margin: float = 0.0) -> Bounds:
+    """For a true harm `effect` beyond `margin`; `variance`: of an impression, clustering included. ValueError as `impressions`."""
+    if effect <= margin:
+        raise ValueError(f"an effect of {effect} is within the margin of {margin}: it will not be called worse")
+    per = variance / (effect - margin) ** 2
+    z, beyond = NormalDist().inv_cdf(1.0 - alpha), NormalDist().inv_cdf(0.9)
+    return Bounds(2.0 * math.log(1.0 / alpha) * per, z * z * per, (z + beyond) ** 2 * per)
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a deploy would need, under the default rule."""
 
@@ -70,6 +97,7 @@ class Estimate:
     clicks50: int
     variance: float  # of the estimate times impressions
     note: str
+    bounds: Bounds
 
 
 def plan(
@@ -91,13 +119,18 @@ def plan(
         raise ValueError(f"{metric} is not compared in the setup {setup}; it can be one of {', '.join(known)}")
     rule = Rule(alpha=alpha)
     per = known[metric] * CTR / ctr * design_effect / DESIGN_EFFECT if variance is None else variance
-    share = rule.weights[metric] * rule.first_weight
+    margin = rule.margins[metric]
+    spent = 1.0 / (alpha * math.exp(rule.log_level()))  # the level is reached sooner by so much
+    weight, optimum = rule.weights[metric], rule.optimum
+    if metric != "gauc":  # log loss and AUC move together, and so does what is made of both
+        weight, optimum = rule.weights["log_loss"] + rule.weights["auc"], OPTIMUM
     found = impressions(
-        abs(effect), per, alpha=alpha, margin=rule.margins[metric], ctr=ctr, optimum=rule.optimum, share=share,
-        floor=rule.min_clicks / ctr,
+        abs(effect), per, alpha=alpha, margin=margin, ctr=ctr, optimum=optimum,
+        share=weight * rule.first_weight * spent, floor=rule.min_clicks / ctr,
     )  # fmt: skip
     note = "At 50:50; a canary of share s needs 0.25 / (s (1 - s)) times that." if setup == "split" else ""
-    return Estimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note)
+    least = bounds(abs(effect), per, alpha=alpha, margin=margin)
+    return Estimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note, least)
 
 
 def split_variance(variance: float, share: float) -> float:

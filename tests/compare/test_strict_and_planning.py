@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streameval.compare import planning, strict
+from streameval.compare.evidence import Rule
+from streameval.compare.spent import OPTIMUM
 
 
 @given(st.floats(-strict.BOUND, 20.0), st.floats(0.004, 0.6))
@@ -50,3 +52,35 @@ def test_a_canary_needs_more_than_halves() -> None:
     assert planning.split_variance(10.0, 0.01) == pytest.approx(10.0 * 0.25 / 0.0099)
     with pytest.raises(ValueError, match="share"):
         planning.split_variance(10.0, 0.0)
+
+
+def test_no_plan_promises_more_than_any_test_could_keep() -> None:
+    for alpha in (0.05, 0.01):
+        for metric, effect in (
+            ("log_loss", 0.0146),
+            ("log_loss", 0.0036),
+            ("auc", 0.02),
+            ("auc", 0.0047),
+            ("gauc", 0.02),
+        ):
+            found = planning.plan(metric, effect, alpha, "paired", 0.03, 1.5)
+            least = found.bounds
+            assert least.fixed50 < least.sequential < least.fixed90 * 2
+            assert least.fixed50 < found.n50
+            assert least.fixed90 < found.n90
+            assert found.n50 > 0.95 * least.sequential  # a median, less than its mean
+    v = planning.bounds(0.01, 0.3, alpha=0.05)
+    assert v.sequential == pytest.approx(2 * np.log(20) * 3000)
+    assert v.fixed50 == pytest.approx(1.6449**2 * 3000, rel=1e-3)
+    assert v.fixed90 == pytest.approx((1.6449 + 1.2816) ** 2 * 3000, rel=1e-3)
+    with pytest.raises(ValueError, match="margin"):
+        planning.bounds(0.001, 0.3, alpha=0.05, margin=0.001)
+
+
+def test_the_plan_says_what_the_simulation_saw() -> None:
+    # medians of 30 runs of benchmarks/detection at alpha 0.05, margin 0, with the harm and v of log loss there
+    for effect, variance, seen in ((0.0146, 0.38, 13_100), (0.0098, 0.30, 22_700)):
+        rule = Rule(alpha=0.05)
+        share = (rule.weights["log_loss"] + rule.weights["auc"]) * rule.first_weight / (0.05 * np.exp(rule.log_level()))
+        found = planning.impressions(effect, variance, alpha=0.05, optimum=OPTIMUM, share=float(share))
+        assert found.n50 == pytest.approx(seen, rel=0.25)
