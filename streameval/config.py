@@ -21,6 +21,8 @@ from pydantic import (
 from streameval.names import MAX_NAME, spelled
 from streameval.units import format_duration, parse_duration, parse_size
 
+MIN_PANE = 1_000  # ms
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used; the message names the key, the value and the fix."""
@@ -128,13 +130,20 @@ class Join(_Section):
 class Windows(_Section):
     """The panes and the windows that slide over them, in event time."""
 
-    pane: PositiveDuration = _written("1m", description="length of a pane, the unit of event time")
+    pane: PositiveDuration = _written(
+        "1m", description="length of a pane, the unit of event time, from 1s; many small ones cost more than few"
+    )
     sliding: tuple[PositiveDuration, ...] = _written(
         ("5m", "1h", "24h"), description="window lengths, each a multiple of the pane; the window `all` is always there"
     )
 
     @model_validator(mode="after")
     def _multiples(self) -> Windows:
+        if self.pane < MIN_PANE:
+            raise ValueError(
+                f'pane = "{format_duration(self.pane)}": must be at least "{format_duration(MIN_PANE)}": every pane costs '
+                'time and memory, however little is in it; "1m" suits most streams'
+            )
         for window in self.sliding:
             if window % self.pane:
                 raise ValueError(

@@ -18,6 +18,8 @@ from streameval.report import WITH_STDERR, PaneColumns, PaneSketches
 from streameval.sketches.layout import Layout, Moments, read_blocks, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 
+AT_ONCE = 512  # panes that are evaluated in one update
+
 
 class PaneHistory:
     """Every series' metrics by pane; a pane is evaluated when it completes, and again when a late click changes it."""
@@ -30,20 +32,27 @@ class PaneHistory:
         self._layout = Layout(OVERALL_BITS, edges, by_block=True)
         self._pane = pane
         self._names = [m.name for m in METRICS]
+        self._waiting: set[int] = set()  # complete panes that are still to be evaluated
         # pane -> series -> (n, clicks, corrected, metrics, standard errors)
         self._done: dict[int, dict[int, NDArray[np.float64]]] = {}
         self._columns: dict[Series, PaneColumns] = {}
 
     def update(self, monitors: Sequence[Monitor], end: int, keep: int) -> dict[Series, PaneColumns]:
-        """Brings the panes before `end` up to date and forgets those before `keep`."""
-        changed = set()
+        """Brings the panes before `end` up to date and forgets those before `keep`.
+
+        The newest `AT_ONCE` first, the others at the next updates: where panes come faster than that, old ones may
+        leave memory before their turn, and nobody pays for them.
+        """
         for monitor in monitors:
-            changed |= {pane for pane in monitor.scoreboard.overall.changed if keep <= pane < end}
+            self._waiting |= {pane for pane in monitor.scoreboard.overall.changed if pane < end}
             monitor.scoreboard.overall.changed = {p for p in monitor.scoreboard.overall.changed if p >= end}
+        self._waiting = {pane for pane in self._waiting if pane >= keep}
+        changed = sorted(self._waiting)[-AT_ONCE:]
+        self._waiting.difference_update(changed)
         stale = [pane for pane in self._done if pane < keep]
         for pane in stale:
             del self._done[pane]
-        for pane in sorted(changed):
+        for pane in changed:
             self._done[pane] = self._evaluate(monitors, pane)
         if changed or stale:
             self._columns = self._collect()

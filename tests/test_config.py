@@ -213,6 +213,7 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ('[windows]\nsliding = ["5x"]', 'windows.sliding.0 = "5x": must be a duration'),
         # at odds with each other
         ('[join]\ncorrection_horizon = "10m"', 'join.correction_horizon = "10m": must be at least attribution_window + request_gap'),
+        ('[windows]\npane = "999ms"', 'windows.pane = "999ms": must be at least "1s": every pane costs time'),
         ('[windows]\nsliding = ["90s"]', 'windows.sliding = "90s": must be a multiple of pane = "1m"'),
         ('[windows]\nsliding = ["5m", "300s"]', "windows.sliding: names a window twice"),
         ('[slices]\ndimensions = ["a", "a"]', 'slices.dimensions = ["a", "a"]: names a dimension twice'),
@@ -307,7 +308,7 @@ def test_everything_that_can_be_set_survives_being_written_out(tmp_path: Path) -
     settings = Settings.model_validate(
         {
             "join": {"attribution_window": "90s", "score_at": "label", "max_pending": 5000, "request_gap": 0},
-            "windows": {"pane": "250ms", "sliding": ["1s", "90s", "1d"]},
+            "windows": {"pane": "1500ms", "sliding": ["3s", "90s", "1d"]},
             "slices": {"dimensions": ["country", ODD], "max_values": 3},
             "users": {"memory": "1.5GiB", "weighting": "uniform"},
             "buckets": {"edges": [1e-9, 0.1, 1 - 1e-12], "quantiles": 7},

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 import numba
@@ -50,6 +51,7 @@ class ExactScores:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._panes: dict[int, _Pane] = {}
+        self._oldest: list[int] = []  # the panes, as a heap
         self._kept = 0
         self._old_before = _OLD  # panes before it are in _OLD
         self._gone_before = ALWAYS  # panes before it are kept no more
@@ -65,7 +67,10 @@ class ExactScores:
         pane = pane if pane >= self._old_before else _OLD
         if pane < self._gone_before or not scores.size:
             return
-        mine = self._panes.setdefault(pane, _Pane())
+        mine = self._panes.get(pane)
+        if mine is None:
+            mine = self._panes[pane] = _Pane()
+            heappush(self._oldest, pane)
         parts = mine.added if sign > 0 else mine.retracted
         parts.append(scores)
         if len(parts) >= _MERGE_AT:  # little batches must not leave an array each
@@ -78,6 +83,7 @@ class ExactScores:
     def drop(self) -> None:
         """Forgets everything, and keeps nothing from now on."""
         self._panes.clear()
+        self._oldest.clear()
         self._known.clear()
         self._kept, self._gone_before = 0, 1 << 62
 
@@ -88,11 +94,13 @@ class ExactScores:
         if old in ([], [_OLD]):
             return
         parts = [self._panes.pop(n) for n in old]
+        self._oldest = sorted(self._panes)
         if self._gone_before > ALWAYS:  # the run is not whole, so nobody will ask for them
             self._kept -= sum(part.kept for part in parts)
             return
         whole = np.concatenate([part.scores() for part in parts])
         self._kept -= sum(part.kept for part in parts) - whole.size
+        heappush(self._oldest, _OLD)
         self._panes[_OLD] = _Pane([whole], [], sum(part.changes for part in parts))
 
     def scores(self, start: int, end: int) -> NDArray[np.uint64] | None:
@@ -138,7 +146,7 @@ class ExactScores:
         return sorted(n for n in self._panes if start <= n < end)
 
     def _drop_oldest(self) -> None:
-        oldest = min(self._panes)
+        oldest = heappop(self._oldest)
         self._kept -= self._panes.pop(oldest).kept
         self._gone_before = self._old_before if oldest == _OLD else oldest + 1
 

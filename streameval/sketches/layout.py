@@ -7,7 +7,7 @@ window and the whole run hold the same vector, so everything that can be asked o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,31 +41,20 @@ class Layout:
     bits: int
     edges: tuple[float, ...]
     by_block: bool = False
+    # what follows from these, once: every pane asks for it
+    buckets: int = field(init=False, repr=False, compare=False)  # of pClick
+    blocks: int = field(init=False, repr=False, compare=False)  # first cell of the blocks of users
+    histogram: int = field(init=False, repr=False, compare=False)  # first cell of the histogram (non-clicks)
+    bins: int = field(init=False, repr=False, compare=False)  # of the histogram, per label
+    size: int = field(init=False, repr=False, compare=False)  # cells of the whole vector
 
-    @property
-    def buckets(self) -> int:
-        """Number of pClick buckets."""
-        return len(self.edges) + 1
-
-    @property
-    def blocks(self) -> int:
-        """First cell of the blocks of users."""
-        return BUCKETS + BUCKET_CELLS * self.buckets
-
-    @property
-    def histogram(self) -> int:
-        """First cell of the histogram (non-clicks)."""
-        return self.blocks + (BLOCKS * BLOCK_CELLS if self.by_block else 0)
-
-    @property
-    def bins(self) -> int:
-        """Histogram bins per label."""
-        return bin_count(self.bits)
-
-    @property
-    def size(self) -> int:
-        """Cells of the whole vector."""
-        return self.histogram + 2 * self.bins
+    def __post_init__(self) -> None:
+        blocks = BUCKETS + BUCKET_CELLS * (len(self.edges) + 1)
+        histogram = blocks + (BLOCKS * BLOCK_CELLS if self.by_block else 0)
+        bins = bin_count(self.bits)
+        found = (len(self.edges) + 1, blocks, histogram, bins, histogram + 2 * bins)
+        for name, value in zip(("buckets", "blocks", "histogram", "bins", "size"), found, strict=True):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

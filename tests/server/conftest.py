@@ -31,6 +31,7 @@ from streameval.report import (
     PartitionState,
     Result,
     ScoreCounts,
+    SliceValues,
     Snapshot,
     Totals,
     UserColumns,
@@ -223,6 +224,7 @@ class Build:
             "deploys": (deploy(1, "v1", replaces=None), deploy(2, announced=True, note="a new tower")),
             "comparisons": (comparison(), comparison("undecided", "split", floors_met=False)),
             "budget_used": {"impressions": 0.25, "users": 0.5, "slice:country": 0.04},
+            "slice_values": {"country": SliceValues(2, 200, 50, False)},
             "history": HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0),
             "checkpoints": CheckpointState(
                 oldest=NOW - 12.5,

@@ -177,7 +177,7 @@ def test_every_time_series_shows_the_deploys_of_its_models_in_its_time(build, cl
 
 def test_another_method_is_told_both_that_are_taken(post, client) -> None:
     answer = client.request("OPTIONS", "/api/v1/deploys")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 def test_before_the_first_snapshot_there_is_none(client_of) -> None:
