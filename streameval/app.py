@@ -92,6 +92,7 @@ class Loop:
         lag = self.source.lag()
         ready = {
             "broker": self.source.connected(), "assigned": assigned, "caught_up": assigned and _caught_up(lag),
+            "topics": not (unpaired := self.source.unpaired()),
         }  # fmt: skip
         checkpoints = None if self.keeper is None else self.keeper.state()
         history = None if self.keeper is None else self.keeper.history_state()
@@ -102,8 +103,9 @@ class Loop:
             for partition in self.source.partitions()
         )
         snapshot = self.pipeline.snapshot(
-            lag, self.source.lost(), ready, checkpoints=checkpoints, history=history, complete=complete
-        )
+            lag, self.source.lost(), ready, checkpoints=checkpoints, history=history, complete=complete,
+            recreated=self.source.recreated(), unpaired=unpaired, empty_offsets=self.source.empty(),
+        )  # fmt: skip
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
@@ -217,6 +219,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
             on_ready(server.url)
             if keeper is None:
                 log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
+            source.connect(stop)
             _warm_up(settings)
             loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000, keeper)
             loop.run(stop)

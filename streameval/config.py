@@ -290,6 +290,10 @@ class Kafka(_Section):
         "latest",
         description="where a partition without a stored state starts (without a store: one without committed offsets)",
     )
+    on_recreated_topic: Literal["beginning", "end", "stop"] = Field(
+        "beginning",
+        description="a topic that was deleted and made anew under its name: read it from its `beginning`, from its `end` (what it holds by then is counted as lost), or `stop` with an error",
+    )
     max_message: Size = _written("16MB", description="a larger message goes to the dead letters")
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning"

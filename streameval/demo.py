@@ -126,6 +126,7 @@ def simulate(
         send(kind, keys, values)
 
     try:
+        writer.connect()
         run_traffic(traffic, counted, speed=speed, stop=stop)
         writer.flush()
     finally:

@@ -104,6 +104,8 @@ class Batch:
     `offsets` maps (topic, partition) to the next offset to read once this batch is done (for checkpoints and lag).
     `invalid` counts the events that went to the dead letters, by reason. `whole` gives (original bytes, topic, offset)
     of an event by its place in the arrival order, for one that turns out later to be of no use.
+    `topic_ids` has the ids of the topics that the offsets are of, where they may be others than before.
+    `gaps` says in words what is missing before the events of this batch, by (topic, partition).
     """
 
     partition: int
@@ -113,6 +115,8 @@ class Batch:
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     invalid: Mapping[str, int] = field(default_factory=dict)
     whole: Callable[[int], tuple[bytes, str, int]] | None = None
+    topic_ids: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    gaps: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.impressions) + len(self.clicks)

@@ -37,6 +37,7 @@ BINDING = (
 )  # fmt: skip
 UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
 FENCED_SECONDS = 120.0  # Kafka must have told by then (session timeout, rebalance) that a partition is not ours
+BEGIN_SECONDS = 1.0  # between two looks whether it is known where reading of a new partition began
 HISTORY_SECONDS = 5.0  # between two looks for panes to be written
 FOLD_SECONDS = 300.0
 MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
@@ -93,6 +94,7 @@ class PartitionKeeper:
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
         """See `Keeper.take`. Raises StoreError."""
         offsets: dict[tuple[str, int], int] = {}
+        empty: list[int] = []
         for partition in sorted(partitions - self._held.keys()):
             begin = time.monotonic()
             self._fenced.pop(partition, None)
@@ -102,9 +104,8 @@ class PartitionKeeper:
             found = files.load()
             held = _Held(files, begin + self._interval)
             if found is None:
-                log.warning(
-                    "partition %d: no checkpoint in %s: it begins empty, at kafka.start", partition, files.folder
-                )
+                empty.append(partition)
+                held.due = begin  # so that where it begins is known as soon as it has begun
             else:
                 tree, apart, path = found
                 self._check_binding(tree["settings"], path)
@@ -115,7 +116,14 @@ class PartitionKeeper:
                 self._numbers.restore_seconds = time.monotonic() - begin
                 log.info("partition %d: restored from %s in %.1f s", partition, path.name, time.monotonic() - begin)
             self._held[partition] = held
+        if empty:
+            text = "no checkpoint in %s of partitions %s: they begin empty"
+            log.info(text, self._folder, ", ".join(map(str, empty)))
         return offsets
+
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+        """See `Keeper.topic_ids`."""
+        return {place: known for p in partitions for place, known in self._pipeline.topic_ids(p).items()}
 
     def release(self, partitions: frozenset[int]) -> None:
         """See `Keeper.release`: written within `store.drain_timeout`, as many as fit into it."""
@@ -218,7 +226,8 @@ class PartitionKeeper:
         begin = time.monotonic()
         held.due = begin + self._interval
         state = self._pipeline.partition_state(partition)
-        if state is None:  # nothing came yet
+        if state is None:  # reading has not begun yet
+            held.due = begin + min(BEGIN_SECONDS, self._interval)
             return
         at, settled = self._clock(), self._settled(partition)
         tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **state}

@@ -19,6 +19,7 @@ from streameval.counting.ledger import Ledger
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
+from streameval.gaps import Gaps
 from streameval.health import HealthJudge
 from streameval.history import PaneHistory
 from streameval.join.leaps import MOST
@@ -79,6 +80,8 @@ class Pipeline:
         self._quiet: dict[tuple[int, int], float] = {}  # (partition, input) -> seconds without an event
         self._ticked = clock()
         self._offsets: dict[int, dict[tuple[str, int], int]] = {}
+        self._topic_ids: dict[int, dict[tuple[str, int], str]] = {}  # of the topics that the offsets are of
+        self._gaps: dict[int, Gaps] = {}  # by partition
         self._invalid: dict[int, Counter[str]] = {}  # by partition
         self._last_seen: dict[Series, float] = {}
         self._last_count: dict[Series, int] = {}
@@ -95,9 +98,18 @@ class Pipeline:
         """One batch through its partition's loop."""
         self._invalid.setdefault(batch.partition, Counter()).update(batch.invalid)
         self._offsets.setdefault(batch.partition, {}).update(batch.offsets)
+        self._topic_ids.setdefault(batch.partition, {}).update(batch.topic_ids)
+        monitor = self.monitors.get(batch.partition)
+        if batch.gaps:
+            gaps = self._gaps.setdefault(batch.partition, Gaps())
+            gaps.open(batch.gaps, NEVER if monitor is None else monitor.joiner.watermark)
         if not len(batch):
             return
-        monitor = self.monitors.get(batch.partition)
+        if batch.partition in self._gaps:
+            kafka = self.settings.kafka
+            for topic, events in ((kafka.impressions_topic, batch.impressions), (kafka.clicks_topic, batch.clicks)):
+                if len(events):
+                    self._gaps[batch.partition].close([topic], int(events.ts.max()))
         if monitor is None:
             monitor = self.monitors[batch.partition] = self._make_monitor(batch.partition, batch.shared)
         for number in range(monitor.joiner.inputs):
@@ -158,6 +170,9 @@ class Pipeline:
         checkpoints: CheckpointState | None = None,
         history: HistoryState | None = None,
         complete: bool = True,
+        recreated: Mapping[str, int] | None = None,
+        unpaired: Mapping[str, int] | None = None,
+        empty_offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> Snapshot:
         """Everything that readers may know, as it is now. `with_history`: also panes and users.
 
@@ -176,7 +191,8 @@ class Pipeline:
         self._withheld = health.reason
         if complete:
             self._comparisons.advance(monitors, self._withheld)
-        unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, silent))}
+        gaps = self._missing()
+        unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, [*gaps, *silent]))}
         results = self._evaluator.results(monitors, unreliable)
         panes, sketches = {}, None
         if with_history:
@@ -223,6 +239,9 @@ class Pipeline:
             suspensions=tuple(one.suspended for m in monitors for one in m.learners if one.suspended is not None),
             ready=dict(ready or {}),
             lost=dict(lost or {}),
+            recreated=dict(recreated or {}),
+            unpaired=dict(unpaired or {}),
+            empty_offsets=dict(empty_offsets or {}),
             attribution_window=self.settings.join.attribution_window,
             checkpoints=checkpoints,
             history=history,
@@ -263,6 +282,8 @@ class Pipeline:
         rows = self._background.call(self._slice_rows.known)  # after the counting that may make new ones
         return {
             "offsets": [[topic, number, offset] for (topic, number), offset in self._offsets[partition].items()],
+            "topic_ids": [[*place, known] for place, known in self._topic_ids.get(partition, {}).items()],
+            "gaps": self._gaps[partition].state() if partition in self._gaps else [],
             "invalid": dict(self._invalid.get(partition, {})),
             "names": self.catalog.names(),
             "slice_rows": rows.result,
@@ -283,12 +304,19 @@ class Pipeline:
             self._comparisons.restore(state["comparisons"], list(self.monitors.values()))
             self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.inputs)}
         self._offsets[partition] = offsets
+        self._topic_ids[partition] = {(topic, n): known for topic, n, known in state.get("topic_ids", [])}
+        if state.get("gaps"):
+            self._gaps[partition] = Gaps(state["gaps"])
         self._invalid[partition] = Counter(state["invalid"])
         for *name, seen in state["last_seen"]:
             series = Series(*name)
             self._last_seen[series] = max(seen, self._last_seen.get(series, 0.0))
         self._last_count.clear()  # what a partition brings along is nothing that was seen now
         return dict(offsets)
+
+    def topic_ids(self, partition: int) -> dict[tuple[str, int], str]:
+        """The ids of the topics that the offsets of a partition are of, where known."""
+        return dict(self._topic_ids.get(partition, {}))
 
     def state_written(self, partition: int) -> None:
         """Nobody reads what `partition_state` gave any more."""
@@ -299,6 +327,8 @@ class Pipeline:
         """Another worker has it now."""
         self._background.wait()
         self._offsets.pop(partition, None)
+        self._topic_ids.pop(partition, None)
+        self._gaps.pop(partition, None)
         self._invalid.pop(partition, None)
         if self.monitors.pop(partition, None) is not None:
             self._comparisons.rebuild(list(self.monitors.values()))
@@ -307,6 +337,11 @@ class Pipeline:
         self._share_users(len(self.monitors))
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _missing(self) -> list[tuple[int, int, str]]:
+        """Stretches [first pane, end pane) in which events are missing, and why."""
+        window = self.settings.join.attribution_window
+        return sorted(one for gaps in self._gaps.values() for one in gaps.panes(self._pane, window))
 
     def _share_users(self, partitions: int) -> int:
         """Divides `users.memory`; returns a partition's share."""

@@ -276,7 +276,10 @@ class Snapshot:
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
     online_failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by online model and reason
     suspensions: tuple[Suspension, ...] = ()  # of online models, a partition each
-    lost: Mapping[tuple[str, int], int] = field(default_factory=dict)  # messages Kafka deleted unread, since the start
+    lost: Mapping[tuple[str, int], int] = field(default_factory=dict)  # messages gone before they were read
+    empty_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)  # between messages, without one
+    recreated: Mapping[str, int] = field(default_factory=dict)  # topics found made anew, since the start
+    unpaired: Mapping[str, int] = field(default_factory=dict)  # partitions that the other topic does not have
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store

@@ -201,6 +201,18 @@ class ScriptedSource:
         """Nothing."""
         return {}
 
+    def empty(self) -> Mapping[tuple[str, int], int]:
+        """Nothing."""
+        return {}
+
+    def recreated(self) -> Mapping[str, int]:
+        """Nothing."""
+        return {}
+
+    def unpaired(self) -> Mapping[str, int]:
+        """Nothing."""
+        return {}
+
     def connected(self) -> bool:
         """Always."""
         return True

@@ -59,10 +59,10 @@ def test_a_stop_that_is_already_set_reads_nothing() -> None:
 def test_readiness_needs_an_assignment() -> None:
     loop = loop_over([batch(0), batch(1)])
     loop.publish()
-    assert loop.publisher.latest().ready == {"broker": True, "assigned": True, "caught_up": True}
+    assert loop.publisher.latest().ready == {"broker": True, "assigned": True, "caught_up": True, "topics": True}
     loop.run(threading.Event())
     loop.publish()
-    assert loop.publisher.latest().ready == {"broker": True, "assigned": False, "caught_up": False}
+    assert loop.publisher.latest().ready == {"broker": True, "assigned": False, "caught_up": False, "topics": True}
 
 
 def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +384,66 @@ def test_points_are_worked_out_after_a_write_and_are_no_reason_to_write_again(tm
     assert _add_to_history(history, {0: rows}, {0: 1}, None, BASE) == {}
     assert sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall() == []
     history.close()
+
+
+def test_where_reading_began_is_on_disk_before_anything_came(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path, store={"checkpoint_interval": "1h"})
+    assert keeper.take(frozenset({0})) == {}
+    empty = make_batch([], pipeline.catalog)
+    place = ("impressions", 0)
+    pipeline.take(replace(empty, offsets={place: 70}, topic_ids={place: "an id"}))
+    written(keeper)
+    assert keeper.state().never_written == 0
+
+    _, keeper, _ = make(tmp_path)
+    assert keeper.take(frozenset({0})) == {place: 70}
+    assert keeper.topic_ids(frozenset({0})) == {place: "an id"}
+
+
+def test_a_checkpoint_without_topic_ids_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 300)
+    whole = pipeline.partition_state
+    monkeypatch.setattr(
+        pipeline,
+        "partition_state",
+        lambda p: {k: v for k, v in (whole(p) or {}).items() if k not in ("topic_ids", "gaps")},
+    )
+    written(keeper, 2)
+
+    pipeline, keeper, _ = make(tmp_path)
+    assert keeper.take(frozenset({0})) == {("impressions", 0): 300}
+    assert keeper.topic_ids(frozenset({0})) == {}
+
+
+def test_a_gap_makes_its_windows_unreliable_until_they_are_past_it_also_after_a_restart(tmp_path: Path) -> None:
+    why = "40 messages of impressions [0] were deleted before they were read"
+    pipeline, keeper, _ = make(tmp_path, windows={"pane": "1m", "sliding": ["5m"]})
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 600)
+    pipeline.take(replace(make_batch([], pipeline.catalog), gaps={("impressions", 0): why}))
+    written(keeper, 3)
+
+    pipeline, keeper, _ = make(tmp_path, windows={"pane": "1m", "sliding": ["5m"]})
+    keeper.take(frozenset({0}))
+    seen = []
+    for start in range(900, 2100, 60):
+        feed(pipeline, start, 60)
+        (result,) = [r for r in pipeline.snapshot().results if r.window == "5m" and r.series.source == "logged"]
+        seen.append(result.reliable_reason)
+    first, last = seen.index(why), len(seen) - seen[::-1].index(why)
+    assert seen[first:last] == [why] * (last - first)
+    assert 5 <= last - first < 15
+    assert seen[-1] is None
+    (whole,) = [r for r in pipeline.snapshot().results if r.window == "all" and r.series.source == "logged"]
+    assert whole.reliable_reason == why
+
+
+def test_partitions_that_begin_empty_are_one_line_of_information(tmp_path: Path, caplog: Any) -> None:
+    _, keeper, _ = make(tmp_path)
+    with caplog.at_level("INFO", "streameval.keeper"):
+        keeper.take(frozenset({0, 1, 2, 3}))
+    (line,) = [record for record in caplog.records if "begin empty" in record.message]
+    assert line.levelname == "INFO"
+    assert "of partitions 0, 1, 2, 3" in line.message

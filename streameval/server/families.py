@@ -155,7 +155,17 @@ FAMILIES: tuple[Family, ...] = (
         label_complete_timestamp_seconds="Event time before which labels are final; absent before the first event.",
     ),
     *_gauges(("topic", "partition"), consumer_lag_records="Records not read yet; absent when unknown."),
-    *_counters(("topic", "partition"), events_lost_total="Messages that Kafka deleted before they were read."),
+    *_counters(
+        ("topic", "partition"), events_lost_total="Messages that were gone, or passed over, before they were read."
+    ),
+    *_counters(
+        ("topic", "partition"),
+        empty_offsets_total="Offsets between messages that hold none: compacted away, or marks of transactions.",
+    ),
+    *_counters(("topic",), topics_recreated_total="Times that a topic was found deleted and made anew."),
+    *_gauges(
+        ("topic",), unpaired_partitions="Partitions that are not read, for the other topic lacks them; absent: none."
+    ),
     *_gauges(("table",), table_bytes="Memory of a state table."),
     *_gauges(
         ("slice",),

@@ -52,6 +52,12 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "undefined_results", (metric, reason), count
     for (topic, partition), count in snapshot.lost.items():
         yield "events_lost_total", (topic, str(partition)), count
+    for (topic, partition), count in snapshot.empty_offsets.items():
+        yield "empty_offsets_total", (topic, str(partition)), count
+    for topic, count in snapshot.recreated.items():
+        yield "topics_recreated_total", (topic,), count
+    for topic, count in snapshot.unpaired.items():
+        yield "unpaired_partitions", (topic,), count
     for table, size in snapshot.table_bytes.items():
         yield "table_bytes", (table,), size
     for table, share in snapshot.budget_used.items():

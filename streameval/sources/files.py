@@ -83,6 +83,18 @@ class FileSource:
         """Files are not waited for."""
         return frozenset()
 
+    def empty(self) -> Mapping[tuple[str, int], int]:
+        """See `Source.empty`; none."""
+        return {}
+
+    def recreated(self) -> Mapping[str, int]:
+        """See `Source.recreated`; none."""
+        return {}
+
+    def unpaired(self) -> Mapping[str, int]:
+        """See `Source.unpaired`; none."""
+        return {}
+
     def lost(self) -> Mapping[tuple[str, int], int]:
         """Files lose nothing."""
         return {}

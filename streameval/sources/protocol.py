@@ -66,6 +66,9 @@ class Keeper(Protocol):
         source's own settings say. Raises SourceError when a state is there but cannot be used.
         """
 
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+        """The ids of the topics that the offsets are of which `take` returned for these, where known."""
+
     def release(self, partitions: frozenset[int]) -> None:
         """These are about to go to another worker, or to come back: write them now. Still ours; waits a bounded time.
 
@@ -104,7 +107,16 @@ class Source(Protocol):
         """The (topic, partition) of which no message waits, as of now; may ask and wait about a second."""
 
     def lost(self) -> Mapping[tuple[str, int], int]:
-        """Messages that were deleted before they were read, by (topic, partition), since the start."""
+        """Messages that were gone or passed over before they were read, by (topic, partition), since the start."""
+
+    def empty(self) -> Mapping[tuple[str, int], int]:
+        """Offsets between messages that hold none (compacted away, or marks of transactions), since the start."""
+
+    def recreated(self) -> Mapping[str, int]:
+        """How often a topic was found deleted and made anew, by name, since the start."""
+
+    def unpaired(self) -> Mapping[str, int]:
+        """Partitions of a topic that are not read, because the other topic does not have them; no entry: none."""
 
     def connected(self) -> bool:
         """False while nobody answers where the events come from."""

@@ -127,6 +127,9 @@ class Stored:
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
         return {place: offset for place, offset in self._offsets.items() if place[1] in partitions}
 
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+        return {}
+
     def release(self, partitions: frozenset[int]) -> None: ...
 
     def regain(self, partitions: frozenset[int]) -> None: ...
@@ -325,6 +328,8 @@ class Arrived:
     def take(self, batches: Sequence[Batch], step: int = 1) -> None:
         for batch in batches:
             self.batches.append(batch)
+            if not len(batch) and not batch.invalid:  # says where reading began
+                continue
             self.impressions.setdefault(batch.partition, []).extend(
                 ((batch.impressions.ts - START_MS) // step).tolist()
             )

@@ -54,6 +54,9 @@ class CountingKeeper:
         self.next |= found
         return found
 
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+        return {}
+
     def regain(self, partitions: frozenset[int]) -> None:
         assert partitions <= self.counted.keys(), "regained what it does not have"
 

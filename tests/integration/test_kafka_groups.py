@@ -87,7 +87,7 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(
     launcher("stop", str(own_kafka))
     for source in sources:
         for _ in range(300):
-            assert source.poll(0.2) == []
+            assert not any(map(len, source.poll(0.2)))
             if not source.connected():
                 break
         assert not source.connected()
@@ -95,7 +95,7 @@ def test_a_broker_that_goes_away_and_comes_back_loses_and_repeats_nothing(
     assert launcher("start", str(own_kafka)) == address
     for lab, source, arrived in zip(labs, sources, seen, strict=True):
         for _ in range(300):
-            assert source.poll(0.2) == []
+            assert not any(map(len, source.poll(0.2)))
             if source.connected():
                 break
         assert source.connected()
@@ -149,6 +149,9 @@ class Anybody:
     """An owner that knows no offsets."""
 
     def assigned(self, places):
+        return {}
+
+    def topic_ids(self):
         return {}
 
     def revoked(self, places): ...

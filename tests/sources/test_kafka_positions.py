@@ -28,7 +28,9 @@ def test_what_was_delivered_before_is_cut_off():
 def test_an_offset_left_out_by_compaction_is_no_repetition():
     positions = Positions()
     positions.advance(Run("t", 0, [b"a", b"b"], [3, 9]))
+    assert positions.empty == {("t", 0): 3 + 5}
     assert positions.advance(Run("t", 0, [b"b", b"c"], [9, 20])) == Run("t", 0, [b"c"], [20])
+    assert positions.empty == {("t", 0): 3 + 5 + 10}
 
 
 def test_a_partition_that_stays_keeps_its_position_and_one_that_leaves_loses_it():

@@ -20,10 +20,11 @@ from confluent_kafka import (
 )
 
 from streameval.config import Kafka
-from streameval.sources.kafka.member import AWAY, Generation, Member
+from streameval.sources.kafka.member import AWAY, Generation, Member, whole
 from streameval.sources.kafka.options import check_options, redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
+from streameval.sources.kafka.reader import QUIET, Beginning, Owner, Run, UnreachableError
+from streameval.sources.kafka.topics import Topic, TopicWatch
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class ConfluentReader:
         # KIP-848: the broker assigns, and changes only what must change
         self._incremental = settings.client_options.get("group.protocol") == "consumer"
         self._member: Member | None = None
+        self._watch: TopicWatch | None = None
         self._topics: list[str] = []
         self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours when all its topics are here
         self._reading: frozenset[Place] = frozenset()  # what the client was told to read
@@ -130,11 +132,17 @@ class ConfluentReader:
                 counts[topic] = len(found.partitions)
         return counts
 
-    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
+    def subscribe(
+        self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
+    ) -> None:
         """See `KafkaReader.subscribe`."""
+        self._watch = watch
         session = float(self._settings.client_options.get("session.timeout.ms", 45_000)) / 1_000
         earliest = self._settings.start == "earliest"
-        self._member = Member(owner, min(AWAY, session / 2), committed=committed, earliest=earliest)
+        self._member = Member(
+            owner, min(AWAY, session / 2), committed=committed, earliest=earliest, topics=topics,
+            recreated=self._settings.on_recreated_topic,
+        )  # fmt: skip
         self._topics = list(topics)
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
@@ -163,6 +171,8 @@ class ConfluentReader:
         for message in events:
             self._on_event(message)
         member.check()
+        if self._watch is not None and self._watch.known is not None:
+            self._gaps |= member.made_anew(self._watch.known)
         if member.given is not None:
             self._begin(member.given)
         else:
@@ -196,6 +206,20 @@ class ConfluentReader:
         ends = self._ask_ends(self._member.open, timeout)
         due = self._member.positions.next
         return frozenset(place for place, end in ends.items() if due[place] >= end)
+
+    def beginnings(self) -> list[Beginning]:
+        """See `KafkaReader.beginnings`."""
+        return self._member.beginnings() if self._member else []
+
+    @property
+    def recreated(self) -> Mapping[str, int]:
+        """See `KafkaReader.recreated`."""
+        return dict(self._member.positions.recreated) if self._member else {}
+
+    @property
+    def empty(self) -> Mapping[Place, int]:
+        """See `KafkaReader.empty`."""
+        return dict(self._member.positions.empty) if self._member else {}
 
     @property
     def lost(self) -> Mapping[Place, int]:
@@ -300,9 +324,11 @@ class ConfluentReader:
         """Go on after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open:
-            due = member.positions.next
+            if self._watch is not None and self._watch.known is not None and place[0] not in self._watch.known:
+                return  # deleted, and not made anew yet
+            topics = self._topics_now()
             try:
-                due[place] = member.positions.go_on(place, due[place], *self._ends(place))
+                member.go_on(place, *self._ends(place), topics)
                 self._rewind()  # librdkafka has stopped this partition, so it cannot seek
             except KafkaException as error:
                 log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
@@ -406,15 +432,14 @@ class ConfluentReader:
 
     def _whole(self) -> frozenset[Place]:
         """Of what was granted, the partitions of which every topic is here: topics may come one after the other."""
-        numbers = [{p for t, p in self._granted if t == topic} for topic in self._topics]
-        return frozenset(place for place in self._granted if all(place[1] in of_topic for of_topic in numbers))
+        return whole(self._granted, self._topics)
 
     def _begin(self, places: frozenset[Place]) -> None:
         """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
         member = self._of_group
         kept = member.open
         try:
-            starts = member.starts(places, self._ends, self._committed)
+            starts = member.starts(places, self._ends, self._committed, self._topics_now())
         except KafkaException as error:
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
@@ -424,11 +449,18 @@ class ConfluentReader:
         self._gaps &= kept
         if self._incremental:
             self.resume(self._paused & kept)
-            self._consumer.incremental_assign(_at({place: starts[place] for place in places - self._reading}))
+            self._consumer.incremental_assign(_at({place: starts[place] for place in starts.keys() - self._reading}))
         else:
             self._consumer.assign(_at(starts))
         self._paused.clear()
-        self._reading = places
+        self._reading = frozenset(starts)
+        if member.to_commit:
+            self._consumer.commit(offsets=_at(member.to_commit), asynchronous=True)
+            self._commits += 1
+            member.to_commit = {}
+
+    def _topics_now(self) -> Mapping[str, Topic] | None:
+        return None if self._watch is None else self._watch.ask(ASK_TIMEOUT)
 
     def _committed(self, places: list[Place]) -> dict[Place, int]:
         if not places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streameval.sources.kafka.confluent_reader import RESERVED, make_client
-from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.options import check_options, no_broker, redacted
 from streameval.sources.kafka.sender import Headers
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
 # Options of the reader, which the same client_options may hold: a producer warns of each.
-_CONSUMER_ONLY = (
+CONSUMER_ONLY = (
     "group.", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.", "queued.",
     "isolation.level", "check.crcs",
 )  # fmt: skip
@@ -36,7 +37,7 @@ class ConfluentSender:
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             "enable.idempotence": True,  # no duplicate and no change of order when a broker goes away
             "reconnect.backoff.max.ms": 2_000,
-            **{name: value for name, value in client_options.items() if not name.startswith(_CONSUMER_ONLY)},
+            **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "delivery.report.only.error": True,
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
@@ -47,6 +48,20 @@ class ConfluentSender:
         self._last_error = ""
         self._sent = 0
         self._failed = ""
+
+    def connect(self, timeout: float) -> None:
+        """See `Sender.connect`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                self._producer.list_topics(timeout=max(0.1, min(2.0, deadline - time.monotonic())))
+                return
+            except KafkaException as error:
+                self._producer.poll(0)  # serves error_cb, which knows more than "timed out"
+                if time.monotonic() >= deadline:
+                    why = f"{error.args[0].str()}; {self._last_error or 'no answer'}"
+                    raise no_broker(self._bootstrap_servers, timeout, redacted(why, self._client_options)) from None
+                time.sleep(0.1)  # a refused connection answers at once
 
     def send(
         self,

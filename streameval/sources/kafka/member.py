@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import Owner, Run
+from streameval.sources.kafka.reader import Beginning, Owner, Run
+from streameval.sources.kafka.topics import Topic
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -54,17 +55,23 @@ class Positions:
 
     def __init__(self) -> None:
         self.next: dict[Place, int] = {}
-        self.lost: dict[Place, int] = {}  # offsets that Kafka deleted before they were read
+        self.lost: dict[Place, int] = {}  # offsets that were gone, or passed over, before they were read
+        self.empty: dict[Place, int] = {}  # offsets between messages that hold none: compaction, transactions
+        self.recreated: dict[str, int] = {}  # how often a topic was found made anew
+        self.ids: dict[Place, str] = {}  # of the topics that the positions are of
+        self.gaps: dict[Place, str] = {}  # what is missing before a position, until somebody is told
+        self._seen: dict[str, str] = {}  # the id that a topic had when it was last looked at
 
     def regained(self, places: frozenset[Place]) -> dict[Place, int]:
         """The positions that still hold after an assignment."""
-        self.next = {place: offset for place, offset in self.next.items() if place in places}
+        self.forget(self.next.keys() - places)
         return dict(self.next)
 
     def forget(self, places: Iterable[Place]) -> None:
         """These have no position any more."""
-        for place in places:
+        for place in tuple(places):
             self.next.pop(place, None)
+            self.ids.pop(place, None)
 
     def advance(self, run: Run) -> Run | None:
         """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
@@ -74,6 +81,9 @@ class Positions:
             if not keep:
                 return None
             run = Run(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
+        leapt = run.offsets[-1] + 1 - due - len(run.offsets)
+        if leapt > 0:
+            self.empty[run.place] = self.empty.get(run.place, 0) + leapt
         self.next[run.place] = run.offsets[-1] + 1
         return run
 
@@ -91,7 +101,7 @@ class Positions:
                 "new kafka.group_id, or read a topic of another name"
             )
         if due < low:
-            self.lost[place] = self.lost.get(place, 0) + low - due
+            self._pass_over(place, low - due, "were deleted before they were read")
             log.error(
                 "%s: offsets %d to %d were deleted before they were read: %d messages lost, going on at %d; keep "
                 "messages longer (retention.ms, retention.bytes)",
@@ -99,14 +109,69 @@ class Positions:
             )  # fmt: skip
         return max(due, low)
 
+    def anew(self, place: Place, before: str, now: str, low: int, high: int, policy: str) -> int:
+        """Where to read of a topic that was deleted and made anew: `policy` is `kafka.on_recreated_topic`.
+
+        Raises SourceError when that is "stop".
+        """
+        topic, partition = place
+        what = f'topic "{topic}" was deleted and made anew (id {before}, now {now})'
+        if policy == "stop":
+            raise SourceError(
+                f'{what}, and kafka.on_recreated_topic = "stop": say where to go on, at its "beginning" or at its '
+                '"end", or begin anew, with an empty store.path and a new kafka.group_id'
+            )
+        if self._seen.get(topic) != now:
+            self.recreated[topic] = self.recreated.get(topic, 0) + 1
+            log.warning(
+                "%s: what was not read of the old one is gone; the new one is read from its %s (kafka.on_recreated_topic)",
+                what, policy,
+            )  # fmt: skip
+        self._seen[topic] = now
+        self.gaps[place] = f"topic {topic} was deleted and made anew"
+        if policy == "end" and high > low:
+            self._pass_over(place, high - low, "were passed over in a topic that was made anew")
+            return high
+        log.info("%s [%d]: begins at offset %d of the new topic", topic, partition, low)
+        return low
+
+    def moved(self, topic: str) -> str | None:
+        """The id that a topic had when it was last looked at."""
+        return self._seen.get(topic)
+
+    def look(self, topics: Mapping[str, Topic]) -> None:
+        """These are the topics now."""
+        self._seen |= {name: topic.id for name, topic in topics.items() if topic.id is not None}
+
+    def _pass_over(self, place: Place, count: int, why: str) -> None:
+        self.lost[place] = self.lost.get(place, 0) + count
+        self.gaps[place] = f"{count} messages of {place[0]} [{place[1]}] {why}"
+
+
+def whole(places: frozenset[Place], topics: Sequence[str]) -> frozenset[Place]:
+    """Those of which the same partition of every topic is there: an impression and its click must meet."""
+    numbers = [{p for t, p in places if t == topic} for topic in topics]
+    return frozenset(place for place in places if all(place[1] in of_topic for of_topic in numbers))
+
 
 class Member:
     """Holds what the group has assigned to this member, and asks its owner what to do with it."""
 
     def __init__(
-        self, owner: Owner, away: float, *, committed: bool, earliest: bool, clock: Callable[[], float] = seconds
+        self,
+        owner: Owner,
+        away: float,
+        *,
+        committed: bool,
+        earliest: bool,
+        topics: Sequence[str] = (),
+        recreated: str = "beginning",
+        clock: Callable[[], float] = seconds,
     ) -> None:
-        """`away`: seconds unseen that may cost the membership. `committed`, `earliest`: where unknown ones begin."""
+        """`away`: seconds unseen that may cost the membership. `committed`, `earliest`: where unknown ones begin.
+
+        `topics`: those whose partitions are read together. `recreated`: what to do about one that was made anew.
+        """
         self.positions = Positions()
         self.assignment: frozenset[Place] = frozenset()  # the last one begun; kept during a rebalance
         self.open: frozenset[Place] = frozenset()  # whose messages may be delivered now
@@ -114,6 +179,12 @@ class Member:
         self._held: frozenset[Place] = frozenset()  # what the owner was told to be ours, and not lost
         self._owner = owner
         self._committed, self._earliest = committed, earliest
+        self._topics, self._recreated = tuple(topics), recreated
+        self._beginnings: dict[Place, Beginning] = {}
+        self._due: dict[Place, Beginning] = {}  # to be told after the next poll
+        self._looked: Mapping[str, Topic] | None = None  # the last answer about topics that was looked at
+        self.to_commit: dict[Place, int] = {}  # at the first start of a group: where all partitions of its topics begin
+        self._counts: dict[str, int] = {}  # partitions of a topic when it was first looked at
         self._generation: Generation | None = None
         self._failure: Exception | None = None
         self._away = away
@@ -174,25 +245,135 @@ class Member:
         places: frozenset[Place],
         ends: Callable[[Place], tuple[int, int]],
         committed: Callable[[list[Place]], Mapping[Place, int]],
+        topics: Mapping[str, Topic] | None = None,
     ) -> dict[Place, int]:
-        """Where to begin with an assignment. `ends` and `committed` ask Kafka, and may raise as the client does."""
+        """Where to begin with those of an assignment that can be read; `topics`: as they are now, where known.
+
+        `ends` and `committed` ask Kafka, and may raise as the client does.
+        """
+        topics = topics or {}
+        self._counts = {name: topic.partitions for name, topic in topics.items()} | self._counts
+        places = whole(places, self._topics)
         starts = self.positions.regained(places)
         self._held = places
-        asked = {place: offset for place, offset in self._owner.assigned(places).items() if place not in starts}
-        fresh = sorted(places - starts.keys())
-        if self._committed:
-            asked = {**committed([place for place in fresh if place not in asked]), **asked}
+        kept = {place: offset for place, offset in self._owner.assigned(places).items() if place not in starts}
+        ids = {**self._owner.topic_ids(), **self.positions.ids}
+        anew = self._made_anew(places, ids, topics)
+        fresh = sorted(place for place in places if place not in starts or place in anew)
         known = {place: ends(place) for place in fresh}
+        unknown = [place for place in fresh if place not in kept and place not in anew]
+        kept |= self._begun(unknown, committed, lambda place: known.get(place) or ends(place), topics)
         for place, (low, high) in known.items():
-            unknown = low if self._earliest else high
-            starts[place] = self.positions.go_on(place, asked.get(place, unknown), low, high)
+            if place in anew:
+                starts[place] = self.positions.anew(place, *anew[place], low, high, self._recreated)
+            else:
+                starts[place] = self.positions.go_on(place, kept[place], low, high)
+        self.positions.look({topic: topics[topic] for topic, _ in places if topic in topics})
+        self.positions.ids = {place: one for place in places if (one := _id(topics, place) or ids.get(place))}
         return starts
+
+    def made_anew(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
+        """Those that are open and whose topic is not the one any more that their position is of; once an answer."""
+        if topics is self._looked:
+            return frozenset()
+        self._looked = topics
+        for place in self.open - self.positions.ids.keys():  # brokers did not tell before, and do now
+            now = _id(topics, place)
+            if now is not None and self.positions.moved(place[0]) in (None, now):
+                self.positions.ids[place] = now
+                self._begins(place)
+        return frozenset(self._made_anew(self.open, self.positions.ids, topics))
+
+    def go_on(self, place: Place, low: int, high: int, topics: Mapping[str, Topic] | None) -> int:
+        """Where to read a place whose position is of no use any more; Kafka has [low, high) of it. Raises SourceError."""
+        anew = self._made_anew([place], self.positions.ids, topics or {}).get(place)
+        if anew:
+            start = self.positions.anew(place, *anew, low, high, self._recreated)
+            self.positions.ids[place] = anew[1]
+        else:
+            start = self.positions.go_on(place, self.positions.next[place], low, high)
+        self.positions.next[place] = start
+        self._begins(place)
+        return start
 
     def begin(self, starts: Mapping[Place, int]) -> None:
         """Read the given assignment, every partition from its start."""
         self.given = None
         self.assignment = self.open = frozenset(starts)
         self.positions.next = dict(starts)
+        for place in sorted(starts):
+            self._begins(place)
+
+    def beginnings(self) -> list[Beginning]:
+        """See `KafkaReader.beginnings`."""
+        told = [one for place, one in self._due.items() if place in self.open and place not in self._beginnings]
+        self._due, self._beginnings = self._beginnings, {}
+        return told
+
+    def _begins(self, place: Place) -> None:
+        before = self._beginnings.get(place) or self._due.get(place)
+        gap = self.positions.gaps.pop(place, "") or (before.gap if before else "")  # one that nobody was told of yet
+        offset, topic_id = self.positions.next[place], self.positions.ids.get(place)
+        self._beginnings[place] = Beginning(place, offset, topic_id, gap)
+
+    def _made_anew(
+        self, places: Iterable[Place], ids: Mapping[Place, str], topics: Mapping[str, Topic]
+    ) -> dict[Place, tuple[str, str]]:
+        """(id before, id now) of places whose topic is another one than their position is of.
+
+        Where nothing is known of a place, its topic counts: as it was last seen, or as other places of it were.
+        """
+        of_topic: dict[str, str] = {}
+        for (topic, _), before in ids.items():
+            if before != _id(topics, (topic, 0)):
+                of_topic[topic] = before
+        found = {}
+        for place in places:
+            known = _id(topics, place)
+            was = ids.get(place) or self.positions.moved(place[0]) or of_topic.get(place[0])
+            if known is not None and was is not None and known != was:
+                found[place] = (was, known)
+        return found
+
+    def _begun(
+        self,
+        unknown: list[Place],
+        committed: Callable[[list[Place]], Mapping[Place, int]],
+        ends: Callable[[Place], tuple[int, int]],
+        topics: Mapping[str, Topic],
+    ) -> dict[Place, int]:
+        """Where to begin with places of which nobody here knows anything.
+
+        Those of a topic of which the group has offsets of other partitions only were added since: from their
+        beginning, or what was written before this group heard of them would be passed over.
+        """
+        if not unknown:
+            return {}
+        last: dict[str, int] = {}
+        for topic, partition in unknown:
+            count = topics[topic].partitions if topic in topics else 0
+            last[topic] = max(last.get(topic, 0), partition + 1, count)
+        before = {topic: self._counts.setdefault(topic, count) for topic, count in last.items()}
+        of_group = committed([(topic, p) for topic, count in last.items() for p in range(count)])
+        read = {topic for topic, _ in of_group}
+        starts, added, first = {}, [], []
+        for place in unknown:
+            low, high = ends(place)
+            if self._committed and place in of_group:
+                starts[place] = of_group[place]
+            elif place not in of_group and (place[0] in read or place[1] >= before[place[0]]):
+                starts[place] = low
+                added.append(place)
+            else:
+                starts[place] = low if self._earliest else high
+                first.append(place)
+        if not self._earliest:  # so that other members do not take theirs for added ones
+            begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
+            self.to_commit = {place: starts[place] if place in starts else ends(place)[1] for place in begun}
+        for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", first)):
+            if some:
+                log.info("%s: %s", words, ", ".join(f"{topic} [{p}]" for topic, p in some))
+        return starts
 
     def deliver(self, runs: Iterable[Run]) -> list[Run]:
         """What may be handed out of these, now; positions move past it."""
@@ -211,3 +392,8 @@ class Member:
                 word(places)
             except Exception as failure:  # a client's callback is no place for it: see `check`
                 self._failure = self._failure or failure
+
+
+def _id(topics: Mapping[str, Topic], place: Place) -> str | None:
+    topic = topics.get(place[0])
+    return None if topic is None else topic.id

@@ -12,6 +12,17 @@ _SECRET = re.compile(r"password|secret|token|key|pem|jaas|oauth|username", re.IG
 SHORTEST = 6  # characters of a value that is looked for in a message
 
 
+START_TIMEOUT = 20.0  # seconds that the brokers may take to answer for the first time
+
+
+def no_broker(bootstrap_servers: str, timeout: float, why: str) -> SourceError:
+    """What to say when nobody answers at the start: the address is wrong more often than the cluster is gone."""
+    return SourceError(
+        f'kafka.bootstrap_servers = "{bootstrap_servers}": no broker answered within {timeout:.0f} s ({why}); check the '
+        "address, that Kafka runs there, and the TLS and SASL settings in kafka.client_options"
+    )
+
+
 def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
     """Raise SourceError for a client option that is ours to set; `reserved` has the fix by option."""
     for name in options:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.protocol import Keeper, SourceError
+from streameval.sources.protocol import Keeper
 
 log = logging.getLogger(__name__)
 
@@ -24,27 +24,28 @@ class PartitionOwner:
         self._began = began
         self._held: frozenset[int] = frozenset()
         self._starts: dict[Place, int] = {}  # where the states that were found go on
+        self._ids: dict[Place, str] = {}  # of the topics that those offsets are of
 
     def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
         """Drops what is not in it, takes what is new."""
         by_topic = {topic: frozenset(p for t, p in places if t == topic) for topic in self._topics}
         impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
-        if impressions != clicks:
-            raise SourceError(
-                f'group "{self._group}" gave this member partitions {sorted(impressions)} of "{self._topics[0]}" but '
-                f'{sorted(clicks)} of "{self._topics[-1]}": give both topics equally many partitions, and let every '
-                "member of the group read both"
-            )
-        log.info("group %s: assigned partitions %s", self._group, sorted(impressions))
-        self._drop(self._held - impressions)
+        partitions = impressions & clicks
+        log.info("group %s: assigned partitions %s", self._group, sorted(partitions))
+        self._drop(self._held - partitions)
         if self._keeper is not None and self._held:
             self._keeper.regain(self._held)
-        new = impressions - self._held
+        new = partitions - self._held
         if self._keeper is not None and new:
             self._starts |= self._keeper.take(new)
+            self._ids |= self._keeper.topic_ids(new)
         self._held |= new
-        self._began(impressions)
+        self._began(partitions)
         return self._starts
+
+    def topic_ids(self) -> Mapping[Place, str]:
+        """Of which topics the offsets are that states go on at."""
+        return self._ids
 
     def revoked(self, places: frozenset[Place]) -> None:
         """They may come back: released, but not dropped yet."""
@@ -62,5 +63,6 @@ class PartitionOwner:
     def _drop(self, partitions: frozenset[int]) -> None:
         self._held -= partitions
         self._starts = {place: offset for place, offset in self._starts.items() if place[1] not in partitions}
+        self._ids = {place: known for place, known in self._ids.items() if place[1] not in partitions}
         if self._keeper is not None and partitions:
             self._keeper.drop(partitions)

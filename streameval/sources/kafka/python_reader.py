@@ -1,6 +1,6 @@
 """The kafka-python client: pure Python, 0.2 million small messages/s (with crc32c; 0.03 without).
 
-Only its public interface is used. Making its fetcher hand over whole record batches, through a private attribute, read
+Only its public interface is used, but for `_never_create`. Making its fetcher hand over whole record batches, through a private attribute, read
 0.83 million messages/s where `poll` read 0.22, on a real broker. That hook is not here: with decoding it is a factor of
 two, the other client gives more without any private name, and kafka-python is about to move these internals (3.1).
 
@@ -31,7 +31,8 @@ from streameval.sources.kafka.handover import Handover
 from streameval.sources.kafka.member import AWAY, Generation, Member
 from streameval.sources.kafka.options import check_options, redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
+from streameval.sources.kafka.reader import QUIET, Beginning, Owner, Run, UnreachableError
+from streameval.sources.kafka.topics import Topic, TopicWatch
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class KafkaPythonReader:
         self._made: Any = None
         self._handover = Handover()
         self._member: Member | None = None
+        self._watch: TopicWatch | None = None
         self._topics: list[str] = []
         self._revoked_at: float | None = None  # a rebalance is under way since
         self._gaps: set[Place] = set()  # positions that Kafka does not have any more
@@ -122,6 +124,7 @@ class KafkaPythonReader:
                 self._made = make_client(
                     KafkaConsumer, {**self._options, "bootstrap_timeout_ms": timeout_ms}, self._settings.client_options
                 )
+                _never_create(self._made)
                 self._made.bootstrap(timeout_ms=timeout_ms)
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
             self._answered = time.monotonic()
@@ -131,11 +134,17 @@ class KafkaPythonReader:
         except kafka_errors.KafkaError as error:
             raise UnreachableError(redacted(error, self._settings.client_options)) from None
 
-    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
+    def subscribe(
+        self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
+    ) -> None:
         """See `KafkaReader.subscribe`."""
+        self._watch = watch
         session = float(self._settings.client_options.get("session_timeout_ms", 45_000)) / 1_000
         earliest = self._settings.start == "earliest"
-        self._member = Member(owner, min(AWAY, session / 2), committed=committed, earliest=earliest)
+        self._member = Member(
+            owner, min(AWAY, session / 2), committed=committed, earliest=earliest, topics=topics,
+            recreated=self._settings.on_recreated_topic,
+        )  # fmt: skip
         self._topics = list(topics)
         self._subscribe()
         # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
@@ -162,6 +171,8 @@ class KafkaPythonReader:
             runs = []
         runs = member.deliver(runs)
         member.check()
+        if self._watch is not None and self._watch.known is not None:
+            self._gaps |= member.made_anew(self._watch.known)
         if member.given is not None:
             self._begin(member.given)
         else:
@@ -194,6 +205,20 @@ class KafkaPythonReader:
         ends = self._ask_ends(self._member.open, timeout)
         due = self._due()
         return frozenset(place for place, end in ends.items() if place in due and due[place] >= end)
+
+    def beginnings(self) -> list[Beginning]:
+        """See `KafkaReader.beginnings`."""
+        return self._member.beginnings() if self._member else []
+
+    @property
+    def recreated(self) -> Mapping[str, int]:
+        """See `KafkaReader.recreated`."""
+        return dict(self._member.positions.recreated) if self._member else {}
+
+    @property
+    def empty(self) -> Mapping[Place, int]:
+        """See `KafkaReader.empty`."""
+        return dict(self._member.positions.empty) if self._member else {}
 
     @property
     def lost(self) -> Mapping[Place, int]:
@@ -328,14 +353,17 @@ class KafkaPythonReader:
         """Go on after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open and self._still_given([place]):
-            due = member.positions.next
+            if self._watch is not None and self._watch.known is not None and place[0] not in self._watch.known:
+                return  # deleted, and not made anew yet
+            topics = self._topics_now()
             try:
                 low, high = self._ends(place)
             except kafka_errors.KafkaError as error:
                 log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
                 return
-            due[place] = member.positions.go_on(place, due[place], low, high)
-            self._consumer.seek(TopicPartition(*place), due[place])
+            start = member.go_on(place, low, high, topics)
+            self._ready = deque(run for run in self._ready if run.place != place)
+            self._consumer.seek(TopicPartition(*place), start)
         self._gaps.discard(place)
 
     def _still_member(self) -> bool:
@@ -410,7 +438,7 @@ class KafkaPythonReader:
         """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
         member = self._of_group
         try:
-            starts = member.starts(places, self._ends, self._committed)
+            starts = member.starts(places, self._ends, self._committed, self._topics_now())
         except _HOPELESS as error:
             raise self._hopeless(error) from None
         except kafka_errors.KafkaError as error:
@@ -424,7 +452,14 @@ class KafkaPythonReader:
         member.begin(starts)
         for place, offset in starts.items():
             self._consumer.seek(TopicPartition(*place), offset)
-        self._consumer.resume(*(TopicPartition(*place) for place in places))
+        self._consumer.resume(*(TopicPartition(*place) for place in starts))
+        self._consumer.pause(*self._still_given(places - starts.keys()))  # has no partner: not to be read
+        if member.to_commit:
+            self._consumer.commit_async(_at(member.to_commit), callback=self._on_commit)
+            member.to_commit = {}
+
+    def _topics_now(self) -> Mapping[str, Topic] | None:
+        return None if self._watch is None else self._watch.ask(ASK_TIMEOUT_MS / 1_000)
 
     def _committed(self, places: list[Place]) -> dict[Place, int]:
         found = {p: self._consumer.committed(TopicPartition(*p), timeout_ms=ASK_TIMEOUT_MS) for p in places}
@@ -471,6 +506,15 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-
 
     async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         await self._handover.ask(lambda: self._lost(lost))
+
+
+def _never_create(consumer: Any) -> None:
+    """3.0.12 does not hand `allow_auto_create_topics` on to what asks for metadata: a topic that is deleted would be
+    made again, with the brokers' default of partitions, by whoever reads it. The one private name here.
+    """
+    config = getattr(getattr(consumer, "_cluster", None), "config", None)
+    if isinstance(config, dict):
+        config["allow_auto_create_topics"] = False
 
 
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

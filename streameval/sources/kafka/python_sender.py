@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import errors as kafka_errors
 
-from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.options import START_TIMEOUT, check_options, no_broker, redacted
 from streameval.sources.kafka.python_reader import RESERVED, make_client, shared_options
 from streameval.sources.kafka.sender import Headers
 from streameval.sources.protocol import SourceError
@@ -35,6 +35,11 @@ class KafkaPythonSender:
             "bootstrap_servers": bootstrap_servers.split(","),
         }
         self._made: Any = None
+
+    def connect(self, timeout: float) -> None:
+        """See `Sender.connect`."""
+        if self._made is None:
+            self._made = self._make(timeout)
 
     def send(
         self,
@@ -80,14 +85,15 @@ class KafkaPythonSender:
     def _producer(self) -> Any:
         """Made when first needed: kafka-python connects as it is made."""
         if self._made is None:
-            try:
-                self._made = make_client(KafkaProducer, self._options, self._client_options)
-            except kafka_errors.KafkaError as error:
-                text = redacted(error, self._client_options)
-                raise SourceError(
-                    f"{self._bootstrap_servers}: no broker answered ({text}); check the address"
-                ) from None
+            self._made = self._make(START_TIMEOUT)
         return self._made
+
+    def _make(self, timeout: float) -> Any:
+        options = {**self._options, "bootstrap_timeout_ms": int(timeout * 1_000)}
+        try:
+            return make_client(KafkaProducer, options, self._client_options)
+        except kafka_errors.KafkaError as error:
+            raise no_broker(self._bootstrap_servers, timeout, redacted(error, self._client_options)) from None
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
         """See `Sender.create_topics`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streameval.sources.kafka.pacing import Place
+from streameval.sources.kafka.topics import TopicWatch
 
 # Seconds without an answer after which the brokers count as gone. Shorter: a busy broker looks dead; longer: /readyz
 # says so later. An idle topic is asked about three times as often.
@@ -28,6 +29,16 @@ class Run:
         return self.topic, self.partition
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where reading of a topic partition goes on: at a new assignment, or behind what is gone."""
+
+    place: Place
+    offset: int
+    topic_id: str | None  # of the topic that the offset is of, where known
+    gap: str = ""  # what is missing before it, in words
+
+
 class UnreachableError(Exception):
     """No broker answered in time; the message says what the client saw."""
 
@@ -40,6 +51,9 @@ class Owner(Protocol):
 
         Called again for the same assignment when a broker could not be asked what it takes to begin.
         """
+
+    def topic_ids(self) -> Mapping[Place, str]:
+        """Of which topics those offsets are, where known."""
 
     def revoked(self, places: frozenset[Place]) -> None:
         """These will be given to somebody, maybe to this member again; they are still ours until this returns."""
@@ -54,8 +68,14 @@ class KafkaReader(Protocol):
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
         """Partitions of those topics that exist. Raises UnreachableError, or SourceError when access is denied."""
 
-    def subscribe(self, topics: Sequence[str], owner: Owner, *, committed: bool) -> None:
-        """Join the group; `owner` is told inside `poll` of every change. `committed`: read the group's offsets."""
+    def subscribe(
+        self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
+    ) -> None:
+        """Join the group; `owner` is told inside `poll` of every change. `committed`: begin at the group's offsets.
+
+        Of partitions that are not there in every topic nothing is read. Without `watch` a topic that is made anew is
+        not noticed.
+        """
 
     def poll(self, timeout: float, max_messages: int) -> list[Run]:
         """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
@@ -75,9 +95,23 @@ class KafkaReader(Protocol):
     def caught_up(self, timeout: float) -> frozenset[Place]:
         """Asks the brokers, for up to `timeout` s, where the ends are: those at which nothing is left to deliver."""
 
+    def beginnings(self) -> list[Beginning]:
+        """To be asked after every `poll`: where reading had been begun, or had moved to, when the poll began.
+
+        What that poll delivered comes from there. Without those that were taken away or begun again meanwhile.
+        """
+
+    @property
+    def recreated(self) -> Mapping[str, int]:
+        """How often a topic was found deleted and made anew, since the start."""
+
+    @property
+    def empty(self) -> Mapping[Place, int]:
+        """Offsets between messages that hold none, since the start: what compaction removed, and transactions' marks."""
+
     @property
     def lost(self) -> Mapping[Place, int]:
-        """Offsets that Kafka deleted before they were read, since the start."""
+        """Offsets that were gone or passed over before they were read, since the start."""
 
     @property
     def silence(self) -> float:

@@ -11,6 +11,9 @@ Headers = Sequence[tuple[str, bytes]]
 class Sender(Protocol):
     """A producer of one client library. One thread uses it."""
 
+    def connect(self, timeout: float) -> None:
+        """Return once a broker has answered. Raises SourceError, which names the address, after `timeout` s without."""
+
     def send(
         self,
         topic: str,

@@ -5,15 +5,19 @@ so the topics must have equal partition counts and be keyed by the same user id.
 
 Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition
 back and it was not lost meanwhile; else where its keeper says, who has the state that goes with it; else at
-`kafka.start`. Without a keeper, the group's committed offset comes before `kafka.start`; with one it is never read, and
-offsets are committed for lag tools only.
+`kafka.start`, but at its beginning when it was added since this process or its group began. Without a keeper, the
+group's committed offset comes before `kafka.start`; with one offsets are committed for lag tools, and read only to see
+whether there are any, which tells partitions that were added. Where it starts is told by a batch without events.
+
+A topic that was deleted and made anew has another id (see `topics`), which goes into the checkpoint with the offsets:
+it is read from where `kafka.on_recreated_topic` says. Of partitions that only one of the topics has nothing is read.
 
 The keeper hears of rebalances inside `poll`, in the thread that polls: `release` when the group asks for partitions
 (under the classic protocol for all of them, at every rebalance), `drop` when they went to others or were lost, `take`
 when new ones have come. Nothing of a partition is delivered between its release or loss and its next beginning.
 
 A topic that does not exist yet is waited for (a producer may come later), said in the log every 30 seconds. A broker
-that does not answer at all for the first 30 seconds is an error, since a wrong address would never be noticed; one that
+that does not answer at all for the first 20 seconds is an error, since a wrong address would never be noticed; one that
 goes away later is not: polls stay empty, the client reconnects, and `connected` is false meanwhile. Messages that Kafka
 has deleted before they were read are an error in the log and counted by `lost`; reading goes on behind them. A position
 beyond the end is an error that ends `poll`.
@@ -22,20 +26,23 @@ beyond the end is an error that ends `poll`.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from streameval.config import Kafka
 from streameval.events import Batch
 from streameval.sources.decode import Decoder
+from streameval.sources.kafka.options import START_TIMEOUT, no_broker
 from streameval.sources.kafka.owner import PartitionOwner
 from streameval.sources.kafka.pacing import Pacing, Place
-from streameval.sources.kafka.reader import QUIET, KafkaReader, Run, UnreachableError
+from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, Run, UnreachableError
+from streameval.sources.kafka.topics import Describer, TopicWatch
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, SourceError
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT = 30.0  # seconds that the brokers may take to answer for the first time
 ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
 FIRST_POLL = 10  # messages of the first poll, when it is not known yet how many events a message holds
 
@@ -70,6 +77,7 @@ class KafkaSource:
         self._reader = open_reader(settings)
         self._counts: dict[str, int] = {}
         self._subscribed = self._closed = False
+        self._watch: TopicWatch | None = None
         self._deadline: float | None = None  # for the first answer of a broker
         self._say_missing_at = 0.0
         self._paused: frozenset[Place] = frozenset()
@@ -102,7 +110,16 @@ class KafkaSource:
         self._set_budget(runs, batches)
         if not self._shared:
             self._pace(batches)
-        return batches
+        self._say_unpaired()
+        return self._with_beginnings(batches, self._reader.beginnings())
+
+    def connect(self, stop: threading.Event) -> None:
+        """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is told soon.
+
+        Raises SourceError when none does within `start_timeout` of the first question.
+        """
+        while not (stop.is_set() or self._counts_topics(1.0)):
+            stop.wait(0.1)
 
     def partitions(self) -> frozenset[int]:
         """The partitions assigned to this member; kept during a rebalance until the new assignment is known."""
@@ -121,8 +138,25 @@ class KafkaSource:
         return self._reader.caught_up(ASK_SECONDS) if self.connected() else frozenset()
 
     def lost(self) -> Mapping[Place, int]:
-        """Messages that Kafka deleted before they were read, by (topic, partition), since the start."""
+        """Messages that were gone or passed over before they were read, by (topic, partition), since the start."""
         return self._reader.lost
+
+    def empty(self) -> Mapping[Place, int]:
+        """Offsets between messages that hold none, by (topic, partition), since the start."""
+        return self._reader.empty
+
+    def recreated(self) -> Mapping[str, int]:
+        """How often a topic was found deleted and made anew, by name, since the start."""
+        return self._reader.recreated
+
+    def unpaired(self) -> Mapping[str, int]:
+        """Partitions of a topic that are not read, because the other topic does not have them; no entry: none."""
+        topics = None if self._watch is None else self._watch.known
+        if topics is None:
+            return {}
+        counts = {name: topics[name].partitions if name in topics else 0 for name in self._topics}
+        fewest = min(counts.values())
+        return {name: count - fewest for name, count in counts.items() if count > fewest}
 
     def connected(self) -> bool:
         """False before a broker has answered, and when none has for some seconds (they are asked when all is quiet)."""
@@ -142,23 +176,15 @@ class KafkaSource:
         The dead-letter sink stays open, it is not ours.
         """
         self._closed = True
+        if self._watch is not None:
+            self._watch.close()
         self._reader.close()
 
     def _subscribe(self, timeout: float) -> bool:
         """Join the group once a broker answers and the topics exist; False: not yet."""
+        if not self._counts_topics(timeout):
+            return False
         now = time.monotonic()
-        self._deadline = self._deadline or now + self._start_timeout
-        try:
-            self._counts = self._reader.partition_counts(self._topics, max(timeout, min(2.0, self._start_timeout)))
-        except UnreachableError as error:
-            if time.monotonic() < self._deadline:
-                return False
-            raise SourceError(
-                f'kafka.bootstrap_servers = "{self._settings.bootstrap_servers}": no broker answered within '
-                f"{self._start_timeout:.0f} s ({error}); check the address, that Kafka runs there, and the TLS and "
-                "SASL settings in kafka.client_options"
-            ) from None
-        self._deadline = float("inf")
         missing = [topic for topic in self._topics if topic not in self._counts]
         if missing:
             if now >= self._say_missing_at:
@@ -168,8 +194,21 @@ class KafkaSource:
             return False
         self._check_counts()
         owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began)
-        self._reader.subscribe(self._topics, owner, committed=self._keeper is None)
+        self._watch = TopicWatch(open_describer(self._settings), self._topics)
+        self._reader.subscribe(self._topics, owner, committed=self._keeper is None, watch=self._watch)
         self._subscribed = True
+        return True
+
+    def _counts_topics(self, timeout: float) -> bool:
+        """Ask how many partitions the topics have; False: no broker has answered yet."""
+        self._deadline = self._deadline or time.monotonic() + self._start_timeout
+        try:
+            self._counts = self._reader.partition_counts(self._topics, max(timeout, min(2.0, self._start_timeout)))
+        except UnreachableError as error:
+            if time.monotonic() < self._deadline:
+                return False
+            raise no_broker(self._settings.bootstrap_servers, self._start_timeout, str(error)) from None
+        self._deadline = float("inf")
         return True
 
     def _check_counts(self) -> None:
@@ -181,6 +220,21 @@ class KafkaSource:
                 f"{self._counts[clicks]}: an impression and its click must meet in the same partition number; give "
                 f"both {more} partitions and key both by user id"
             )
+
+    def _say_unpaired(self) -> None:
+        """Partitions that only one of the topics has, while it grows: said at the first look, then every 30 seconds."""
+        now = time.monotonic()
+        if now < self._say_missing_at:
+            return
+        unpaired = self.unpaired()
+        self._say_missing_at = now + (30.0 if unpaired else 1.0)
+        for topic, count in unpaired.items():
+            (other,) = set(self._topics) - {topic}
+            log.warning(
+                'topic "%s" has %d partitions that "%s" does not have: they are not read until it has them, and then '
+                "from where they were left, new ones from their beginning",
+                topic, count, other,
+            )  # fmt: skip
 
     def _began(self, partitions: frozenset[int]) -> None:
         """An assignment has come: the client has forgotten its pauses."""
@@ -208,6 +262,20 @@ class KafkaSource:
             shared=self._shared,
             next_offsets=next_offsets,
         )
+
+    def _with_beginnings(self, batches: list[Batch], begun: Iterable[Beginning]) -> list[Batch]:
+        """With the offsets where reading was begun before these batches, so that they are kept also if nothing comes."""
+        by_partition = {batch.partition: batch for batch in batches}
+        for one in begun:
+            partition = one.place[1]
+            batch = by_partition[partition] if partition in by_partition else self._decode(partition, [])[0]
+            by_partition[partition] = replace(
+                batch,
+                offsets={one.place: one.offset, **batch.offsets},
+                topic_ids={**batch.topic_ids, **({one.place: one.topic_id} if one.topic_id else {})},
+                gaps={**batch.gaps, **({one.place: one.gap} if one.gap else {})},
+            )
+        return [by_partition[partition] for partition in sorted(by_partition)]
 
     def _set_budget(self, runs: Sequence[Run], batches: Sequence[Batch]) -> None:
         """Messages of the next poll: as many as hold `max_events`, but at most twice as many as in this one.
@@ -238,6 +306,17 @@ class KafkaSource:
             self._reader.resume(self._paused - held)
             self._reader.pause(held - self._paused)
             self._paused = held
+
+
+def open_describer(settings: Kafka) -> Describer:
+    """Who asks about topics, with the client that `kafka.client` names."""
+    if settings.client == "confluent":
+        from streameval.sources.kafka.confluent_topics import ConfluentDescriber
+
+        return ConfluentDescriber(settings.bootstrap_servers, settings.client_options)
+    from streameval.sources.kafka.python_topics import KafkaPythonDescriber
+
+    return KafkaPythonDescriber(settings.bootstrap_servers, settings.client_options)
 
 
 def open_reader(settings: Kafka) -> KafkaReader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from streameval.sources.kafka.options import START_TIMEOUT
 from streameval.sources.kafka.sender import Sender
 
 FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deliver a message
@@ -37,6 +38,10 @@ class KafkaWriter:
         send = self._sender.send
         for key, value in zip(keys, values, strict=True):
             send(topic, value, key, partition)
+
+    def connect(self, timeout: float = START_TIMEOUT) -> None:
+        """Return once a broker has answered; raises SourceError after `timeout` s without."""
+        self._sender.connect(timeout)
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float = 30.0) -> None:
         """Create topics, for a real broker; the embedded one creates a topic, with 4 partitions, at the first write."""

@@ -1,0 +1,52 @@
+"""What the topics are, asked with the kafka-python client."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+
+from streameval.sources.kafka.python_reader import shared_options
+from streameval.sources.kafka.topics import Topic, known_id
+
+
+class KafkaPythonDescriber:
+    """See `streameval.sources.kafka.topics.Describer`."""
+
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+        self._options = {
+            "client_id": "streameval",
+            "request_timeout_ms": 5_000,
+            "reconnect_backoff_max_ms": 2_000,
+            **shared_options(client_options, KafkaAdminClient.DEFAULT_CONFIG),
+            "bootstrap_servers": bootstrap_servers.split(","),
+        }
+        self._made: Any = None
+
+    def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
+        """See `Describer.describe`."""
+        try:
+            if self._made is None:
+                self._made = KafkaAdminClient(**self._options)
+            answers = self._made.describe_topics(list(names))
+        except (kafka_errors.KafkaError, OSError):
+            return None
+        found = {}
+        for answer in answers:
+            if answer["error_code"] == kafka_errors.UnknownTopicOrPartitionError.errno:
+                continue
+            if answer["error_code"]:
+                return None
+            number = answer.get("topic_id")  # a UUID, here as the other client and Kafka's tools write it
+            text = None if number is None else urlsafe_b64encode(UUID(str(number)).bytes).decode().rstrip("=")
+            found[answer["name"]] = Topic(known_id(text), len(answer["partitions"]))
+        return found
+
+    def close(self) -> None:
+        """See `Describer.close`."""
+        if self._made is not None:
+            self._made.close()

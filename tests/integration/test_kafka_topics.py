@@ -1,0 +1,281 @@
+"""Topics that are deleted and made anew, or get more partitions, while somebody reads them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from streameval import app
+from streameval.config import Settings
+from streameval.pipeline import Pipeline
+from streameval.sources.dead_letters import JsonlDeadLetters
+from streameval.sources.kafka.source import KafkaSource
+from streameval.sources.protocol import SourceError
+
+pytestmark = pytest.mark.kafka
+PATIENCE = 60.0
+LIVELY = {  # hear of new partitions soon
+    "confluent": {"topic.metadata.refresh.interval.ms": 500},
+    "kafka-python": {"metadata_max_age_ms": 500},
+}
+
+
+class Kept:
+    """A keeper that knows what batches have told of offsets and topics, as a checkpoint would."""
+
+    def __init__(self):
+        self.offsets, self.ids = {}, {}
+
+    def take(self, partitions):
+        return {place: offset for place, offset in self.offsets.items() if place[1] in partitions}
+
+    def topic_ids(self, partitions):
+        return {place: known for place, known in self.ids.items() if place[1] in partitions}
+
+    def release(self, partitions): ...
+
+    def regain(self, partitions): ...
+
+    def drop(self, partitions): ...
+
+    def keep(self, arrived):
+        for batch in arrived.batches:
+            self.offsets |= batch.offsets
+            self.ids |= batch.topic_ids
+
+
+def make_anew(lab, topic, partitions=1):
+    """Delete a topic and make another one of its name, as soon as the brokers let it."""
+    admin = AdminClient({"bootstrap.servers": lab.address})
+    for done in admin.delete_topics([topic]).values():
+        done.result(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            lab.create(topic, partitions=partitions)
+            return
+        except KafkaException:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def grow(lab, topic, partitions):
+    admin = AdminClient({"bootstrap.servers": lab.address})
+    for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        done.result(PATIENCE)
+
+
+def write(lab, topic, values, partition):
+    """With a producer that knows the partitions of now."""
+    lab.write(topic, values, partition, Producer({"bootstrap.servers": lab.address}))
+
+
+def settings(lab, **changes):
+    return lab.settings(client_options=LIVELY[lab.client], **changes)
+
+
+def poll_until(sources, arrived, reached):
+    deadline = time.monotonic() + PATIENCE
+    while not reached():
+        for source in sources:
+            arrived.take(source.poll(0.1))
+        assert time.monotonic() < deadline, arrived
+
+
+def stopped_before(lab, impressions, clicks, drain, **changes):
+    """Settings and a keeper whose source has read three impressions of a topic that was made anew since, with five."""
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    lab.write(lab.impressions, impressions(0, 3))
+    lab.write(lab.clicks, clicks(0, 1))
+    ours, keeper = settings(lab, **changes), Kept()
+    source = lab.source(ours, keeper=keeper)
+    keeper.keep(drain(source, 4))
+    assert keeper.offsets == {(lab.impressions, 0): 3, (lab.clicks, 0): 1}
+    assert keeper.ids.keys() == keeper.offsets.keys()
+    source.close()
+    make_anew(lab, lab.impressions)
+    lab.write(lab.impressions, impressions(100, 5))
+    return ours, keeper
+
+
+def test_a_topic_made_anew_while_nobody_read_is_read_from_its_beginning(real_lab, impressions, clicks, drain, caplog):
+    ours, keeper = stopped_before(real_lab, impressions, clicks, drain)
+    source = real_lab.source(ours, keeper=keeper)
+    with caplog.at_level(logging.WARNING, "streameval"):
+        arrived = drain(source, 5)
+    assert arrived.impressions == {0: [100, 101, 102, 103, 104]}
+    assert source.recreated() == {real_lab.impressions: 1}
+    assert f'topic "{real_lab.impressions}" was deleted and made anew' in caplog.text
+    gaps = [why for batch in arrived.batches for why in batch.gaps.values()]
+    assert gaps == [f"topic {real_lab.impressions} was deleted and made anew"]
+    before = dict(keeper.ids)
+    keeper.keep(arrived)
+    assert {place for place in before if keeper.ids[place] != before[place]} == {(real_lab.impressions, 0)}
+    source.close()
+    again = real_lab.source(ours, keeper=keeper)
+    real_lab.write(real_lab.impressions, impressions(105, 1))
+    assert drain(again, 1).impressions == {0: [105]}
+    assert again.recreated() == {}
+
+
+def test_or_from_its_end_and_what_is_passed_over_is_counted(real_lab, impressions, clicks, drain):
+    ours, keeper = stopped_before(real_lab, impressions, clicks, drain, on_recreated_topic="end")
+    source = real_lab.source(ours, keeper=keeper)
+    drain(source, 0).take(source.poll(5.0))
+    while not source.partitions():
+        source.poll(0.1)
+    real_lab.write(real_lab.impressions, impressions(105, 1))
+    assert drain(source, 1).impressions == {0: [105]}
+    assert source.lost() == {(real_lab.impressions, 0): 5}
+
+
+def test_or_not_at_all(real_lab, impressions, clicks, drain):
+    ours, keeper = stopped_before(real_lab, impressions, clicks, drain, on_recreated_topic="stop")
+    source = real_lab.source(ours, keeper=keeper)
+    with pytest.raises(SourceError, match=r'made anew .* kafka.on_recreated_topic = "stop": say where to go on'):
+        drain(source, 5)
+
+
+def test_a_topic_made_anew_while_it_is_read_is_read_from_its_beginning(real_lab, impressions, clicks, drain):
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
+    real_lab.write(real_lab.impressions, impressions(0, 10))
+    real_lab.write(real_lab.clicks, clicks(0, 1))
+    source = real_lab.source(settings(real_lab))
+    arrived = drain(source, 11)
+    make_anew(real_lab, real_lab.impressions)
+    real_lab.write(real_lab.impressions, impressions(100, 15))  # more than were read of the old one
+    poll_until([source], arrived, lambda: set(range(100, 115)) <= set(arrived.impressions[0]))
+    assert source.recreated() == {real_lab.impressions: 1}
+    assert arrived.offsets()[real_lab.impressions, 0] == 15
+    real_lab.write(real_lab.impressions, impressions(115, 1))
+    poll_until([source], arrived, lambda: arrived.impressions[0][-1] == 115)
+    assert source.recreated() == {real_lab.impressions: 1}
+
+
+def test_a_topic_that_is_away_for_long_is_waited_for(real_lab, impressions, clicks, drain):
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
+    real_lab.write(real_lab.impressions, impressions(0, 10))
+    source = real_lab.source(settings(real_lab))
+    arrived = drain(source, 10)
+    admin = AdminClient({"bootstrap.servers": real_lab.address})
+    for done in admin.delete_topics([real_lab.impressions]).values():
+        done.result(PATIENCE)
+    poll_until([source], arrived, lambda: source.unpaired() == {real_lab.clicks: 1})
+    for _ in range(20):
+        arrived.take(source.poll(0.1))
+    real_lab.create(real_lab.impressions, partitions=1)
+    real_lab.write(real_lab.impressions, impressions(100, 3))
+    poll_until([source], arrived, lambda: set(range(100, 103)) <= set(arrived.impressions[0]))
+    assert source.recreated() == {real_lab.impressions: 1}
+    assert source.unpaired() == {}
+
+
+@pytest.mark.parametrize(
+    ("client", "protocol"), [("confluent", "classic"), ("confluent", "consumer"), ("kafka-python", "")]
+)
+def test_partitions_added_while_running_are_read_from_their_beginning(
+    client, protocol, laboratory, real_kafka, impressions, clicks, drain, caplog
+):
+    lab = laboratory(real_kafka, client)
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    lab.write(lab.impressions, impressions(0, 3))  # before anybody reads
+    options = LIVELY[client] | ({"group.protocol": protocol} if protocol else {})
+    source = lab.source(lab.settings(start="latest", client_options=options))
+    arrived = drain(source, 0)
+    poll_until([source], arrived, lambda: source.partitions() == {0, 1})
+    grow(lab, lab.clicks, 4)
+    write(lab, lab.clicks, clicks(200, 2), 3)
+    with caplog.at_level(logging.WARNING, "streameval"):
+        poll_until([source], arrived, lambda: source.unpaired() == {lab.clicks: 2} and "does not have" in caplog.text)
+    lab.write(lab.impressions, impressions(100, 2), 1)
+    poll_until([source], arrived, lambda: arrived.impressions.get(1) == [100, 101])  # the others go on
+    grow(lab, lab.impressions, 4)
+    write(lab, lab.impressions, impressions(200, 5), 3)
+    poll_until([source], arrived, lambda: source.partitions() == {0, 1, 2, 3})
+    write(lab, lab.impressions, impressions(205, 5), 3)
+    poll_until([source], arrived, lambda: len(arrived.impressions.get(3, [])) >= 10 and len(arrived.clicks[3]) >= 2)
+    assert arrived.impressions[3] == list(range(200, 210))
+    assert arrived.clicks[3] == [200, 201]
+    assert arrived.impressions.get(0, []) == []
+    assert source.unpaired() == {}
+
+
+def test_members_of_a_group_read_added_partitions_from_their_beginning(real_lab, impressions, clicks, drain):
+    lab = real_lab
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    ours = settings(lab, start="latest")
+    first = lab.source(ours)
+    arrived = drain(first, 0)
+    poll_until([first], arrived, lambda: first.partitions() == {0, 1})
+    first.commit(arrived.offsets())
+    for topic in (lab.impressions, lab.clicks):
+        grow(lab, topic, 4)
+    write(lab, lab.impressions, impressions(0, 5), 3)
+    second = lab.source(ours)  # it has never known fewer
+    both = [first, second]
+    poll_until(both, arrived, lambda: sorted(p for s in both for p in s.partitions()) == [0, 1, 2, 3])
+    poll_until(both, arrived, lambda: len(arrived.impressions.get(3, [])) >= 5)
+    assert arrived.impressions[3] == list(range(5))
+
+
+def test_what_comes_between_a_start_and_the_first_event_is_not_lost_by_a_restart(real_lab, impressions, clicks, drain):
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
+    ours, keeper = settings(real_lab, start="latest"), Kept()
+    source = real_lab.source(ours, keeper=keeper)
+    arrived = drain(source, 0)
+    poll_until([source], arrived, lambda: arrived.offsets().keys() == {(real_lab.impressions, 0), (real_lab.clicks, 0)})
+    keeper.keep(arrived)
+    source.close()
+    real_lab.write(real_lab.impressions, impressions(0, 5))
+    assert drain(real_lab.source(ours, keeper=keeper), 5).impressions == {0: [0, 1, 2, 3, 4]}
+
+
+def counted(settings, stop_after):
+    """The last snapshot of a monitor with a store that reads until so many impressions are counted, over its life."""
+    pipeline = Pipeline(settings, time.time)
+    keeper, _ = app.open_store(settings, pipeline)
+    source = KafkaSource(settings.kafka, app.make_decoder(settings, pipeline), JsonlDeadLetters(""), 500, keeper=keeper)
+    publisher = app.new_publisher(settings)
+    stop = threading.Event()
+    loop = app.Loop(source, pipeline, publisher, 0.1, keeper)
+    thread = threading.Thread(target=loop.run, args=(stop,))
+    thread.start()
+    deadline = time.monotonic() + PATIENCE
+    try:
+        while publisher.latest().events.get("impressions", 0) < stop_after and time.monotonic() < deadline:
+            assert thread.is_alive()
+            time.sleep(0.1)
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+        loop.publish()
+        source.close()
+    return publisher.latest()
+
+
+def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(real_lab, impressions, clicks, tmp_path):
+    """3,000 impressions were counted where 4,000 are due."""
+    lab = real_lab
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    lab.write(lab.impressions, impressions(0, 2_000, 100))
+    lab.write(lab.clicks, clicks(0, 2_000, 100))
+    join = {"attribution_window": "10s", "allowed_lateness": "1s", "request_gap": "1s"}
+    tree = Settings.model_validate(
+        {"kafka": settings(lab).model_dump(), "store": {"path": str(tmp_path)}, "join": join, "windows": {"pane": "5s"}}
+    )
+    before = counted(tree, 2_000)
+    assert before.events["impressions"] == 2_000
+    make_anew(lab, lab.impressions)
+    lab.write(lab.impressions, impressions(2_000, 2_000, 100))
+    lab.write(lab.clicks, clicks(2_000, 2_000, 100))
+    after = counted(tree, 4_000)
+    assert after.events["impressions"] == 4_000
+    assert after.events["duplicate_impressions"] == 0
+    assert after.recreated == {lab.impressions: 1}
+    reasons = {result.reliable_reason for result in after.results if result.window == "all"}
+    assert reasons == {f"topic {lab.impressions} was deleted and made anew"}
