@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 from streameval.compare.announce import Announcements
-from streameval.compare.board import Board, Limits, named
+from streameval.compare.board import Board, Limits, Placing, named
 from streameval.compare.evidence import Rule
 from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.silence import Due, Silence
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
 from streameval.compare.words import headline
-from streameval.config import Compare
+from streameval.config import Compare, Join
+from streameval.counting.strata import Strata
 from streameval.events import RETIRED, Catalog, Series
 from streameval.explaining import Explanations
 from streameval.join.policy import FOREVER, NEVER
@@ -22,9 +25,9 @@ from streameval.report import UserColumns
 
 log = logging.getLogger(__name__)
 
-RESTART = 6 * 3_600_000  # ms: windows of comparisons begin anew
+HOUR = 3_600_000
+RESTART = 6 * HOUR  # ms: windows of comparisons begin anew
 MOST_COMPARISONS = 64
-MANY_PANES = 256  # of a partition, that wait to be looked at
 
 
 class Comparisons:
@@ -35,21 +38,24 @@ class Comparisons:
         settings: Compare,
         catalog: Catalog,
         pane: int,
-        attribution_window: int,
+        join: Join,
         edges: Sequence[float],
         announcements: Announcements,
     ) -> None:
-        """`pane` and `attribution_window` in ms; `edges`: inner edges of the pClick buckets."""
+        """`pane` in ms; `edges`: inner edges of the pClick buckets."""
         s = settings
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
             min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
         )  # fmt: skip
         self._settings, self._catalog = settings, catalog
-        self._pane, self._attribution_window = pane, attribution_window
+        self._pane, self._attribution_window = pane, join.attribution_window
         self._announcements = announcements
         self._board = Board(rule, Limits(s.share, s.count, s.horizon, RESTART, MOST_COMPARISONS, s.keep), pane)
-        self._explanations = Explanations(s.horizon, catalog, pane, attribution_window, edges)
+        self._strata = Strata(pane, join.correction_horizon)
+        self._silence = Silence()
+        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
+        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
         self._said: dict[str, str] = {}  # verdicts that the log has had
 
     @property
@@ -78,10 +84,12 @@ class Comparisons:
                         series = self._catalog.series[code]
                         if series != RETIRED:
                             row[series] = row.get(series, 0) + n
-        looks = {pane for m in monitors for pane in m.ledger.waiting(complete) if pane >= self._board.looked}
+        ended = complete >= FOREVER // self._pane
+        silence = self._silent(monitors, complete, ended)
+        looks = silence.looks
         due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
         due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
-        last = max(looks, default=None) if complete >= FOREVER // self._pane else None  # the stream has ended
+        last = looks[-1] if looks and ended else None
         for _, kind, pane in sorted(due):
             if kind == 0:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -97,14 +105,22 @@ class Comparisons:
                 gains = [
                     (segment, named(self._catalog.series, rows.items()))
                     for monitor in monitors
-                    for segment, rows in monitor.ledger.advance(end)
+                    for segment, rows in monitor.ledger.advance(end, () if pane == last else self._silence.put_off)
+                ]
+                placed = self._strata.settle([m.ledger for m in monitors], pane + 1, over=pane == last)
+                gains += [
+                    (segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()
                 ]
                 gauc = [
                     (start // self._pane, named(self._catalog.series, rows.items()))
                     for monitor in monitors
                     for start, rows in monitor.gauc.take(until)
                 ]
-                self._board.look(pane, gains, withheld, gauc)
+                why = "no click came at the end, where many were due" if pane in self._silence.put_off else withheld
+                self._board.look(pane, gains, why, gauc, self._placing(monitors))
+        if silence.waiting is not None:
+            pane, expected = silence.waiting
+            self._board.withhold((pane + 1) * self._pane, f"no click where about {expected:.0f} were due")
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
@@ -112,6 +128,7 @@ class Comparisons:
 
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
         """For the readers, with all that partitions and users tell."""
+        self._board.place(self._placing(monitors))
         self._explanations.begin(monitors, users, [t for t in self._board.tracked if isinstance(t, Tracked)])
         out = self._board.readings(
             lambda tracked, reading: (
@@ -126,20 +143,49 @@ class Comparisons:
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""
-        return self._board.state()
+        strata = self._strata.state(lambda code: list(astuple(self._catalog.series[code])))
+        return {**self._board.state(), "strata": strata, "silence": self._silence.state()}
 
     def restore(self, state: Mapping[str, Any], monitors: Sequence[Monitor]) -> None:
         """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        before = self._board.looked, self._board.arrived
         for anew in self._board.restore(state):
             log.warning("comparison %s begins anew: the rules of [compare] have changed", anew)
+        if before != (self._board.looked, self._board.arrived):
+            codes = self._codes()
+            self._silence.restore(state["silence"])
+            self._strata.restore(state["strata"], lambda name: codes.get(Series(*name)))
         for monitor in monitors:
             self.begin(monitor)
         self.rebuild(monitors)
 
     def rebuild(self, monitors: Sequence[Monitor]) -> None:
         """A partition has come or gone."""
+        self._strata.settle([m.ledger for m in monitors], self._board.looked, close=False)
         self._board.rebuild(lambda: self._segments(monitors), lambda: self._gauc(monitors))
         self._explanations.forget()
+
+    def clear(self, code: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        self._strata.clear(code)
+
+    def _codes(self) -> dict[Series, int]:
+        return {series: code for code, series in enumerate(self._catalog.series) if series != RETIRED}
+
+    def _placing(self, monitors: Sequence[Monitor]) -> Placing:
+        """Gives what the open strata of some versions and pairs come to so far."""
+
+        def placing(keys: Collection[Key]) -> dict[tuple[int, Key], Ints]:
+            codes = self._codes()
+            by_code = {}
+            for served, other in keys:
+                key = codes.get(served), -1 if other is None else codes.get(other)
+                if key[0] is not None and key[1] is not None:
+                    by_code[key[0], key[1]] = served, other
+            placed = self._strata.so_far([m.ledger for m in monitors], by_code)
+            return {(segment, by_code[key]): row for (segment, key), row in placed.items()}
+
+        return placing
 
     def _gauc(self, monitors: Sequence[Monitor]) -> Iterator[tuple[int, Mapping[Key, Ints]]]:
         for monitor in monitors:
@@ -158,12 +204,24 @@ class Comparisons:
         Once all of it is there, or a window of GAUC would be taken in two pieces.
         """
         looked = self._board.looked
-        behind = [m for m in monitors if m.ledger.waiting(looked) and self._reached([m])[1] >= looked]
+        put_off = self._silence.put_off
+        behind = [m for m in monitors if m.ledger.waiting(looked, put_off) and self._reached([m])[1] >= looked]
         for monitor in behind:
-            monitor.ledger.advance(looked)
+            monitor.ledger.advance(looked, put_off)
             monitor.gauc.take(looked * self._pane)
         if behind:
             self.rebuild(monitors)
+
+    def _silent(self, monitors: Sequence[Monitor], complete: int, over: bool) -> Due:
+        """Which complete panes may be looked at."""
+        waiting = sorted({p for m in monitors for p in m.ledger.waiting(complete) if p >= self._board.looked})
+        counts = []
+        for pane in waiting:
+            served = [m.ledger.served(pane) for m in monitors]
+            counts.append((pane, sum(n for n, _ in served), sum(y for _, y in served)))
+        silence = self._silence.due(counts, over)
+        self._silence.forget_before(self._board.looked - self._horizon)
+        return silence
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""

@@ -195,7 +195,7 @@ class Monitor:
             after = self._labelled(rows)
             before = Labelled(
                 after.ts, after.user, after.slices, flips.was_clicked[first].astype(np.int8),
-                flips.was_corrected[first], None if after.value is None else flips.was_value[first], after.fresh,
+                flips.was_corrected[first], None if after.value is None else flips.was_value[first], after.fresh, after.item,
             )  # fmt: skip
             closed = self.requests.closed(table.request[rows])
             state, value = table.state[rows], table.value[rows] if table.value.size else None
@@ -290,6 +290,7 @@ class Monitor:
             corrected=(state & CORRECTED) != 0,
             value=table.value[rows] if table.value.size else None,
             fresh=fresh & ((state & LATE) == 0),
+            item=table.item[rows],
         )
 
     def _write_labels(self, rows: NDArray[np.int64], labelled: Labelled) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streameval.background import Background
 from streameval.compare.announce import Announcements
-from streameval.comparing import MANY_PANES, Comparisons
+from streameval.comparing import Comparisons
 from streameval.config import FtrlModel, RiverModel, Settings
 from streameval.counting.gauc_rows import GaucRows
 from streameval.counting.ledger import Ledger
@@ -62,8 +62,7 @@ class Pipeline:
         )
         self._health = HealthJudge(self._pane)
         self._comparisons = Comparisons(
-            settings.compare, self.catalog, self._pane, settings.join.attribution_window, edges,
-            announcements or Announcements(),
+            settings.compare, self.catalog, self._pane, settings.join, edges, announcements or Announcements(),
         )  # fmt: skip
         self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
@@ -104,7 +103,7 @@ class Pipeline:
             if spoke:
                 monitor.joiner.set_idle(number, False)
         monitor.step(batch)
-        if len(monitor.ledger) > MANY_PANES and self.hears_all:  # a fast replay, between two snapshots
+        if monitor.ledger.is_full and self.hears_all:  # a fast replay, between two snapshots
             self._background.wait()
             self._comparisons.advance(list(self.monitors.values()), self._withheld)
 
@@ -319,9 +318,8 @@ class Pipeline:
             keep_value=weighting == "value",
         )
         ledger = Ledger(
-            board.references, self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions),
-            s.buckets.edges,
-        )  # fmt: skip
+            self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges
+        )
         monitor = Monitor(
             policy,
             board,
@@ -355,6 +353,7 @@ class Pipeline:
                 monitor.scoreboard.retire(code)
                 monitor.ledger.clear(code)
                 monitor.gauc.clear(code)
+            self._comparisons.clear(code)
             self._last_seen.pop(self.catalog.series[code], None)
             self._last_count.pop(self.catalog.series[code], None)
             self.catalog.retire(code)

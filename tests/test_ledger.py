@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from streameval.columns import Scored
-from streameval.counting import ledger, references
+from streameval.counting import ledger, strata
 from streameval.counting.ledger import LEVELS, PAIRS, SERVED, Ledger
 from streameval.counting.ledger_sums import (
     LEVEL_N,
@@ -29,13 +29,18 @@ from streameval.counting.ledger_sums import (
     SERVED_N,
     SERVED_Y,
 )
-from streameval.counting.references import References
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.placements import ITEMS
+from streameval.counting.scoreboard import Labelled
+from streameval.counting.strata import Strata
 from streameval.events import Catalog
 from streameval.sketches import blocks
-from streameval.sketches.blocks import BLOCKS, PHI0, PHI1, SCALE, D, N, Y, blocks_of
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, PHI0, PHI1, SCALE, D, N, Y, blocks_of
 
 BASE = 1_700_000_040_000
+PLACED = [  # cells and scalars of a row that placements fill
+    *range(PHI1, SCALARS, 8), *range(PHI0, SCALARS, 8), *range(ITEMS + PHI1, ITEMS + SCALARS, 8), *range(ITEMS + PHI0, ITEMS + SCALARS, 8),
+    *(SCALARS + k for k in (blocks.PHI1_SQ, blocks.PHI0_SQ, blocks.SERVER_PHI1, blocks.SERVER_PHI0)),
+]  # fmt: skip
 PANE, HORIZON, EDGES = 60_000, 3_600_000, (0.05, 0.2)
 CATALOG = Catalog(("country",), 5)
 for name in ("v1", "v2", "v3"):
@@ -51,6 +56,7 @@ class Traffic:
         self.user = rng.integers(1, 2**62, max(n // 3, 1)).astype(np.uint64)[rng.integers(0, max(n // 3, 1), n)]
         self.label = (rng.random(n) < 0.3).astype(np.int8)
         self.country = rng.integers(0, 4, n)
+        self.item = rng.integers(0, NO_ITEM + 1, n).astype(np.int8)
         self.series = rng.integers(0, 2, n).astype(np.int32)
         self.p = rng.uniform(0.01, 0.6, (n, 3))
         self.shadow = rng.random((n, 3)) < 0.7
@@ -69,6 +75,7 @@ class Traffic:
             np.zeros(n, np.bool_),
             None,
             np.full(n, fresh),
+            self.item[rows],
         )
         index = np.arange(n, dtype=np.int32)
         parts = [(index, self.series[rows], self.p[rows, self.series[rows]])]
@@ -81,28 +88,48 @@ class Traffic:
 
 
 class Counting:
-    """A scoreboard and its ledger, as a monitor has them."""
+    """The ledgers of a process' partitions, and their strata."""
 
-    def __init__(self) -> None:
-        self.board = Scoreboard(SliceRows(CATALOG), 1, EDGES, PANE, [], "impressions", 1 << 30, HORIZON)
-        self.ledger = Ledger(self.board.references, PANE, HORIZON, CATALOG.radix, 1, EDGES)
+    def __init__(self, partitions: int = 1) -> None:
+        self.ledgers = [Ledger(PANE, HORIZON, CATALOG.radix, 1, EDGES) for _ in range(partitions)]
+        self.strata = Strata(PANE, HORIZON)
+        self.gains: dict[tuple[int, Any], NDArray[np.int64]] = {}
 
-    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1) -> None:
-        self.board.observe(labelled, scored, sign)
-        self.ledger.observe(labelled, scored, sign)
+    @property
+    def ledger(self) -> Ledger:
+        return self.ledgers[0]
+
+    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1, partition: int = 0) -> None:
+        self.ledgers[partition].observe(labelled, scored, sign)
+
+    def look(self, end: int, over: bool = False) -> None:
+        """Takes all panes before `end`, as a look does."""
+        for one in self.ledgers:
+            for segment, rows in one.advance(end):
+                self._gain({(segment, key): row for key, row in rows.items()})
+        self._gain(self.strata.settle(self.ledgers, end, over=over))
+
+    def _gain(self, gains: dict[tuple[int, Any], NDArray[np.int64]]) -> None:
+        for where, row in gains.items():
+            self.gains[where] = self.gains[where] + row if where in self.gains else row
 
     def content(self, end: int = 1 << 40) -> dict[str, Any]:
-        self.ledger.advance(end)
-        segments = {
-            (number, key): sums.tolist() for number, by_key in self.ledger.segments() for key, sums in by_key.items()
-        }
+        """Everything, after looks at all panes one by one and at the end."""
+        for pane in sorted({pane for one in self.ledgers for pane in one.waiting(end)}):
+            self.look(pane + 1)
+        self.look(end, over=True)
+        segments: dict[Any, NDArray[np.int64]] = {}
+        for one in self.ledgers:
+            for number, by_key in one.segments():
+                for key, sums in by_key.items():
+                    segments[number, key] = segments.get((number, key), 0) + sums
         parts = {
             (kind, *key): sums.tolist()
             for kind in (PAIRS, SERVED, LEVELS)
             for key, sums in self.ledger.parts(kind, 0).items()
             if sums.any()
         }
-        return {"segments": segments, "parts": parts}
+        return {"segments": {where: row.tolist() for where, row in segments.items()}, "parts": parts}
 
 
 def counted(traffic: Traffic, cuts: list[int]) -> Counting:
@@ -114,18 +141,8 @@ def counted(traffic: Traffic, cuts: list[int]) -> Counting:
 
 
 @pytest.fixture(autouse=True)
-def few_labels_make_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "PROMISED", 20)
-    monkeypatch.setattr(references, "ENOUGH", (10, 40))
-
-
-def with_curves() -> Counting:
-    """A counting that has curves from the first impression on, if bad ones."""
-    counting = Counting()
-    counting.board.references.reserve(3)
-    (curves,) = counting.board.references._curves
-    curves.ready[:] = True
-    return counting
+def few_labels_close_a_stratum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strata, "ENOUGH", 40)
 
 
 def loss(p: float, label: int) -> float:
@@ -134,7 +151,7 @@ def loss(p: float, label: int) -> float:
 
 def test_sums_are_those_of_a_loop_over_impressions() -> None:
     traffic = Traffic(3_000, 0)
-    counting = with_curves()
+    counting = Counting()
     for rows in np.split(np.arange(3_000), [500, 501, 1200]):
         counting.observe(*traffic.part(rows))
     content = counting.content()["segments"]
@@ -194,7 +211,7 @@ def test_parts_add_up_to_the_whole() -> None:
 
 def test_levels_are_what_a_version_served_by_bucket_of_its_own_pclick() -> None:
     traffic = Traffic(2_000, 6)
-    counting = with_curves()
+    counting = Counting()
     counting.observe(*traffic.part(np.arange(2_000)))
     counting.ledger.advance(1 << 40)
     block = blocks_of(traffic.user)
@@ -223,16 +240,21 @@ def test_batches_do_not_matter(seed: int, cuts: list[int]) -> None:
 @given(st.integers(0, 99), st.lists(st.integers(0, 399), min_size=1, max_size=40, unique=True))
 def test_a_label_that_changes_is_as_if_it_had_always_been_so(seed: int, changed: list[int]) -> None:
     traffic = Traffic(400, seed)
-    curves = counted(traffic, [])  # curves are those of the first labels
     rows = np.array(sorted(changed))
-    counting = counted(traffic, [100])
-    counting.observe(*traffic.part(rows, fresh=False), -1)
-    counting.observe(*traffic.part(rows, 1 - traffic.label[rows], fresh=False), +1)
-    traffic.label[rows] = 1 - traffic.label[rows]
-    straight = Counting()
-    straight.ledger = Ledger(curves.board.references, PANE, HORIZON, CATALOG.radix, 1, EDGES)
-    straight.ledger.observe(*traffic.part(np.arange(400)), 1)
-    assert counting.content() == straight.content()
+    counting, back = counted(traffic, [100]), counted(traffic, [])
+    was = traffic.label[rows]
+    for one in (counting, back):
+        one.observe(*traffic.part(rows, fresh=False), -1)
+        one.observe(*traffic.part(rows, 1 - was, fresh=False), +1)
+    back.observe(*traffic.part(rows, 1 - was, fresh=False), -1)
+    back.observe(*traffic.part(rows, was, fresh=False), +1)
+    assert back.content() == counted(traffic, []).content()
+    traffic.label[rows] = 1 - was
+    found, straight = counting.content(), counted(traffic, []).content()
+    assert found["parts"] == straight["parts"]
+    for where, sums in straight["segments"].items():  # placements are by the labels as they were on time
+        a, b = (np.delete(np.array(x), PLACED) for x in (found["segments"][where], sums))
+        assert a.tolist() == b.tolist()
 
 
 @settings(max_examples=30, deadline=None)
@@ -246,24 +268,75 @@ def test_a_restart_changes_nothing(seed: int, at: int, looked: int) -> None:
         if at:
             counting.observe(*traffic.part(rows[:at]))
         counting.ledger.cut(end)
-        counting.ledger.advance(end)
+        for pane in counting.ledger.waiting(end):
+            counting.look(pane + 1)
     catalog = Catalog(("country",), 5)
     for version in ("v3", "other", "v2"):
         catalog.series_code("m", version)
     codes = catalog.adopt({**CATALOG.names(), "values": [["", "", "a", "b"]]})
-    after = Counting()
-    after.board.references.restore(before.board.references.state(), codes.series)
+    after, again = Counting(), Counting()
     after.ledger.restore(before.ledger.state(), codes)
-    back = np.argsort(codes.series)
-    again = Counting()
-    again.board.references.restore(after.board.references.state(), _inverse(codes.series))
     inverse = Catalog(("country",), 5).adopt({"series": [], "values": [["", "", "a", "b"]]})
     again.ledger.restore(after.ledger.state(), type(codes)(_inverse(codes.series), inverse.values, inverse.radix))
-    assert back.size == 3
+    again.strata.restore(before.strata.state(lambda code: [code]), lambda name: int(name[0]))
     for counting in (straight, again):
         if at < 400:
             counting.observe(*traffic.part(rows[at:]))
     assert again.content() == straight.content()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 99), st.integers(0, 400), st.integers(0, 400))
+def test_a_partition_that_counts_again_what_was_looked_at_finds_its_strata(seed: int, at: int, saved: int) -> None:
+    """One of two partitions comes back from a checkpoint of before the last looks, which saw its labels then."""
+    traffic = Traffic(800, seed)
+    mine = traffic.user % 2 == 0
+    rows, others = np.flatnonzero(mine), np.flatnonzero(~mine)
+    at, saved = min(at, rows.size), min(saved, at, rows.size)
+    until = int(traffic.ts[rows[at - 1]]) // PANE if at else 0
+    straight = Counting(2)
+    codes = Catalog(("country",), 5).adopt({**CATALOG.names(), "values": [["", "", "a", "b"]]})
+    straight.observe(*traffic.part(others), partition=1)
+    if saved:
+        straight.observe(*traffic.part(rows[:saved]))
+    early = int(traffic.ts[rows[saved - 1]]) // PANE if saved else 0
+    for pane in straight.ledgers[1].waiting(early):
+        straight.look(pane + 1)
+    checkpoint = straight.ledger.state()
+    if saved < at:
+        straight.observe(*traffic.part(rows[saved:at]))
+    for pane in sorted({pane for one in straight.ledgers for pane in one.waiting(until)}):
+        straight.look(pane + 1)
+    again = Counting(2)
+    again.ledgers[0].restore(checkpoint, codes)
+    again.ledgers[1].restore(straight.ledgers[1].state(), codes)
+    again.strata.restore(straight.strata.state(lambda code: [code]), lambda name: int(name[0]))
+    if saved < at:
+        again.observe(*traffic.part(rows[saved:at]))
+    again.ledger.advance(until)
+    again.strata.settle(again.ledgers, until, close=False)
+    for one in (straight, again):
+        if at < rows.size:
+            one.observe(*traffic.part(rows[at:]))
+    assert again.content() == straight.content()
+
+
+def test_what_looks_gain_is_what_segments_hold() -> None:
+    counting = counted(Traffic(8_000, 14), [3_000])
+    content = counting.content()["segments"]
+    assert {where: row.tolist() for where, row in counting.gains.items()} == content
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 99), st.integers(2, 9))
+def test_partitions_do_not_matter(seed: int, partitions: int) -> None:
+    traffic = Traffic(900, seed)
+    apart = Counting(partitions)
+    for number in range(partitions):
+        rows = np.flatnonzero(traffic.user % partitions == number)
+        if rows.size:
+            apart.observe(*traffic.part(rows), partition=number)
+    assert apart.content()["segments"] == counted(traffic, []).content()["segments"]
 
 
 def _inverse(codes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -272,17 +345,16 @@ def _inverse(codes: NDArray[np.int32]) -> NDArray[np.int32]:
     return out
 
 
-def test_the_placed_sums_are_the_auc_and_its_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(references, "ENOUGH", (50, 500))
+def test_the_placed_sums_are_the_auc_within_strata_and_its_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strata, "ENOUGH", 1_000)
     traffic = Traffic(60_000, 5, gap=20)
     score = np.random.default_rng(0).normal(0, 1, (60_000, 3)) + np.array([1.0, 0.9, 0.2]) * traffic.label[:, None]
     traffic.p = 1 / (1 + np.exp(2 - score))
     traffic.shadow[:] = True
     content = counted(traffic, []).content()["segments"]
-    counted_from = traffic.ts >= (BASE // PANE + 1) * PANE  # the first pane has no curves
     for key, versions in (((0, 1), (1, 0)), ((0, -1), (0, None))):
         whole = sum(np.array(s) for (_, row), s in content.items() if row == key)
-        on = (traffic.series == 0) & counted_from
+        on = traffic.series == 0
         clicks, others = int(traffic.label[on].sum()), int((1 - traffic.label[on]).sum())
         assert (whole[0:SCALARS:8].sum(), whole[1:SCALARS:8].sum()) == (on.sum(), clicks)
         placed = (whole[PHI1:SCALARS:8].sum() / clicks + whole[PHI0:SCALARS:8].sum() / others) / SCALE
@@ -291,6 +363,36 @@ def test_the_placed_sums_are_the_auc_and_its_difference(monkeypatch: pytest.Monk
         if key == (0, 1):
             server = whole[SCALARS + blocks.SERVER_PHI1] / clicks + whole[SCALARS + blocks.SERVER_PHI0] / others
             assert server / SCALE == pytest.approx(auc[1], abs=5e-4)
+
+
+def test_a_stratum_is_its_auc_to_the_last_bin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One stratum, one version: placements are exactly the Mann-Whitney statistic of scores that stand alone in their bins."""
+    monkeypatch.setattr(strata, "ENOUGH", 1 << 60)
+    traffic = Traffic(3_000, 12, gap=1)
+    traffic.p = np.random.default_rng(1).choice(2.0 ** -np.arange(1, 9), (3_000, 3))
+    content = counted(traffic, []).content()["segments"]
+    (whole,) = (np.array(s) for (_, key), s in content.items() if key == (0, -1))
+    on = traffic.series == 0
+    clicks = int(traffic.label[on].sum())
+    auc = roc_auc_score(traffic.label[on], traffic.p[on, 0])
+    assert whole[PHI1:SCALARS:8].sum() / clicks / SCALE == pytest.approx(auc, abs=1e-8)
+    assert abs(whole[PHI0:SCALARS:8].sum()) / SCALE < 1e-5  # centred
+
+
+def test_blocks_of_items_add_up_to_those_of_users_where_items_are_named() -> None:
+    traffic = Traffic(3_000, 13)
+    for item in (traffic.item, np.full(3_000, NO_ITEM, np.int8), traffic.item % NO_ITEM):
+        traffic.item = item
+        for (_, key), sums in counted(traffic, []).content()["segments"].items():
+            row = np.array(sums)
+            users, items = row[:SCALARS].reshape(BLOCKS, 8), row[ITEMS:].reshape(BLOCKS, 8)
+            named = (0, 1, 2, 3, 6, 7) if key[1] < 0 else range(8)
+            if (item < NO_ITEM).all():
+                assert users.sum(axis=0)[list(named)].tolist() == items.sum(axis=0)[list(named)].tolist()
+            elif (item == NO_ITEM).all():
+                assert not items.any()
+            else:
+                assert 0 < items[:, 0].sum() < users[:, 0].sum()
 
 
 def test_what_is_forgotten_or_cleared_is_gone() -> None:
@@ -302,14 +404,13 @@ def test_what_is_forgotten_or_cleared_is_gone() -> None:
     assert [number for number, _ in counting.ledger.segments()] == numbers[1:]
     counting.ledger.clear(1)
     assert {key for _, by_key in counting.ledger.segments() for key in by_key} == {(0, -1), (0, 2)}
-    assert isinstance(counting.board.references, References)
 
 
 def test_what_is_late_counts_once_the_horizon_is_over_whenever_it_came() -> None:
     traffic = Traffic(400, 9)
     rows, label = np.arange(400), traffic.label.copy()
     flags = rows < 50
-    in_time, corrected, late = (with_curves() for _ in range(3))
+    in_time, corrected, late = (Counting() for _ in range(3))
     traffic.label[:50] = 0
     in_time.observe(*traffic.part(rows))
     in_time.observe(*traffic.part(rows[:50], fresh=False), -1)
@@ -349,15 +450,14 @@ def test_impressions_without_a_logged_pclick_count_for_nobody() -> None:
     counting.observe(labelled, some)
     rows = np.flatnonzero(np.arange(600) % 3 != 0)
     straight = Counting()
-    straight.board.observe(labelled, some)  # curves are made of every score
-    straight.ledger.observe(*traffic.part(rows), 1)
+    straight.observe(*traffic.part(rows))
     assert counting.content() == straight.content()
 
 
 def test_rows_beyond_the_most_are_counted_as_untracked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MOST_ROWS", 3)
     traffic = Traffic(600, 9)
-    counting = with_curves()
+    counting = Counting()
     for part in np.split(np.arange(600), [200, 400]):
         counting.observe(*traffic.part(part))
     keys = {key for _, key in counting.content()["segments"]}
@@ -370,23 +470,19 @@ def test_rows_beyond_the_most_are_counted_as_untracked(monkeypatch: pytest.Monke
 
 def test_what_nothing_is_kept_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MOST_ROWS", 6)
-    monkeypatch.setattr(references, "PROMISED", 1 << 60)  # curves stay as they are
-    monkeypatch.setattr(references, "ENOUGH", (1 << 60, 1 << 60))
     traffic = Traffic(600, 11)
-    counting, expected = with_curves(), with_curves()
-    counting.observe(*traffic.part(np.arange(300)))
-    counting.ledger.advance(1 << 40)
-    assert len(counting.ledger._rows) == 6
-    counting.ledger.clear(1)
-    counting.ledger.forget_before(0)  # of four rows nothing is kept
-    assert counting.ledger._rows == [(0, -1), (0, 2)]
-    rest = np.arange(300, 600)
+    begin, rest = np.split(np.arange(600), [int(np.searchsorted(traffic.ts, (BASE // PANE + 5) * PANE))])
+    counting, expected, first = Counting(), Counting(), Counting()
+    for one in (counting, first):
+        one.observe(*traffic.part(begin))
+        one.look(BASE // PANE + 5, over=True)
+        assert len(one.ledger._rows) == 6
+        one.ledger.clear(1)
+        one.ledger.forget_before(0)  # of four rows nothing is kept
+        assert one.ledger._rows == [(0, -1), (0, 2)]
     for one in (counting, expected):
         one.observe(*traffic.part(rest))
-    found, first = counting.content(), with_curves()
-    first.observe(*traffic.part(np.arange(300)))
-    first.ledger.clear(1)
-    before = first.content()
+    found, before = counting.content(), first.content()
     for kind in ("segments", "parts"):
         for key, sums in expected.content()[kind].items():
             old = before[kind].get(key)

@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 
-from benchmarks.detection import command, null, one_stream, planned, power, references, stderr, tables
+from benchmarks.detection import command, null, one_stream, planned, power, references, spent, stderr, tables
 
 EFFECTS = (1.0, 2.0, 4.0, 10.0, 30.0)
 SCENARIOS = ("equal", "log loss +1%", "AUC -0.02")
@@ -72,7 +72,13 @@ def curves(short: bool) -> str:
     )
 
 
+def levels(short: bool) -> str:
+    """What the overall e-process must reach."""
+    return tables.levels({alpha: spent.level(alpha, 200 if short else 3000) for alpha in spent.ALPHAS})
+
+
 SECTIONS = {
+    "spent": levels,
     "gaussian": gaussian,
     "null": world,
     "power": delays,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.world import DAY, BlockSums, Minutes, Version, World, warm
-from streameval.compare import paired, split
+from streameval.compare import joint, paired, split
 from streameval.compare.ratio import Statistic
 from streameval.sketches import blocks as cells
 
@@ -20,12 +20,13 @@ _STEP = 30  # looks at a time: what fits the cache
 
 @dataclass(frozen=True)
 class Looks:
-    """A stretch of looks: `at` [T] ms, impressions [T], clicks [T, J], statistics [T, J], and pair scalars [T, 8]."""
+    """A stretch of looks: `at` [T] ms, impressions [T], clicks, statistics and correlation [T, J], pair scalars [T, 8]."""
 
     at: NDArray[np.int64]
     impressions: NDArray[np.int64]
     clicks: NDArray[np.int64]
     statistics: dict[str, Statistic]
+    correlation: NDArray[np.float64]
     scalars: NDArray[np.int64]
 
 
@@ -63,6 +64,7 @@ class PairedLooks:
                     pairs.blocks[..., cells.PAIR_N].sum(axis=-1),
                     paired.clicks(looked),
                     paired.statistics(looked, paired.windows(rows, before[1])),
+                    joint.correlation(*paired.deviations(looked)),
                     pairs.scalars,
                 )
                 self._pair, self._gauc = _last(pairs), _last(rows)
@@ -107,6 +109,7 @@ class SplitLooks:
                         n[part],
                         fewer,
                         split.statistics(looked),
+                        joint.correlation(*split.deviations(looked)),
                         np.zeros((_STEP // 2, cells.PAIR_SCALARS), np.int64),
                     )
                 self._done = split.Strata(self._done.totals + now.totals[-1], self._done.devs + now.devs[-1])

@@ -11,7 +11,9 @@ import numpy as np
 from benchmarks.detection.looks import MINUTE, Looks, PairedLooks, SplitLooks, days
 from benchmarks.detection.rules import Track, textbook
 from benchmarks.detection.world import BASELINE, BlockSums
+from streameval.compare import joint
 from streameval.compare.evidence import OVERALL, Evidence, Rule
+from streameval.compare.paired import GAP, MID
 from streameval.compare.ratio import Statistic, ratio, two_means
 from streameval.compare.reading import METRICS
 
@@ -52,7 +54,7 @@ def in_world(seed: int, count: int = 7, peers: bool = True) -> list[set[str]]:
         rows.append(minutes.pair)
         for setup, side, taker in takers:
             for looks in taker.take(minutes):
-                evidence[setup, side].advance(looks.at, looks.clicks, looks.statistics)
+                evidence[setup, side].advance(looks.at, looks.clicks, looks.statistics, correlation=looks.correlation)
                 if setup == "paired" and side == 0:
                     tracks.append(_since_start(looks))
     for (setup, side), e in evidence.items():
@@ -85,7 +87,10 @@ def _since_start(looks: Looks) -> Looks:
 
 def _joined(parts: list[Statistic]) -> Statistic:
     return Statistic(
-        *(np.concatenate([getattr(p, f) for p in parts]) for f in ("theta", "weight", "v_clu", "v_iid", "df", "blocks"))
+        *(
+            np.concatenate([getattr(p, f) for p in parts])
+            for f in ("theta", "weight", "v_clu", "v_iid", "df", "blocks", "v_floor")
+        )
     )
 
 
@@ -126,6 +131,51 @@ def gaussian(
         s = statistic[:, 0]
         naive = naive or bool((s.theta > 1.645 * np.sqrt(s.v_iid)).any())
     return {"ours": hit, "naive z": naive}
+
+
+def overall(seed: int, deff: float, alpha: float = 0.05, looks: int = 10080, restart: int = 360) -> dict[str, bool]:
+    """One such week of everything that the overall verdict is of: log loss and AUC (whose noise correlates 0.9), GAUC, and
+    calibration at its hardest, where one of its two statistics is far beyond its margin and the other at it.
+    """
+    rng = np.random.default_rng([seed, round(10 * deff), 7])
+    at = np.concatenate([np.arange(30, 361), np.arange(370, looks + 1, 10)])
+    steps = np.diff(np.concatenate([[0], at])).astype(np.float64)
+    noise = np.cumsum(rng.standard_normal((4, at.size, 64)) * np.sqrt(steps)[:, None], axis=1)
+    noise += at[:, None] * np.sqrt((deff - 1) / looks) * rng.standard_normal((4, 1, 64))
+    noise[1] = 0.9 * noise[0] + np.sqrt(1 - 0.9**2) * noise[1]
+    names = ("log_loss", "auc", "gauc", GAP)
+    e = Evidence(Rule(alpha=alpha, margins=ZERO, min_duration=0, min_clicks=30), 0)
+    starts = np.arange(0, looks, restart)
+    cut = np.searchsorted(at, starts, side="right")
+    before = np.stack([noise[:, c - 1] if c else 0 * noise[:, 0] for c in cut], axis=1)
+    when = np.array([at[c - 1] if c else 0 for c in cut], np.float64)
+    naive = False
+    for begin in range(0, at.size, 64):
+        part = slice(begin, begin + 64)
+        so_far = int((starts < at[part][-1]).sum())
+        n = np.maximum(at[part].astype(np.float64)[:, None] - when[:so_far], 0.0)
+        sums = np.where((n > 0)[..., None], noise[:, part, None] - before[:, None, :so_far], 0.0)
+        w = np.repeat(n[..., None], 64, axis=-1)
+        some = {name: ratio(x, w, 64 * n) for name, x in zip(names, sums, strict=True)}
+        some[MID] = replace(some[GAP], theta=some[GAP].theta + 10.0)
+        with np.errstate(invalid="ignore"):
+            devs = [(x - some[m].theta[..., None] * w) for m, x in zip(names[:2], sums[:2], strict=True)]
+        r = joint.correlation(devs[0], devs[1])
+        e.advance(at[part] * MINUTE, n.astype(np.int64), some, correlation=r)
+        first = some["log_loss"][:, 0]
+        naive = naive or bool((first.theta > 1.645 * first.stderr()).any())
+    return {"overall": e.standing().verdict == "worse", "naive z": naive} | {
+        name: e.standing(name).verdict == "worse" for name in METRICS
+    }
+
+
+def overall_alarms(deff: float, runs: int, alpha: float = 0.05) -> Alarms:
+    """`runs` weeks of it."""
+    out = Alarms()
+    for seed in range(runs):
+        out.runs += 1
+        out.fired.update(name for name, hit in overall(seed, deff, alpha).items() if hit)
+    return out
 
 
 def gaussian_alarms(deff: float, setup: str, runs: int, alpha: float = 0.05) -> Alarms:

@@ -61,7 +61,7 @@ def run(case: Case, seed: int) -> dict[tuple[str, str], float]:
     ):
         for looks in taker.take(minutes):
             for rule, e in evidence.items():
-                path = e.advance(looks.at, looks.clicks, looks.statistics)
+                path = e.advance(looks.at, looks.clicks, looks.statistics, correlation=looks.correlation)
                 level = np.log(1 / e.rule.alpha)
                 values = path.log_e_worse if case.code == 1 else path.log_e_not_worse
                 ready = (looks.at >= e.rule.min_duration) & (looks.clicks[:, 0] >= e.rule.min_clicks)

@@ -28,6 +28,11 @@ def percent(alarms: Alarms, name: str) -> str:
     return f"{100 * rate:.1f}% ± {100 * error:.1f}"
 
 
+def levels(found: Mapping[float, float]) -> str:
+    """What the overall e-process must reach, by alpha."""
+    return table(["alpha", "level c", "c alpha"], ([f"{a:g}", f"{c:.4g}", f"{c * a:.3f}"] for a, c in found.items()))
+
+
 def gaussian(results: Mapping[tuple[float, str], Alarms]) -> str:
     """False alarms on Gaussian nulls."""
     effects = sorted({d for d, _ in results})

@@ -6,7 +6,7 @@ then. So whatever the batches, the speed and the restarts, the same events lead 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from streameval.events import Series
 MOST_DEPLOYS = 1_000  # on record
 HOUR = 3_600_000
 
+Placing = Callable[[Collection[Key]], Mapping[tuple[int, Key], Ints]]  # what open strata come to, by segment
 Gains = Sequence[tuple[int, Mapping[Key, Ints]]]  # (segment, rows) that a look adds, oldest first
 
 
@@ -86,10 +87,12 @@ class Board:
         self.arrived = max(self.arrived, pane + 1)
         return out
 
-    def look(self, pane: int, gains: Gains, withheld: str | None, gauc: Gains = ()) -> None:
+    def look(
+        self, pane: int, gains: Gains, withheld: str | None, gauc: Gains = (), placing: Placing = lambda keys: {}
+    ) -> None:
         """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add.
 
-        `gauc`: what windows of GAUC that end by then add, and corrections of older ones.
+        `gauc`: what windows of GAUC that end by then add, and corrections of older ones. `placing`: see `Placing`.
         """
         at = (pane + 1) * self._pane
         for segment, rows in gains:
@@ -98,16 +101,32 @@ class Board:
                     self._notice_shadow(served, other, segment, at)
         for tracked in self.tracked:
             runs = tracked.start < at <= tracked.start + self._limits.horizon + self._pane
-            if runs and isinstance(tracked, Tracked):
-                self._begin_windows(tracked, pane)
+            if isinstance(tracked, Tracked):
+                tracked.release()
+                if runs:
+                    self._begin_windows(tracked, pane)
             for segment, rows in gains:  # corrections also when it is over
                 self._gain(tracked, segment, rows)
             for segment, rows in gauc:
                 self._gain_gauc(tracked, segment, rows)
+            if runs and isinstance(tracked, Tracked) and withheld is None and tracked.is_due():
+                self._hold(tracked, placing)
             if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
         self._let_go()
+
+    def withhold(self, at: int, why: str) -> None:
+        """Nothing may be decided from `at` (ms) on, until the next look."""
+        for tracked in self.tracked:
+            if isinstance(tracked, Tracked) and tracked.start < at <= tracked.start + self._limits.horizon:
+                tracked.withhold(at, why)
+
+    def place(self, placing: Placing) -> None:
+        """Gives running comparisons what is not placed for good yet, for their readers."""
+        for tracked in self.tracked:
+            if isinstance(tracked, Tracked) and not tracked.holds:
+                self._hold(tracked, placing)
 
     def cuts(self) -> list[int]:
         """The panes at which the sums of comparisons begin, and those behind their ends."""
@@ -211,6 +230,11 @@ class Board:
         if isinstance(tracked, Tracked) and tracked.start <= start <= tracked.start + self._limits.horizon:
             for key, row in rows.items():
                 tracked.gain_gauc(segment, key, row)
+
+    def _hold(self, tracked: Tracked, placing: Placing) -> None:
+        """Only of a comparison that runs: what came after its end is not of it."""
+        if self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
+            tracked.hold(placing(tracked.keys()))
 
     def _let_go(self) -> None:
         """Of what the ledgers forget, here and after a restart alike."""

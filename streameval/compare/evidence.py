@@ -3,21 +3,30 @@
 Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta is
 harm, candidate against baseline (`paired`, `split`). How e-values are put together, each step valid whatever their dependence:
 
+- processes: of all impressions, and beside it, where the caller brings it, one of at most so many of a user and day, which a few
+  heavy users cannot drown: the mean of both. *Not worse* is about all impressions alone.
 - windows: a mean over the process that begins at the start and those that begin anew every few hours, so that a break on
   day 3 is found almost as fast as one on day 0 (those that have not begun count 1). *Not worse* has the first window only.
 - calibration: harm > m says that for one of two signs both of two statistics exceed m: the mean over signs of the
   smaller one; for *not worse* the smaller over signs of the mean.
-- overall worse: the weighted mean over metrics, at alpha. A metric that is not there counts 1.
+- overall worse: one statistic of log loss and AUC together (`joint`), which has the weight of AUC, and log loss alone, which
+  hedges against what does not change the ranking; GAUC and calibration by their own. The weighted mean must reach less than 1 / alpha, for its time is known (`spent`); it is told on the
+  scale of the others, on which the level is 1 / alpha. A metric that is not there counts 1.
 - overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
+
+A variance has a floor. Equal scores have none at all, and are certified as soon as the floors of clicks and time are met; a few
+last digits, or one odd impression, must not look certain either. At `min_clicks` the least standard error is a tenth of the
+tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 / sqrt(clicks).
 
 rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
 boundary is tightest at `optimum` clicks (earlier in windows that begin anew: they are there for what is new); evidence
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
-*not worse* stands until *worse* is found: a version that was good for two days may break on the third.
+*not worse* stands until *worse* is found: a version that was good for two days may break on the third. What was found from labels
+that were corrected since is taken back (`retract`), and may be found again from what is there then.
 
 Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
 
-One scalar kernel does all of this look by look, so any way to cut the looks into calls gives the same bits.
+One scalar kernel (`one_look`) does all of this look by look, so any way to cut the looks into calls gives the same bits.
 """
 
 from __future__ import annotations
@@ -27,11 +36,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.eprocess import best_rho, half_width, log_mixture, normal_score
+from streameval.compare import one_look, spent
+from streameval.compare.eprocess import best_rho, half_width
 from streameval.compare.paired import GAP, MID
 from streameval.compare.ratio import Reals, Statistic
 from streameval.compare.reading import METRICS, Verdict
@@ -39,9 +48,12 @@ from streameval.compare.reading import METRICS, Verdict
 LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
 OVERALL = len(METRICS)  # column of paths, behind the metrics
 
+SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
+CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
+
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
-DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.25, "gauc": 0.05, "calibration": 0.2}
+DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +65,10 @@ class Rule:
     tolerances: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_TOLERANCES))
     weights: Mapping[str, float] = field(
         default_factory=lambda: dict(DEFAULT_WEIGHTS)
-    )  # of metrics in the overall verdict
+    )  # in the overall verdict; AUC's is that of the joint statistic
     certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
-    windows: int = 28  # processes: one from the start, the others begin every few hours
-    first_weight: float = 0.8  # of the one from the start; the others share the rest
+    windows: int = spent.WINDOWS  # processes: one from the start, the others begin every few hours
+    first_weight: float = spent.FIRST_WEIGHT  # of the one from the start; the others share the rest
     optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
     restart_optimum: float = 1500.0  # of the other windows
     min_duration: int = 3_600_000  # ms
@@ -72,6 +84,8 @@ class Rule:
                 raise ValueError(f"{name} must name each of {', '.join(METRICS)}")
         if abs(sum(self.weights.values()) - 1.0) > 1e-9 or min(self.weights.values()) < 0:
             raise ValueError("weights must not be negative and add up to 1")
+        if not min(self.tolerances.values()) > 0:
+            raise ValueError("tolerances must be above 0")
         if not self.certified or not set(self.certified) <= set(METRICS):
             raise ValueError(f"certified must name some of {', '.join(METRICS)}")
         if self.windows < 1 or not 0 < self.first_weight <= 1 or not min(self.optimum, self.restart_optimum) > 0:
@@ -81,6 +95,12 @@ class Rule:
     def of(cls, fields: Mapping[str, Any]) -> Rule:
         """From what `dataclasses.asdict` gave, also if it was JSON since."""
         return cls(**{**fields, "certified": tuple(fields["certified"])})
+
+    def log_level(self) -> float:
+        """log of what the overall e-process of `worse` must reach: the table's, or 1 / alpha for windows that it is not of."""
+        if (self.windows, self.first_weight) == (spent.WINDOWS, spent.FIRST_WEIGHT):
+            return spent.log_level(self.alpha)
+        return math.log(1.0 / self.alpha)
 
     def window_weights(self) -> Reals:
         """float64[windows], adding up to 1."""
@@ -107,6 +127,16 @@ class Standing:
     not_worse_at: int | None
     peak_worse: float  # largest log e of looks beyond the floors; exp(-peak) is the anytime p-value
     peak_not_worse: float
+    retracted_at: int | None = None  # when a finding was taken back for the last time, ms
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capped:
+    """The looks once more, of at most so many impressions of a user and day; as `Evidence.advance` has them of all."""
+
+    clicks: NDArray[np.int64]
+    statistics: Mapping[str, Statistic]
+    correlation: Reals | None = None
 
 
 class Evidence:
@@ -117,9 +147,11 @@ class Evidence:
         self.rule = rule
         self.start = start
         count = rule.windows
-        self._frozen = np.full((count, len(LEAVES)), np.nan)
+        self._frozen = np.full((2, count, one_look.FROZEN), np.nan)
         self._peak = np.zeros((OVERALL + 1, 2))
         self._found = np.full((OVERALL + 1, 2), -1, np.int64)
+        self._retracted = np.full(OVERALL + 1, -1, np.int64)
+        self._weights = rule.window_weights()
         certified = np.array([m in rule.certified for m in METRICS])
         with np.errstate(divide="ignore"):
             self._constants = (
@@ -127,8 +159,9 @@ class Evidence:
                 np.array([rule.tolerances[m] for m in METRICS], np.float64),
                 np.log(np.array([rule.weights[m] for m in METRICS], np.float64)),
                 certified,
-                np.log(rule.window_weights()),
+                np.log(self._weights),
                 best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
+                float(best_rho(spent.OPTIMUM, rule.alpha)),
             )
 
     def advance(
@@ -137,36 +170,46 @@ class Evidence:
         clicks: NDArray[np.int64],
         statistics: Mapping[str, Statistic],
         strict: Reals | None = None,
+        *,
+        correlation: Reals | None = None,
+        capped: Capped | None = None,
     ) -> Path:
         """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each statistic [T, J],
         for the J <= rule.windows windows that have begun (an empty one is undefined, which is no evidence). A metric without
         statistics is not there. `strict` float64[T]: the log e of the strict mode, which then has the log loss and alone decides
-        *worse*. ValueError for other shapes.
+        *worse*. `correlation` float64[T, J]: that of log loss and AUC over blocks (`joint`), 1 if it is not known. ValueError for
+        other shapes.
         """
         shape = clicks.shape
         if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
             raise ValueError(f"clicks must be [{at.size}, <= {self.rule.windows}], not {list(shape)}")
-        packed = np.full((4, len(LEAVES), *shape), np.nan)
-        for i, name in enumerate(LEAVES):
-            if name in statistics:
-                s = statistics[name]
-                if s.theta.shape != shape:
-                    raise ValueError(f"{name} must be {list(shape)}, not {list(s.theta.shape)}")
-                packed[0, i], packed[1, i], packed[3, i] = s.theta, s.weight, s.df
-                packed[2, i] = np.where(s.blocks >= self.rule.min_blocks, s.variance(), np.nan)
+        processes = [Capped(clicks, statistics, correlation)] + ([] if capped is None else [capped])
+        counts = np.zeros((len(processes), *shape), np.int64)
+        packed = np.full((len(processes), 4, len(LEAVES), *shape), np.nan)
+        together = np.ones((len(processes), *shape))
+        given = np.zeros((len(processes), len(LEAVES)), np.bool_)
+        for p, process in enumerate(processes):
+            given[p] = [name in process.statistics for name in LEAVES]
+            counts[p], packed[p] = process.clicks, self._packed(process, shape)
+            if process.correlation is not None:
+                together[p] = process.correlation
+        given[:, LEAVES.index(MID)] &= given[:, LEAVES.index(GAP)]
         worse, not_worse = np.empty((2, shape[0], OVERALL + 1))
         verdict = np.empty((shape[0], OVERALL + 1), np.int8)
-        _advance(
+        one_look.advance(
             at.astype(np.int64) - self.start,
             at.astype(np.int64),
-            np.ascontiguousarray(clicks, np.int64),
+            counts,
             packed,
+            together,
+            given,
             np.full(shape[0], np.nan) if strict is None else strict,
             *self._constants,
             self._frozen,
             self._peak,
             self._found,
             math.log(1.0 / self.rule.alpha),
+            self.rule.log_level(),
             self.rule.min_duration,
             self.rule.min_clicks,
             worse,
@@ -174,6 +217,17 @@ class Evidence:
             verdict,
         )
         return Path(worse, not_worse, verdict)
+
+    def retract(self, at: int, since: int = 0) -> tuple[str, ...]:
+        """Takes back what was found at looks from `since` on (ms), whose labels were corrected: of which metrics, "overall" for the whole.
+
+        What is on record of evidence so far begins anew, of every metric: the largest may be of the same looks. Frozen scales stay.
+        """
+        taken = (self._found >= max(since, 0)).any(axis=1)
+        self._found[self._found >= max(since, 0)] = -1
+        self._retracted[taken] = at
+        self._peak[:] = 0.0
+        return tuple(np.array([*METRICS, "overall"])[taken].tolist())
 
     def standing(self, metric: str | None = None) -> Standing:
         """Of one metric, or of the whole."""
@@ -186,27 +240,34 @@ class Evidence:
             not_worse_at if not_worse_at >= 0 else None,
             float(peaks[0]),
             float(peaks[1]),
+            int(self._retracted[i]) if self._retracted[i] >= 0 else None,
         )
 
     def rho(self, leaf: str = "log_loss") -> float | None:
         """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
-        frozen = float(self._frozen[0, LEAVES.index(leaf)] * self._constants[5][0])
+        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._constants[5][0])
         return None if math.isnan(frozen) else frozen
 
-    def bounds(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[Reals, Reals]]:
-        """(lower, upper) of harm per metric, each float64[...], from statistics [...] of the first window at any looks.
+    def bounds(
+        self, statistics: Mapping[str, Statistic], clicks: NDArray[np.int64] | int
+    ) -> dict[str, tuple[Reals, Reals]]:
+        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of the first window at any looks.
 
-        They hold at all looks at once with probability 1 - alpha, per metric. Infinite before rho is frozen.
+        They hold at all looks at once with probability 1 - alpha at least, per metric, and are of the e-process of all impressions at
+        a level that its share of the metric's verdict asks for: beyond the floors no interval is beyond the margin, or
+        within the tolerance, while the metric is undecided. Infinite before rho is frozen.
         """
         leaf: dict[str, tuple[Reals, Reals]] = {}
         for i, name in enumerate(LEAVES):
             if name not in statistics:
                 continue
             s = statistics[name]
-            alpha = self.rule.alpha / (4.0 if name in {MID, GAP} else 2.0)
-            rho = self._frozen[0, i] * self._constants[5][0]
+            share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, 0, i]) else 2.0)  # of the verdict
+            alpha = self.rule.alpha * min(0.5, share) / (2.0 if name in {MID, GAP} else 1.0)
+            rho = self._frozen[0, 0, i] * self._constants[5][0]
+            v, df = self._error(name, s, clicks)
             with np.errstate(invalid="ignore", divide="ignore"):
-                half = half_width(s.variance() * s.weight**2, rho, alpha, s.df) / s.weight
+                half = half_width(v * s.weight**2, rho, alpha, df) / s.weight
             half = np.where(np.isfinite(half) & np.isfinite(s.theta), half, np.inf)
             theta = np.where(np.isfinite(s.theta), s.theta, 0.0)
             leaf[name] = (theta - half, theta + half)
@@ -219,25 +280,52 @@ class Evidence:
             )
         return out
 
+    def _packed(self, process: Capped, shape: tuple[int, ...]) -> Reals:
+        """Theta, W, variance and df of the leaves, float64[4, 5, T, J]; NaN without enough blocks."""
+        out = np.full((4, len(LEAVES), *shape), np.nan)
+        for i, name in enumerate(LEAVES):
+            if name in process.statistics:
+                s = process.statistics[name]
+                if s.theta.shape != shape:
+                    raise ValueError(f"{name} must be {list(shape)}, not {list(s.theta.shape)}")
+                v, df = self._error(name, s, process.clicks)
+                out[0, i], out[1, i], out[3, i] = s.theta, s.weight, df
+                out[2, i] = np.where(s.blocks >= self.rule.min_blocks, v, np.nan)
+        return out
+
+    def _error(self, leaf: str, s: Statistic, clicks: NDArray[np.int64] | int) -> tuple[Reals, Reals]:
+        """A statistic's variance, not below its floor, and degrees of freedom; float64[...]."""
+        tolerance = self.rule.tolerances["calibration" if leaf in {MID, GAP} else leaf]
+        floor = (tolerance / SURE * self.rule.min_clicks / np.maximum(clicks, 1)) ** 2
+        v = s.variance()
+        return np.maximum(v, floor), np.where(v == 0.0, CERTAIN, s.df)
+
     def state(self) -> dict[str, Any]:
         """Everything that looks have left, as JSON; the rule is not in it."""
         return {
             "start": self.start,
-            "frozen": [[None if math.isnan(x) else x for x in row] for row in self._frozen.tolist()],
+            "frozen": [
+                [[None if math.isnan(x) else x for x in row] for row in process] for process in self._frozen.tolist()
+            ],
             "peak": self._peak.tolist(),
             "found": self._found.tolist(),
+            "retracted": self._retracted.tolist(),
         }
 
     @classmethod
     def restore(cls, rule: Rule, state: Mapping[str, Any]) -> Evidence:
         """The same state under the same rule. ValueError if it is of another number of windows."""
         out = cls(rule, int(state["start"]))
-        frozen = np.array([[math.nan if x is None else x for x in row] for row in state["frozen"]], np.float64)
+        frozen = np.array(
+            [[[math.nan if x is None else x for x in row] for row in process] for process in state["frozen"]],
+            np.float64,
+        )
         if frozen.shape != out._frozen.shape:
-            raise ValueError(f"state of {len(frozen)} windows for a rule with {rule.windows}")
+            raise ValueError(f"state of {frozen.shape[1]} windows for a rule with {rule.windows}")
         out._frozen[:] = frozen
         out._peak[:] = state["peak"]
         out._found[:] = state["found"]
+        out._retracted[:] = state["retracted"]
         return out
 
 
@@ -254,90 +342,3 @@ def calibration_harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals)
     """|new| - |old| from new + old, new - old and the same with signs turned (or bounds of them)."""
     out: Reals = np.maximum(np.minimum(mid, gap), np.minimum(other_mid, other_gap))
     return out
-
-
-@numba.njit(cache=True)
-def _leaf(theta: float, weight: float, v: float, df: float, rho: float) -> float:
-    """log e of theta > 0."""
-    variance = v * weight * weight
-    return log_mixture(normal_score(theta / math.sqrt(v), df) * math.sqrt(variance), variance, rho)
-
-
-@numba.njit(cache=True)
-def _advance(
-    elapsed: NDArray[np.int64], at: NDArray[np.int64], clicks: NDArray[np.int64], packed: Reals, strict: Reals,
-    margins: Reals, tolerances: Reals, log_weights: Reals, certified: NDArray[np.bool_], log_windows: Reals, rhos: Reals,
-    frozen: Reals, peak: Reals, found: NDArray[np.int64], level: float, min_duration: int, min_clicks: int,
-    worse: Reals, not_worse: Reals, standing: NDArray[np.int8],
-) -> None:  # fmt: skip
-    looks, begun = clicks.shape
-    metrics = margins.size
-    leaf = np.empty(4)
-    for t in range(looks):
-        for m in range(metrics):
-            worse[t, m] = -math.inf
-            not_worse[t, m] = 0.0
-        for j in range(log_windows.size):
-            for m in range(metrics):
-                value = 0.0  # e = 1: no window, no statistic, or not enough of it
-                if j < begun and clicks[t, j] >= min_clicks:
-                    pieces = 2 if m == 3 else 1
-                    ready = True
-                    for i in range(m, m + pieces):
-                        v = packed[2, i, t, j]
-                        if not v > 0.0:
-                            ready = False
-                        elif math.isnan(frozen[j, i]):
-                            frozen[j, i] = v * packed[1, i, t, j] ** 2 / clicks[t, j]
-                    if ready:
-                        for i in range(m, m + pieces):
-                            theta, w, v, df = (
-                                packed[0, i, t, j],
-                                packed[1, i, t, j],
-                                packed[2, i, t, j],
-                                packed[3, i, t, j],
-                            )
-                            leaf[2 * (i - m)] = _leaf(theta - margins[m], w, v, df, frozen[j, i] * rhos[j])
-                            if pieces == 2:
-                                leaf[2 * (i - m) + 1] = _leaf(-theta - margins[m], w, v, df, frozen[j, i] * rhos[j])
-                        value = leaf[0]
-                        if pieces == 2:
-                            value = np.logaddexp(min(leaf[0], leaf[2]), min(leaf[1], leaf[3])) - math.log(2.0)
-                        if j == 0:
-                            for i in range(m, m + pieces):
-                                theta, w, v, df = (
-                                    packed[0, i, t, j],
-                                    packed[1, i, t, j],
-                                    packed[2, i, t, j],
-                                    packed[3, i, t, j],
-                                )
-                                leaf[2 * (i - m)] = _leaf(tolerances[m] - theta, w, v, df, frozen[j, i] * rhos[j])
-                                if pieces == 2:
-                                    leaf[2 * (i - m) + 1] = _leaf(
-                                        tolerances[m] + theta, w, v, df, frozen[j, i] * rhos[j]
-                                    )
-                            not_worse[t, m] = leaf[0]
-                            if pieces == 2:
-                                not_worse[t, m] = min(
-                                    np.logaddexp(leaf[0], leaf[2]), np.logaddexp(leaf[1], leaf[3])
-                                ) - math.log(2.0)
-                worse[t, m] = np.logaddexp(worse[t, m], log_windows[j] + value)
-        total, least = -math.inf, math.inf
-        for m in range(metrics):
-            total = np.logaddexp(total, log_weights[m] + worse[t, m])
-            if certified[m]:
-                least = min(least, not_worse[t, m])
-        if not math.isnan(strict[t]):
-            worse[t, 0] = total = strict[t]
-        worse[t, metrics] = total
-        not_worse[t, metrics] = least
-        if elapsed[t] >= min_duration and begun > 0 and clicks[t, 0] >= min_clicks:
-            for m in range(metrics + 1):
-                peak[m, 0] = max(peak[m, 0], worse[t, m])
-                peak[m, 1] = max(peak[m, 1], not_worse[t, m])
-                if worse[t, m] >= level and found[m, 0] < 0:
-                    found[m, 0] = at[t]
-                if not_worse[t, m] >= level and found[m, 1] < 0:
-                    found[m, 1] = at[t]
-        for m in range(metrics + 1):
-            standing[t, m] = 1 if found[m, 0] >= 0 else (2 if found[m, 1] >= 0 else 0)

@@ -24,15 +24,17 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.ratio import Statistic, ratio, ratio_of, two_means_of, unpacked
+from streameval.compare.ratio import Reals, Statistic, ratio, ratio_of, two_means_of, unpacked, where_clustered
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
 
+COVERED = 0.9  # share of the impressions that must name their item for its errors to be known
 MID, GAP = "calibration_mid", "calibration_gap"
 
 
@@ -42,16 +44,21 @@ def oriented(sums: BlockSums) -> BlockSums:
     Blocks int64[..., G, 8], scalars int64[..., 8]. Exact: the other's loss is the server's plus D. The strict sums assume
     that the odds ratio was clipped on both sides, so that the bound holds for -D too.
     """
-    blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
-    for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
-        blocks[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
-    blocks[..., cells.PAIR_L] = sums.blocks[..., cells.PAIR_L] + sums.blocks[..., cells.D]
-    blocks[..., cells.PAIR_P] = sums.blocks[..., cells.PAIR_P_OTHER]
-    blocks[..., cells.PAIR_P_OTHER] = sums.blocks[..., cells.PAIR_P]
+    scalars = sums.scalars.copy()
     scalars[..., cells.D_STRICT] *= -1
     for cell, own in ((cells.PAIR_PHI1, cells.SERVER_PHI1), (cells.PAIR_PHI0, cells.SERVER_PHI0)):
         scalars[..., own] += sums.blocks[..., cell].sum(axis=-1)
-    return BlockSums(blocks, scalars)
+    return BlockSums(_turned(sums.blocks), scalars, None if sums.items is None else _turned(sums.items))
+
+
+def _turned(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    out = blocks.copy()
+    for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
+        out[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
+    out[..., cells.PAIR_L] = blocks[..., cells.PAIR_L] + blocks[..., cells.D]
+    out[..., cells.PAIR_P] = blocks[..., cells.PAIR_P_OTHER]
+    out[..., cells.PAIR_P_OTHER] = blocks[..., cells.PAIR_P]
+    return out
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
@@ -65,7 +72,10 @@ def oriented_gauc(sums: BlockSums) -> BlockSums:
 
 def windows(total: BlockSums, before: BlockSums) -> BlockSums:
     """Sums of looks t over windows j, exactly: totals [T, ...] less what was there when the windows began [J, ...] -> [T, J, ...]."""
-    return BlockSums(total.blocks[:, None] - before.blocks[None], total.scalars[:, None] - before.scalars[None])
+    items = None
+    if total.items is not None and before.items is not None:
+        items = total.items[:, None] - before.items[None]
+    return BlockSums(total.blocks[:, None] - before.blocks[None], total.scalars[:, None] - before.scalars[None], items)
 
 
 def clicks(sums: BlockSums) -> NDArray[np.int64]:
@@ -77,8 +87,29 @@ def clicks(sums: BlockSums) -> NDArray[np.int64]:
 def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str, Statistic]:
     """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G, 2], [..., 5].
 
-    v_iid of log_loss leaves out the small noise of its denominator; calibration has none.
+    v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are two-way
+    (`ratio.two_way`) where nearly all impressions name their item and there are enough of them. The variance of log_loss is at
+    least what the scores promise: a rare disaster is in the scores before it is in the clicks.
     """
+    found = _statistics(sums, gauc_sums)
+    if sums.items is not None:
+        no_scalars = np.zeros_like(sums.scalars)
+        by_item = _statistics(BlockSums(sums.items, no_scalars))
+        covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)
+        clicked, n = (sums.blocks[..., c].sum(axis=-1) for c in (cells.PAIR_Y, cells.PAIR_N))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which carry nearly all of it
+            v_iid = np.where(clicked > 0, (2.0 + found[MID].theta) ** 2 * (1.0 - clicked / n) / clicked, np.nan)
+        found[MID] = where_clustered(covered, found[MID], replace(by_item.pop(MID), v_iid=v_iid))
+        for name, some in by_item.items():
+            found[name] = where_clustered(covered, found[name], some)
+    nats = sums.blocks[..., cells.PAIR_L].sum(axis=-1) / SCALE
+    with np.errstate(divide="ignore", invalid="ignore"):
+        promised = np.where(nats > 0, sums.scalars[..., cells.D_PROMISED] / SCALE / nats**2, 0.0)
+    found["log_loss"] = replace(found["log_loss"], v_floor=promised)
+    return found
+
+
+def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str, Statistic]:
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
     out = np.empty((5, math.prod(shape), 6))
     _pair(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), sums.scalars.reshape(-1, cells.PAIR_SCALARS), out)
@@ -92,6 +123,38 @@ def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str,
         names.append("gauc")
     packed = out.reshape(5, *shape, 6)
     return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+
+
+def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
+    """By how much each block moves log_loss and auc, float64[..., G] each: v_clu is the sum of their squares, but for G / (G - 1).
+
+    NaN where the metric is undefined.
+    """
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((2, math.prod(shape), groups))
+    _deviations(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), out)
+    both = out.reshape(2, *shape, groups)
+    return both[0], both[1]
+
+
+@numba.njit(cache=True)
+def _deviations(blocks: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for i in range(blocks.shape[0]):
+        loss, n, y, d, phi1, phi0 = 0, 0, 0, 0, 0, 0
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            loss, n, y, d = loss + b[cells.PAIR_L], n + b[cells.PAIR_N], y + b[cells.PAIR_Y], d + b[cells.D]
+            phi1, phi0 = phi1 + b[cells.PAIR_PHI1], phi0 + b[cells.PAIR_PHI0]
+        ratio = d / loss if loss > 0 else np.nan
+        mean1, mean0 = (phi1 / y, phi0 / (n - y)) if 0 < y < n else (np.nan, np.nan)
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            out[0, i, g] = (b[cells.D] - ratio * b[cells.PAIR_L]) / loss if loss > 0 else np.nan
+            out[1, i, g] = np.nan
+            if 0 < y < n:
+                clicked = (b[cells.PAIR_PHI1] - mean1 * b[cells.PAIR_Y]) / y
+                others = (b[cells.PAIR_PHI0] - mean0 * (b[cells.PAIR_N] - b[cells.PAIR_Y])) / (n - y)
+                out[1, i, g] = -(clicked + others) / SCALE
 
 
 @numba.njit(cache=True)

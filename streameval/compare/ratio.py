@@ -6,18 +6,19 @@
 (Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, a block's
 are not either, blocks are. v_clu has the noise of few blocks, so its use is always with a t of `df` degrees; v_iid is
 only a floor. `df` is the effective number of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users
-there are fewer blocks than non-empty ones.
+there are fewer blocks than non-empty ones. Errors that items share are in blocks of items, and `two_way` puts both together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
+FEWEST_ITEMS = 30  # non-empty blocks of items
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,10 +34,16 @@ class Statistic:
     v_iid: Reals
     df: Reals
     blocks: Reals  # non-empty
+    v_floor: Reals = field(
+        default_factory=lambda: np.zeros(())
+    )  # what is known beforehand: the variance is not below it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "v_floor", np.broadcast_to(self.v_floor, np.shape(self.theta)))
 
     def variance(self) -> Reals:
-        """The larger of the two (NaN if undefined): clustering must not hurt, negative correlation must not help."""
-        out: Reals = np.maximum(self.v_clu, self.v_iid)
+        """The largest of the three (NaN if undefined): clustering must not hurt, negative correlation and luck must not help."""
+        out: Reals = np.maximum(np.maximum(self.v_clu, self.v_iid), self.v_floor)
         return out
 
     def stderr(self) -> Reals:
@@ -50,7 +57,7 @@ class Statistic:
 
     def __neg__(self) -> Statistic:
         """The other direction."""
-        return Statistic(-self.theta, self.weight, self.v_clu, self.v_iid, self.df, self.blocks)
+        return replace(self, theta=-self.theta)
 
 
 # Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
@@ -128,6 +135,34 @@ def two_means(
     df are those of the clicks, which carry nearly all the variance.
     """
     return unpacked(_two_means(a1, w1, a0, w0, saa1, saa0, np.empty(6)))
+
+
+def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
+    """One estimate whose errors are shared within users and within items, from the same sums in blocks of either; fields [...].
+
+    v = max(v_user, v_item, v_user + v_item - v_iid), for what both have is counted twice (Cameron, Gelbach and Miller 2011, Journal
+    of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is careful, by a factor of 2 at the most. `df` is the
+    smaller one. Blocks are those of users, which the floor counts: a catalogue may well have fewer items than blocks.
+    Undefined where either is.
+    """
+    v_iid = np.maximum(by_user.v_iid, by_item.v_iid)
+    both = by_user.v_clu + by_item.v_clu - v_iid
+    return replace(
+        by_user,
+        v_clu=np.maximum(np.maximum(by_user.v_clu, by_item.v_clu), both),
+        v_iid=v_iid,
+        df=np.minimum(by_user.df, by_item.df),
+        v_floor=np.maximum(by_user.v_floor, by_item.v_floor),
+    )
+
+
+def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statistic) -> Statistic:
+    """`two_way` where `on` (bool[...]) and there are enough items to tell what they share, else as it is."""
+    on = on & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
+    if not on.any():
+        return by_user
+    both = two_way(by_user, by_item)
+    return Statistic(*(np.where(on, getattr(both, f.name), getattr(by_user, f.name)) for f in fields(Statistic)))
 
 
 def unpacked(packed: Reals) -> Statistic:

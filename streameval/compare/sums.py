@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare import paired, split
+from streameval.compare import joint, paired, split
 from streameval.compare.paired import oriented, oriented_gauc
-from streameval.compare.ratio import Statistic
+from streameval.compare.ratio import FEWEST_ITEMS, Reals, Statistic
 from streameval.compare.split import Strata
 from streameval.events import Series
 from streameval.sketches import blocks as cells
@@ -31,7 +31,8 @@ from streameval.sketches.blocks import (
 
 Ints = NDArray[np.int64]
 Key = tuple[Series, Series | None]  # who served, and who else scored; None: what the server did alone
-_BLOCK_CELLS = BLOCKS * PAIR_CELLS
+SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row of the ledger
+ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
 
 
 class Sums(Protocol):
@@ -57,6 +58,10 @@ class Sums(Protocol):
         """Each [1, J]."""
         ...
 
+    def correlation(self) -> Reals:
+        """Of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
+        ...
+
     def totals(self) -> tuple[Ints, Ints]:
         """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
         ...
@@ -69,13 +74,17 @@ class Sums(Protocol):
         """Blocks of users that have anything."""
         ...
 
+    def clustered_by(self) -> str:
+        """What errors may be shared by: "user", or "user_and_item"."""
+        ...
+
 
 class PairedSums:
     """Both versions scored the same impressions."""
 
     def __init__(self, baseline: Series, candidate: Series) -> None:
         self._baseline, self._candidate = baseline, candidate
-        self._total = BlockSums(np.zeros((BLOCKS, PAIR_CELLS), np.int64), np.zeros(PAIR_SCALARS, np.int64))
+        self._total = self._empty()
         self._before = [self._empty()]  # of each window: what is of segments before it
         self._gauc = self._empty_gauc()
         self._gauc_before = [self._empty_gauc()]
@@ -83,9 +92,7 @@ class PairedSums:
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`."""
-        some = BlockSums(
-            row[:_BLOCK_CELLS].reshape(BLOCKS, PAIR_CELLS), row[_BLOCK_CELLS : _BLOCK_CELLS + PAIR_SCALARS]
-        )
+        some = _sums(row)
         if key == (self._candidate, self._baseline):
             some = oriented(some)
         elif key != (self._baseline, self._candidate):
@@ -112,7 +119,9 @@ class PairedSums:
         """See `Sums`."""
         self._starts.append(segment)
         self._gauc_before.append(BlockSums(self._gauc.blocks.copy(), self._gauc.scalars.copy()))
-        self._before.append(BlockSums(self._total.blocks.copy(), self._total.scalars.copy()))
+        before = self._empty()
+        self._add(before, self._total)
+        self._before.append(before)
 
     def clicks(self) -> Ints:
         """See `Sums`."""
@@ -121,6 +130,10 @@ class PairedSums:
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
         return paired.statistics(self._windows(), _less(self._gauc, self._gauc_before))
+
+    def correlation(self) -> Reals:
+        """See `Sums`."""
+        return joint.correlation(*paired.deviations(self._windows()))
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`."""
@@ -144,8 +157,13 @@ class PairedSums:
         """See `Sums`."""
         return int((self._total.blocks[:, cells.PAIR_N] > 0).sum())
 
+    def clustered_by(self) -> str:
+        """See `Sums`."""
+        assert self._total.items is not None
+        return _clustered_by(self._total.items[:, cells.PAIR_N], int(self._total.blocks[:, cells.PAIR_N].sum()))
+
     def strict(self) -> Ints:
-        """The scalars of the first window, int64[8]."""
+        """The scalars of the first window, int64[k]."""
         return self._total.scalars.copy()
 
     def _windows(self) -> BlockSums:
@@ -153,7 +171,7 @@ class PairedSums:
 
     @staticmethod
     def _empty() -> BlockSums:
-        return BlockSums(np.zeros((BLOCKS, PAIR_CELLS), np.int64), np.zeros(PAIR_SCALARS, np.int64))
+        return _sums(np.zeros(ITEMS + BLOCKS * PAIR_CELLS, np.int64))
 
     @staticmethod
     def _empty_gauc() -> BlockSums:
@@ -163,12 +181,28 @@ class PairedSums:
     def _add(into: BlockSums, some: BlockSums) -> None:
         np.add(into.blocks, some.blocks, out=into.blocks)
         np.add(into.scalars, some.scalars, out=into.scalars)
+        if into.items is not None and some.items is not None:
+            np.add(into.items, some.items, out=into.items)
 
 
 def _less(total: BlockSums, before: list[BlockSums]) -> BlockSums:
     """[1, J, ...]: the windows' own."""
-    each = BlockSums(np.stack([b.blocks for b in before]), np.stack([b.scalars for b in before]))
-    return paired.windows(BlockSums(total.blocks[None], total.scalars[None]), each)
+    items = None if total.items is None else np.stack([b.items for b in before if b.items is not None])
+    each = BlockSums(np.stack([b.blocks for b in before]), np.stack([b.scalars for b in before]), items)
+    whole = BlockSums(total.blocks[None], total.scalars[None], None if total.items is None else total.items[None])
+    return paired.windows(whole, each)
+
+
+def _sums(row: Ints) -> BlockSums:
+    """Views of a row of the ledger."""
+    blocks, items = (part.reshape(BLOCKS, PAIR_CELLS) for part in (row[:SCALARS], row[ITEMS:]))
+    return BlockSums(blocks, row[SCALARS:ITEMS], items)
+
+
+def _clustered_by(by_item: Ints, impressions: int) -> str:
+    """From impressions by block of items."""
+    known = by_item.sum() >= paired.COVERED * impressions and (by_item > 0).sum() >= FEWEST_ITEMS
+    return "user_and_item" if impressions and known else "user"
 
 
 class SplitSums:
@@ -177,16 +211,18 @@ class SplitSums:
     def __init__(self, baseline: Series, candidate: Series) -> None:
         self._arms = (baseline, candidate)
         self._starts: list[int] = [-(1 << 62)]
-        self._rows: dict[int, Ints] = {}  # by segment: int64[2, G, 8]
-        self._strata: dict[int, Strata] = {}  # of the segments, as far as they have not changed since
+        self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
+        self._strata: dict[int, tuple[Strata, Reals, Strata]] = {}  # by user, spread, by item; until a segment changes
+        self._made: tuple[Strata, Reals, Strata] | None = None  # of the windows; until anything changes
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`."""
         if key[1] is not None or key[0] not in self._arms:
             return
-        rows = self._rows.setdefault(segment, np.zeros((2, BLOCKS, SERIES_CELLS), np.int64))
-        rows[self._arms.index(key[0])] += row[:_BLOCK_CELLS].reshape(BLOCKS, SERIES_CELLS)
+        rows = self._rows.setdefault(segment, np.zeros((2, row.size), np.int64))
+        rows[self._arms.index(key[0])] += row
         self._strata.pop(segment, None)
+        self._made = None
 
     def gain_gauc(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`: there are no pairs."""
@@ -194,10 +230,15 @@ class SplitSums:
     def begin(self, segment: int) -> None:
         """See `Sums`."""
         self._starts.append(segment)
+        self._made = None
 
     def clicks(self) -> Ints:
         """See `Sums`: of the arm that has fewer."""
-        by_segment = {s: rows[:, :, cells.Y].sum(axis=1) for s, rows in self._rows.items() if self._counts(rows)}
+        by_segment = {
+            s: rows[:, cells.Y : SCALARS : SERIES_CELLS].sum(axis=1)
+            for s, rows in self._rows.items()
+            if self._counts(rows)
+        }
         out = [
             sum((c for s, c in by_segment.items() if s >= start), np.zeros(2, np.int64)).min() for start in self._starts
         ]
@@ -205,18 +246,36 @@ class SplitSums:
 
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
+        by_user, spreads, by_item = self._windows()
+        return split.statistics(by_user, spreads, by_item)
+
+    def correlation(self) -> Reals:
+        """See `Sums`."""
+        return joint.correlation(*split.deviations(self._windows()[0]))
+
+    def _windows(self) -> tuple[Strata, Reals, Strata]:
+        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
+        if self._made is not None:
+            return self._made
         some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
         for s in some:
             if s not in self._strata:
-                self._strata[s] = split.strata(self._rows[s][0], self._rows[s][1])
-        totals = np.zeros((len(self._starts), 2, 8))
-        devs = np.zeros((len(self._starts), 2, 6, BLOCKS))
+                users, items = (_arms(self._rows[s], part) for part in (slice(0, SCALARS), slice(ITEMS, None)))
+                spread = split.spread(users, self._rows[s][:, SCALARS:ITEMS])
+                self._strata[s] = split.strata(*users), spread, split.strata(*items)
+        j = len(self._starts)
+        totals, devs, spreads = np.zeros((2, j, 2, 8)), np.zeros((2, j, 2, 6, BLOCKS)), np.zeros((j, 2, 5))
         for j, start in enumerate(self._starts):
             for s in some:
                 if s >= start:
-                    totals[j] += self._strata[s].totals
-                    devs[j] += self._strata[s].devs
-        return split.statistics(Strata(totals[None], devs[None]))
+                    by_user, spread, by_item = self._strata[s]
+                    spreads[j] += spread
+                    for i, one in enumerate((by_user, by_item)):
+                        totals[i, j] += one.totals
+                        devs[i, j] += one.devs
+        by_user, by_item = (Strata(totals[i][None], devs[i][None]) for i in range(2))
+        self._made = by_user, spreads[None], by_item
+        return self._made
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`: of the hours in which both served."""
@@ -228,7 +287,7 @@ class SplitSums:
         out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
         for rows in self._rows.values():
             if self._counts(rows):
-                out += rows
+                out += _arms(rows, slice(0, SCALARS))
         return out
 
     def gauc(self) -> tuple[float | None, float | None]:
@@ -237,10 +296,27 @@ class SplitSums:
 
     def blocks(self) -> int:
         """See `Sums`: of the arm that has fewer."""
-        some = [rows[:, :, cells.N] > 0 for rows in self._rows.values() if self._counts(rows)]
+        some = [rows[:, cells.N : SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
         return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
+
+    def clustered_by(self) -> str:
+        """See `Sums`."""
+        by_item = sum(
+            (
+                _arms(rows, slice(ITEMS, None))[:, :, cells.N].sum(axis=0)
+                for rows in self._rows.values()
+                if self._counts(rows)
+            ),
+            np.zeros(BLOCKS, np.int64),
+        )
+        return _clustered_by(by_item, int(self.arms()[:, :, cells.N].sum()))
 
     @staticmethod
     def _counts(rows: Ints) -> bool:
         """Whether both served in this hour."""
-        return bool((rows[:, :, cells.N].sum(axis=1) > 0).all())
+        return bool((rows[:, cells.N : SCALARS : SERIES_CELLS].sum(axis=1) > 0).all())
+
+
+def _arms(rows: Ints, part: slice) -> Ints:
+    """int64[2, G, 8] of the arms' rows."""
+    return rows[:, part].reshape(2, BLOCKS, SERIES_CELLS)

@@ -47,6 +47,8 @@ class Tracked:
         self.looked: int | None = None
         self._record = Record()
         self._sums: Sums = self._new_sums()
+        self._held: list[tuple[int, Key, Ints]] = []
+        self.holds = False  # whether the sums have what is not placed for good yet
         self._starts: list[int] = []  # segments at which later windows began
         self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
         self._seen = 0  # impressions at the last look
@@ -89,24 +91,53 @@ class Tracked:
             self._sums.gain_gauc(segment, key, row)
             self._reading = None
 
+    def keys(self) -> list[Key]:
+        """The rows of the ledger that it is made of."""
+        if self.setup == "paired":
+            return [(self.baseline, self.candidate), (self.candidate, self.baseline)]
+        return [(self.baseline, None), (self.candidate, None)]
+
+    def hold(self, placed: Mapping[tuple[int, Key], Ints]) -> None:
+        """Adds what scores whose stratum is still open come to so far; until `release`."""
+        self.release()
+        for (segment, key), row in placed.items():
+            self.gain(segment, key, row)
+            self._held.append((segment, key, row))
+        self.holds = True
+
+    def release(self) -> None:
+        """Takes out what `hold` has added."""
+        for segment, key, row in self._held:
+            self.gain(segment, key, -row)
+        self._held, self.holds = [], False
+
     def begin(self, segment: int) -> None:
         """A window begins at a segment of which nothing was gained yet."""
         if len(self._starts) + 1 < self.rule.windows:
             self._starts.append(segment)
             self._sums.begin(segment)
 
+    def withhold(self, at: int, why: str) -> None:
+        """Nothing is decided until the next look."""
+        self._record.withhold(at, why, self.verdict)
+        self._reading = None
+
+    def is_due(self) -> bool:
+        """Whether impressions have grown enough for a look to tell something new."""
+        return self._impressions() - self._seen > self._seen // GROWTH
+
     def look(self, at: int, withheld: str | None) -> None:
         """Looks at the sums as they are, at the end of a pane (ms); not while the join is unhealthy (`withheld`: why)."""
         self._record.withhold(at, withheld, self.verdict)
-        baseline, candidate = self._sums.totals()
-        impressions = int(baseline[cells.N]) + (int(candidate[cells.N]) if self.setup == "split" else 0)
         self.looked, self._reading = at, None
-        if withheld is not None or impressions - self._seen <= self._seen // GROWTH:
+        if withheld is not None or not self.is_due():
             return
-        self._seen = impressions
+        self._seen = impressions = self._impressions()
         statistics = self._statistics()
         was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
-        path = self.evidence.advance(np.array([at]), self._sums.clicks(), statistics, self._strict())
+        path = self.evidence.advance(
+            np.array([at]), self._sums.clicks(), statistics, self._strict(), correlation=self._sums.correlation()
+        )
         worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
         self._path = worse, not_worse
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
@@ -157,7 +188,7 @@ class Tracked:
 
     def forget_sums(self) -> None:
         """Empties the sums, for the ledger's segments to be gained anew: a partition has come or gone."""
-        self._sums = self._new_sums()
+        self._sums, self._held, self.holds = self._new_sums(), [], False
         for segment in self._starts:
             self._sums.begin(segment)
 
@@ -166,6 +197,7 @@ class Tracked:
         if self.kept:
             self.kept, self._reading = False, None
             self._sums, self._starts = self._new_sums(), []
+            self._held, self.holds = [], False
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -210,6 +242,10 @@ class Tracked:
             floors_met=clicks >= self.rule.min_clicks,
         )  # fmt: skip
 
+    def _impressions(self) -> int:
+        baseline, candidate = self._sums.totals()
+        return int(baseline[cells.N]) + (int(candidate[cells.N]) if self.setup == "split" else 0)
+
     def _statistics(self) -> dict[str, Statistic]:
         """Of every window; one that never serves looks under-predicting by selection alone, so its calibration is left out."""
         out = self._sums.statistics()
@@ -251,7 +287,7 @@ class Tracked:
     def _differences(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[float, float, float]]:
         """(difference, lower, upper) by metric, of the first window; NaN and infinite where unknown."""
         first = {name: s[0, 0] for name, s in statistics.items()}
-        estimates, bounds = harm(first), self.evidence.bounds(first)
+        estimates, bounds = harm(first), self.evidence.bounds(first, int(self._sums.clicks()[0, 0]))
         out = {}
         for name, value in estimates.items():
             low, high = (float(b) for b in bounds[name])

@@ -4,12 +4,13 @@ that scored the same impressions (see `sketches.blocks`), by pane until somebody
 A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only. What it sees of them
 must not depend on when a batch ended, nor a restart: so a label counts as it was when it was due, and what is late (an
 impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
-it came. A version takes part from the pane on for which it has placement curves (`references`).
+it came. What the AUC needs is placed later, by all partitions' labels (`placements`, `strata`): until then the scores are
+kept as codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from streameval.columns import Scored
 from streameval.counting.ledger_sums import (
     LEVEL_WIDTH,
     PART_WIDTH,
+    SCALARS,
     SERVED_WIDTH,
     WIDTH,
     Matrix,
@@ -30,12 +32,17 @@ from streameval.counting.ledger_sums import (
     values_of,
 )
 from streameval.counting.measured import Measured
-from streameval.counting.references import References
+from streameval.counting.open_scores import OpenScores, used_rows
+from streameval.counting.placements import OUT, place, renumbered
+from streameval.counting.placements import Codes as ScoreCodes
 from streameval.counting.scoreboard import Labelled
 from streameval.events import Codes
+from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
 
 HOUR = 3_600_000
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
+MANY_PANES = 256  # that wait to be looked at
+MANY_CODES = 1 << 22  # scores that do
 _PARTS_AT_ONCE = 1024  # that are numbered in one go
 
 Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
@@ -52,7 +59,6 @@ class Ledger:
 
     def __init__(
         self,
-        references: References,
         pane: int,
         horizon: int,
         radix: int,
@@ -60,7 +66,6 @@ class Ledger:
         edges: Sequence[float],
     ) -> None:
         """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets."""
-        self._references = references
         self._pane = pane
         self._defer = -(-horizon // pane)  # panes after which what is late counts
         self._radix = radix
@@ -75,9 +80,13 @@ class Ledger:
         # by pane, what is late apart
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_parts: tuple[dict[int, Parts], dict[int, Parts]] = ({}, {})
+        self._waiting_codes: tuple[dict[int, list[ScoreCodes]], dict[int, list[ScoreCodes]]] = ({}, {})
         self._segments: dict[int, Matrix] = {}  # by first pane
+        self.open = OpenScores()  # of panes that were looked at, to be placed with their stratum
+        self.late: list[tuple[int, ScoreCodes]] = []  # (segment, codes) that came due after their stratum had closed
         self._parts: dict[int, Parts] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
+        self._codes_waiting = 0
         self.untracked = 0  # scores of versions beyond `MOST_ROWS`
 
     # -- counting ------------------------------------------------------------------------------------------------
@@ -96,13 +105,25 @@ class Ledger:
         self._observe(*_rows(due, scored, corrected), -sign, late=1)
         self._observe(*_rows(labelled, scored, corrected | ~labelled.fresh), sign, late=1)
 
-    def waiting(self, end: int) -> list[int]:
-        """The panes before `end` that wait to be looked at, oldest first; what is late apart."""
-        return sorted(pane for pane in self._waiting[0] if pane < end)
+    def waiting(self, end: int, but: Collection[int] = ()) -> list[int]:
+        """The panes before `end`, `but` for some, that wait to be looked at, oldest first; what is late apart."""
+        return sorted(pane for pane in self._waiting[0] if pane < end and pane not in but)
 
-    def __len__(self) -> int:
-        """How many panes wait, what is late apart."""
-        return len(self._waiting[0])
+    def served(self, pane: int) -> tuple[int, int]:
+        """(impressions, clicks) on time of all versions that served in a pane that waits."""
+        matrix = self._waiting[0].get(pane)
+        if matrix is None:
+            return 0, 0
+        rows = [i for i, (served, other) in enumerate(self._rows[: len(matrix)]) if served >= 0 and other < 0]
+        some = matrix[rows, :SCALARS]
+        return int(some[:, N::SERIES_CELLS].sum()), int(some[:, Y::SERIES_CELLS].sum())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be looked at that it should not wait for the next snapshot."""
+        if len(self._waiting[0]) > MANY_PANES:
+            return True
+        return self._codes_waiting > MANY_CODES
 
     def _observe(
         self, labelled: Labelled, scored: Scored, sign: int, late: int, measured: Measured | None = None
@@ -119,28 +140,31 @@ class Ledger:
         self._reserve(int(scored.series.max()) + 1)
         value = np.empty((n, self._dimensions + 1), np.int32)
         values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
-        missed = np.zeros(1, np.int64)
+        item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
+        missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for j, pane in enumerate(known.panes):
-            curves = self._references.at(pane)
+            codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)
+            coded[0] = 0
             for giver, cut in enumerate(known.cuts):
                 start, end = int(cut[j]), int(cut[j + 1])
                 while start < end:
                     sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
                     parts = self._part_matrices(self._waiting_parts[late], pane)
                     given = scored.row, scored.series, scored.p, known.loss, known.bin
-                    labels = labelled.label, known.block, value
-                    tables = self._row_of, self._part_of, len(self._rows) == MOST_ROWS, curves.curve, curves.ready
+                    labels = labelled.label, known.block, item, value
+                    tables = self._row_of, self._part_of, len(self._rows) == MOST_ROWS
+                    out = sign, codes, coded, sums
                     if giver == 0:
                         levels = self._dimensions * self._values, self._level_of, parts[LEVELS]
-                        start = add_served(
-                            start, end, *given, *labels, *tables, sign, sums, parts[SERVED], missed, *levels
-                        )
+                        start = add_served(start, end, *given, *labels, *tables, *out, parts[SERVED], missed, *levels)
                     else:
-                        start = add_pairs(
-                            start, end, *given, logged_at, *labels, *tables, sign, sums, parts[PAIRS], missed
-                        )
+                        start = add_pairs(start, end, *given, logged_at, *labels, *tables, *out, parts[PAIRS], missed)
                     if start < end:
                         self._number(start, end, giver > 0, scored, logged_at, value)
+            made = codes[: coded[0]] if sign > 0 else codes[: coded[0]] | OUT
+            if made.size:
+                self._waiting_codes[late].setdefault(pane, []).append(made)
+                self._codes_waiting += made.size
         self.untracked += int(missed[0])
 
     def cut(self, pane: int) -> None:
@@ -154,18 +178,34 @@ class Ledger:
         first = -(-begin // self._pane)
         return max([first, *(cut for cut in self._cuts if cut <= pane)])
 
+    def end_of(self, segment: int) -> int:
+        """The first pane behind a segment."""
+        end = -(-(segment * self._pane // HOUR + 1) * HOUR // self._pane)
+        return min([end, *(cut for cut in self._cuts if segment < cut)])
+
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def advance(self, end: int) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
+    def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
         """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
 
-        And what was late in panes whose horizon ended before it.
+        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, and as one with the rest
+        of their segment.
         """
         out = []
-        due = [(pane, late) for late in (0, 1) for pane in self._waiting[late] if pane + late * self._defer < end]
+        due = [(pane, 1) for pane in self._waiting[1] if pane + self._defer < end]
+        for pane in self._waiting[0]:
+            until = self.end_of(self.segment(pane)) - 1 + self._defer if pane in put_off else pane
+            if until < end:
+                due.append((pane, 0))
         for pane, late in sorted(due):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
+            for codes in self._waiting_codes[late].pop(pane, ()):
+                self._codes_waiting -= codes.size
+                if late:
+                    self.late.append((number, codes))
+                else:
+                    self.open.add(pane, codes)
             total = self._matrix(self._segments, number, len(gained), WIDTH)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
@@ -174,6 +214,18 @@ class Ledger:
                 for whole, some in zip(totals, self._waiting_parts[late].pop(pane), strict=True):
                     whole[: len(some)] += some
         return out
+
+    def key_of(self, row: int) -> Key:
+        """What a row is of."""
+        return self._rows[row]
+
+    def place(self, segment: int, row: int, codes: ScoreCodes, curves: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Places scores by the curves of their stratum; returns what their row has gained, int64[WIDTH]."""
+        gained = np.zeros(WIDTH, np.int64)
+        place(codes, self._rows[row][1] >= 0, curves, gained)
+        total = self._matrix(self._segments, segment, row + 1, WIDTH)
+        total[row] += gained
+        return gained
 
     def segments(self) -> Iterator[tuple[int, dict[Key, NDArray[np.int64]]]]:
         """Everything that was advanced over: (first pane, sums by row), oldest first."""
@@ -246,6 +298,10 @@ class Ledger:
             self._rows[i] = (-2, -2)
             for matrix in self._matrices():
                 matrix[i : i + 1] = 0
+        if gone:
+            row = np.arange(len(self._rows))
+            row[gone] = -1
+            self._renumber_codes(row)
         for kind, names in enumerate(self._part_names):
             for i, name in enumerate(names):
                 if series in name[:2]:
@@ -260,7 +316,8 @@ class Ledger:
         """Bytes of everything."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
         parts = sum(matrix.nbytes for parts in self._all_parts() for matrix in parts)
-        return sums + parts + self._part_of.nbytes + self._level_of.nbytes
+        codes = 8 * self._codes_waiting + self.open.nbytes + sum(codes.nbytes for _, codes in self.late)
+        return sums + parts + codes + self._part_of.nbytes + self._level_of.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -272,6 +329,13 @@ class Ledger:
             "waiting": [
                 [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
             ],
+            "waiting_codes": [
+                [late, pane, np.concatenate(parts)]
+                for late in (0, 1)
+                for pane, parts in sorted(self._waiting_codes[late].items())
+            ],
+            "open": self.open.state(),
+            "late": [list(some) for some in self.late],
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
             "waiting_parts": [
                 [late, pane, *(matrix.copy() for matrix in parts)]
@@ -302,6 +366,11 @@ class Ledger:
         self._enter()
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = matrix.copy()
+        for late, pane, some in state["waiting_codes"]:
+            self._waiting_codes[late][pane] = [some.copy()]
+            self._codes_waiting += some.size
+        self.open = OpenScores.restore(state["open"])
+        self.late = [(segment, some.copy()) for segment, some in state["late"]]
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
         for late, pane, a, b, c in state["waiting_parts"]:
             self._waiting_parts[late][pane] = a.copy(), b.copy(), c.copy()
@@ -321,9 +390,14 @@ class Ledger:
 
     def _make_room(self) -> None:
         """Takes the numbers of rows and parts back that nothing is kept of."""
-        rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and _is_used(self._matrices(), i)]
+        coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
+        coded |= {row for _, row, *_ in self.open.counts()} | used_rows({0: [codes for _, codes in self.late]})
+        rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))]
         if len(rows) == len(self._rows):
             return
+        code = np.full(len(self._rows), -1, np.int64)
+        code[rows] = np.arange(len(rows))
+        self._renumber_codes(code)
         names = [self._rows[i] for i in rows]
         kept = []
         for part_names in self._part_names:
@@ -343,6 +417,16 @@ class Ledger:
         self._part_of[:] = -1
         self._level_of[:] = -1
         self._enter()
+
+    def _renumber_codes(self, row: NDArray[np.int64]) -> None:
+        """Row r is `row[r]` from now on; -1: its scores are forgotten."""
+        self._codes_waiting = 0
+        for waiting in self._waiting_codes:
+            for pane, parts in waiting.items():
+                waiting[pane] = [renumbered(codes, row) for codes in parts]
+                self._codes_waiting += sum(codes.size for codes in waiting[pane])
+        self.open.renumber(row)
+        self.late = [(segment, renumbered(codes, row)) for segment, codes in self.late]
 
     def _enter(self) -> None:
         """Fills the tables of numbers."""
@@ -416,6 +500,7 @@ def _rows(labelled: Labelled, scored: Scored, on: NDArray[np.bool_]) -> tuple[La
     some = Labelled(
         labelled.ts[on], labelled.user[on], labelled.slices[on], labelled.label[on], labelled.corrected[on],
         None if labelled.value is None else labelled.value[on], labelled.fresh[on],
+        None if labelled.item is None else labelled.item[on],
     )  # fmt: skip
     kept = on[scored.row]
     place = np.cumsum(on, dtype=np.int32) - np.int32(1)

@@ -13,12 +13,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.placements import ITEMS, SCALARS, WIDTH, code_of
 from streameval.sketches import blocks
 from streameval.sketches.accumulate import CLIP, log_loss
-from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SCALE, SERIES_CELLS
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, SCALE, SERIES_CELLS
 
-SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
-WIDTH = SCALARS + blocks.PAIR_SCALARS
+__all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
 STRICT = 2.0  # nats: the strict mode takes odds to be within a factor e**STRICT of each other
 _MOST_ODDS = math.exp(STRICT)
 
@@ -32,8 +32,6 @@ SERVED_WIDTH = 6
 # a level: N, Y and P by block
 LEVEL_N, LEVEL_Y, LEVEL_P = 0, BLOCKS, 2 * BLOCKS
 LEVEL_WIDTH = 3 * BLOCKS
-
-assert SERIES_CELLS == PAIR_CELLS
 
 Matrix = NDArray[np.int64]
 
@@ -55,6 +53,19 @@ def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: f
     else:
         return d
     return log_loss(odds / (1.0 + odds), clicked) - loss
+
+
+@numba.njit(inline="always")
+def promised_variance(a: float, b: float) -> float:
+    """The variance of the difference in log loss of pClicks a and b that they promise themselves, nats squared.
+
+    p (1 - p) (logit a - logit b)**2 with p the larger one: a click that one of them all but rules out is seen coming before
+    it has come.
+    """
+    a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
+    p = max(a, b)
+    shift = math.log(a * (1.0 - b) / (b * (1.0 - a)))
+    return p * (1.0 - p) * shift * shift
 
 
 @numba.njit(cache=True, nogil=True)
@@ -94,13 +105,14 @@ def add_served(
     bins: NDArray[np.int16],
     label: NDArray[np.int8],
     block: NDArray[np.int8],
+    item: NDArray[np.int8],
     value: NDArray[np.int32],
     row_of: NDArray[np.int32],
     part_of: NDArray[np.int32],
     full: bool,
-    curve: NDArray[np.int32],
-    ready: NDArray[np.bool_],
     sign: int,
+    codes: NDArray[np.uint64],
+    coded: NDArray[np.int64],
     sums: Matrix,
     parts: Matrix,
     untracked: NDArray[np.int64],
@@ -110,13 +122,11 @@ def add_served(
 ) -> int:
     """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped.
 
-    `first_bucket`: the column of parts that stands for the lowest bucket; `level_of`: by row and bucket.
+    Codes of the scores (see `placements`) go to `codes` from `coded[0]` on. `first_bucket`: the column of parts that stands for the lowest bucket; `level_of`: by row and bucket.
     """
     for k in range(start, end):
         i = row[k]
         r = row_of[series[k], 0]
-        if not ready[series[k]]:
-            continue
         if r < 0:
             if not full:
                 return k
@@ -128,7 +138,6 @@ def add_served(
         clicked = np.int64(label[i])
         error = abs(p[k] - clicked)
         at = np.int64(block[i]) * SERIES_CELLS
-        placement = np.int64(curve[series[k], clicked, bins[k]])
         p_fixed, loss_fixed, loss_sq = _fixed(p[k]), _fixed(loss[k]), _fixed(loss[k] * loss[k])
         sums[r, at + blocks.N] += sign
         sums[r, at + blocks.Y] += sign * clicked
@@ -136,9 +145,16 @@ def add_served(
         sums[r, at + blocks.L] += sign * loss_fixed
         sums[r, at + blocks.SQUARED] += sign * _fixed(error * error)
         sums[r, at + blocks.ABSOLUTE] += sign * _fixed(error)
-        sums[r, at + blocks.PHI0 - clicked] += sign * placement
         sums[r, SCALARS + blocks.LOSS_SQ] += sign * loss_sq
-        sums[r, SCALARS + blocks.PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
+        sums[r, SCALARS + blocks.LOSS_Y] += sign * clicked * loss_fixed
+        if item[i] != NO_ITEM:
+            at = ITEMS + np.int64(item[i]) * SERIES_CELLS
+            sums[r, at + blocks.N] += sign
+            sums[r, at + blocks.Y] += sign * clicked
+            sums[r, at + blocks.P] += sign * p_fixed
+            sums[r, at + blocks.L] += sign * loss_fixed
+        codes[coded[0]] = code_of(r, item[i], block[i], clicked, bins[k], 0)
+        coded[0] += 1
         for d in range(value.shape[1]):
             q = part_of[r, value[i, d]]
             parts[q, SERVED_N] += sign
@@ -166,13 +182,14 @@ def add_pairs(
     logged_at: NDArray[np.int32],
     label: NDArray[np.int8],
     block: NDArray[np.int8],
+    item: NDArray[np.int8],
     value: NDArray[np.int32],
     row_of: NDArray[np.int32],
     part_of: NDArray[np.int32],
     full: bool,
-    curve: NDArray[np.int32],
-    ready: NDArray[np.bool_],
     sign: int,
+    codes: NDArray[np.uint64],
+    coded: NDArray[np.int64],
     sums: Matrix,
     parts: Matrix,
     untracked: NDArray[np.int64],
@@ -187,7 +204,7 @@ def add_pairs(
         if s < 0:
             continue
         served, other = series[s], series[k]
-        if served == other or row_of[served, 0] < 0 or not ready[served] or not ready[other]:
+        if served == other or row_of[served, 0] < 0:
             continue
         r = row_of[served, other + 1]
         if r < 0:
@@ -201,19 +218,20 @@ def add_pairs(
         clicked = np.int64(label[i])
         difference = loss[k] - loss[s]
         d_fixed, d_sq = _fixed(difference), _fixed(difference * difference)
+        loss_fixed, p_fixed, other_fixed = _fixed(loss[s]), _fixed(p[s]), _fixed(p[k])
         at = np.int64(block[i]) * PAIR_CELLS
-        sums[r, at + blocks.PAIR_N] += sign
-        sums[r, at + blocks.PAIR_Y] += sign * clicked
-        sums[r, at + blocks.D] += sign * d_fixed
-        sums[r, at + blocks.PAIR_L] += sign * _fixed(loss[s])
-        sums[r, at + blocks.PAIR_P] += sign * _fixed(p[s])
-        sums[r, at + blocks.PAIR_P_OTHER] += sign * _fixed(p[k])
-        server = np.int64(curve[served, clicked, bins[s]])
-        placement = np.int64(curve[other, clicked, bins[k]]) - server
-        sums[r, SCALARS + blocks.SERVER_PHI0 - clicked] += sign * server
-        sums[r, at + blocks.PAIR_PHI0 - clicked] += sign * placement
-        sums[r, SCALARS + blocks.PAIR_PHI0_SQ - clicked] += sign * _fixed((placement / SCALE) ** 2)
+        for _ in range(1 if item[i] == NO_ITEM else 2):
+            sums[r, at + blocks.PAIR_N] += sign
+            sums[r, at + blocks.PAIR_Y] += sign * clicked
+            sums[r, at + blocks.D] += sign * d_fixed
+            sums[r, at + blocks.PAIR_L] += sign * loss_fixed
+            sums[r, at + blocks.PAIR_P] += sign * p_fixed
+            sums[r, at + blocks.PAIR_P_OTHER] += sign * other_fixed
+            at = ITEMS + np.int64(item[i]) * PAIR_CELLS
+        codes[coded[0]] = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
+        coded[0] += 1
         sums[r, SCALARS + blocks.D_SQ] += sign * d_sq
+        sums[r, SCALARS + blocks.D_PROMISED] += sign * _fixed(promised_variance(p[s], p[k]))
         strict = strict_difference(p[s], p[k], clicked, loss[s], difference)
         sums[r, SCALARS + blocks.D_STRICT] += sign * _fixed(strict)
         sums[r, SCALARS + blocks.D_STRICT_SQ] += sign * _fixed(strict * strict)

@@ -45,6 +45,7 @@ class Labelled:
     corrected: NDArray[np.bool_]
     value: NDArray[np.float64] | None  # only for GAUC weighted by value
     fresh: NDArray[np.bool_]  # on time, and counted for the first time
+    item: NDArray[np.int8] | None = None  # the item's block, see `sketches.blocks`; None: not known of any
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")

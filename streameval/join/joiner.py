@@ -27,10 +27,11 @@ from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
 from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs
+from streameval.sketches.blocks import item_blocks_of
 
 _MANY_RUNS = 64
 _NO_TIMES = np.empty(0, np.int64)
-_FIXED = ("id", "ts", "user", "request", "slices", "series", "pclick", "previous")  # columns that never change
+_FIXED = ("id", "ts", "user", "request", "slices", "series", "pclick", "previous", "item")  # columns that never change
 _Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
@@ -431,6 +432,7 @@ class Joiner:
             column = getattr(imp, name)
             getattr(table, name)[part] = column if whole else column[accepted]
         table.previous[part] = 0
+        table.item[part] = item_blocks_of(imp.item if whole else imp.item[accepted])
         for score, trained in zip(table.score, table.trained, strict=True):
             score[part] = np.nan
             trained[part] = NEVER
@@ -495,7 +497,7 @@ class Joiner:
             id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
             request=np.empty(n, np.uint64), slices=np.empty(n, np.int64) if self.policy.wide_slices else np.empty(n, np.uint32), series=np.empty(n, np.int32),
             pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), previous=np.empty(n, np.int32),
-            value=np.empty(n if self.policy.keep_value else 0, np.float64),
+            item=np.empty(n, np.int8), value=np.empty(n if self.policy.keep_value else 0, np.float64),
             score=[np.empty(n, np.float64) for _ in range(self._online)],
             trained=[np.empty(n, np.int64) for _ in range(self._online)],
         )  # fmt: skip

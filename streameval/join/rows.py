@@ -42,6 +42,7 @@ class Table:
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
+    item: NDArray[np.int8]  # the item's block, see `sketches.blocks`
     value: NDArray[np.float64]  # empty unless kept
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
     trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark at that moment
@@ -50,7 +51,7 @@ class Table:
         """Every column."""
         return [
             self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
-            self.previous, self.value, *self.score, *self.trained,
+            self.previous, self.item, self.value, *self.score, *self.trained,
         ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Sums by block of users: what standard errors and comparisons are made of.
+"""Sums by block of users, and by block of items: what standard errors and comparisons are made of.
 
 Users are hashed into G = 64 blocks, the same in every partition, process and version. A block's sums are plain int64
 in fixed point with 30 fractional bits (a term is rounded to the nearest, error 5e-10), so they merge, retract and
@@ -11,6 +11,9 @@ Three kinds of rows:
 - of a version that served ("served"): the same cells, by hour, for comparisons of users (split, before/after);
 - of a pair on the same impressions ("pair"): `PAIR_CELLS` a block, by hour, for paired comparisons. The first of the
   pair served the impression, the other one only scored it.
+
+Served and pair rows have the same cells once more by block of items, of the impressions that name their item: what
+users share is one source of error, what items share is another (`compare.ratio.two_way`).
 """
 
 from __future__ import annotations
@@ -25,22 +28,22 @@ from streameval.sketches.directory import mix
 
 BLOCKS = 64
 SCALE = float(1 << 30)
+NO_ITEM = 64  # in the place of an item's block
 _SALT = np.uint64(0x5E77A1B10C5)  # blocks must not be those of the users' sample, which is cut from the same hash
 
 # cells of a block, for one version: counts, then sums of reals
 N, Y, P, L, SQUARED, ABSOLUTE, PHI1, PHI0 = range(8)
 SERIES_CELLS = 8
 # scalars behind the blocks, for variances between impressions
-LOSS_SQ, PHI1_SQ, PHI0_SQ = range(3)
-SERIES_SCALARS = 3
+LOSS_SQ, PHI1_SQ, PHI0_SQ, LOSS_Y = range(4)  # the last: log loss of the clicks
 
 # cells of a block, for a pair; D is the other's log loss less the server's, and PHI likewise
 PAIR_N, PAIR_Y, D, PAIR_L, PAIR_P, PAIR_P_OTHER, PAIR_PHI1, PAIR_PHI0 = range(8)
 PAIR_CELLS = 8
 # scalars: squares of D and of PHI; then D again with its ratio of pClicks clipped (strict mode), its square, how many were
-# clipped; then the server's own PHI
-D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED, SERVER_PHI1, SERVER_PHI0 = range(8)
-PAIR_SCALARS = 8
+# clipped; then the server's own PHI; then the variance of D that the scores promise
+D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED, SERVER_PHI1, SERVER_PHI0, D_PROMISED = range(9)
+PAIR_SCALARS = 9
 
 # cells of a block, for per-user AUC within tumbling windows: rows are (user, window) with both labels
 G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other's AUC - the server's)
@@ -65,11 +68,21 @@ def blocks_of(user: NDArray[np.uint64]) -> NDArray[np.int8]:
     return out
 
 
+@numba.njit(cache=True, nogil=True)
+def item_blocks_of(item: NDArray[np.uint64]) -> NDArray[np.int8]:
+    """The block of n items (64-bit hashes of ids), 0 to 63; `NO_ITEM` where the hash is 0: no id was given."""
+    out = np.empty(item.size, np.int8)
+    for i in range(item.size):
+        out[i] = np.int64(mix(item[i] ^ _SALT) >> np.uint64(58)) if item[i] else NO_ITEM
+    return out
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """Rows of one kind, of any leading shape: `blocks` int64[..., G, cells], `scalars` int64[..., k]; all fixed point
-    but counts. Both are additive: merge is `+`, retract is `-`.
+    """Rows of one kind, of any leading shape: `blocks` int64[..., G, cells], `scalars` int64[..., k], `items` as `blocks`
+    (None: not counted); all fixed point but counts. All are additive: merge is `+`, retract is `-`.
     """
 
     blocks: NDArray[np.int64]
     scalars: NDArray[np.int64]
+    items: NDArray[np.int64] | None = None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streameval.store.errors import DamagedError, StoreError
 
 MAGIC = b"SEVC"
-FORMAT = 4
+FORMAT = 5
 _HEAD = struct.Struct("<4sIQI")
 _ALIGN = 64
 _ARRAY = ""  # the key that stands for an array in the header's tree

@@ -32,7 +32,9 @@ def pair_rows(
     for c, x in enumerate(columns):
         np.add.at(blocks[:, c], block, x.astype(np.int64) if c < 2 else fixed(x))
     server = np.where(y == 1, p, 0.0), np.where(y == 1, 0.0, 0.5 - p)
-    terms = (d * d, phi1 * phi1, phi0 * phi0, d, d * d, np.zeros(1), *server)
+    larger = np.maximum(p, q)
+    promised = larger * (1 - larger) * (np.log(p / (1 - p)) - np.log(q / (1 - q))) ** 2
+    terms = (d * d, phi1 * phi1, phi0 * phi0, d, d * d, np.zeros(1), *server, promised)
     scalars = np.array([fixed(x).sum() for x in terms], np.int64)
     return BlockSums(blocks, scalars)
 

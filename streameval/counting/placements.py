@@ -1,0 +1,120 @@
+"""Placements: by them the AUC becomes a sum over impressions, so that it has a variance by user and by item.
+
+The curves of a version are F0(s), the share of non-clicks that score below s, and S1(s), the share of clicks that score
+above s (ties by half). With A = F0(s) for a click and B = S1(s) - AUC for a non-click, mean(A) + mean(B) is the AUC,
+and what a user adds to the two sums is what the user adds to the AUC (the structural components of DeLong et al. 1988;
+for clusters Obuchowski 1997).
+
+The impressions of a comparison are placed among themselves, stratum by stratum: a stratum is an hour, or so many panes
+of it as hold enough labels, over all partitions. Its curves are those of its own labels, of a pair's both versions on the
+same impressions; so the sums of a stratum are its AUC exactly, equal scores differ by 0, and a click rate that moves
+with the hours moves nothing. Until a stratum closes its scores are kept as codes.
+
+A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
+block (7), the row of the ledger (8), and whether it is taken out again (1).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches import blocks
+from streameval.sketches.accumulate import CURVE_BITS
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, PAIR_SCALARS, SCALE
+from streameval.sketches.grid import bin_count
+
+BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
+
+SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
+ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
+WIDTH = ITEMS + BLOCKS * PAIR_CELLS
+
+_BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW = 0, 11, 22, 23, 29, 36
+ROW_MASK = np.uint64(0xFF << _ROW)
+OUT = np.uint64(1 << 63)
+
+assert BINS <= 1 << _SERVER
+assert blocks.SERIES_CELLS == PAIR_CELLS
+assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
+
+Codes = NDArray[np.uint64]
+Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a bin; side 0 is the server
+Row = NDArray[np.int64]  # [WIDTH]
+
+
+@numba.njit(inline="always")
+def code_of(row: int, item: int, user: int, label: int, server: int, other: int) -> np.uint64:
+    """See the module."""
+    high = (np.uint64(row) << np.uint64(_ROW)) | (np.uint64(item) << np.uint64(_ITEM))
+    middle = (np.uint64(user) << np.uint64(_USER)) | (np.uint64(label) << np.uint64(_LABEL))
+    return high | middle | (np.uint64(server) << np.uint64(_SERVER)) | np.uint64(other)
+
+
+@numba.njit(inline="always")
+def _field(code: np.uint64, first: int, bits: int) -> int:
+    return int((code >> np.uint64(first)) & np.uint64((1 << bits) - 1))
+
+
+def rows_of(codes: Codes) -> NDArray[np.int64]:
+    """The row of every code."""
+    return ((codes & ROW_MASK) >> np.uint64(_ROW)).astype(np.int64)
+
+
+def renumbered(codes: Codes, row: NDArray[np.int64]) -> Codes:
+    """Codes with `row[r]` in the place of row r; those that have none (-1) are left out."""
+    now = row[rows_of(codes)]
+    keep = now >= 0
+    return (codes[keep] & ~ROW_MASK) | (now[keep].astype(np.uint64) << np.uint64(_ROW))
+
+
+def clicks_of(codes: Codes) -> int:
+    """How many are of clicks."""
+    return int(((codes >> np.uint64(_LABEL)) & np.uint64(1)).sum())
+
+
+@numba.njit(cache=True, nogil=True)
+def add_labels(codes: Codes, labels: Labels) -> None:
+    """Adds scores to the labels by bin of both sides."""
+    for code in codes:
+        sign = -1 if code & OUT else 1
+        label = _field(code, _LABEL, 1)
+        labels[0, label, _field(code, _SERVER, 11)] += sign
+        labels[1, label, _field(code, _BIN, 11)] += sign
+
+
+def curves_of(labels: Labels) -> NDArray[np.int32]:
+    """The curves of labels by bin, int32[side, label, BINS] in units of 1 / SCALE: [s, 1] is F0, [s, 0] is S1 less the AUC.
+
+    Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
+    """
+    out = np.empty((len(labels), 2, BINS), np.int32)
+    for curve, (no, yes) in zip(out, labels.astype(np.float64), strict=True):
+        others, clicks = no.sum(), yes.sum()
+        below = (np.cumsum(no) - no / 2) / others if others > 0 else np.full(BINS, 0.5)
+        above = (clicks - np.cumsum(yes) + yes / 2) / clicks if clicks > 0 else np.zeros(BINS)
+        auc = float(below @ yes) / clicks if clicks > 0 else 0.0
+        curve[1], curve[0] = np.rint(below * SCALE), np.rint((above - auc) * SCALE)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def place(codes: Codes, pair: bool, curves: NDArray[np.int32], out: Row) -> None:
+    """Adds what scores are placed at to the row that they are of, a pair's or that of a version that served."""
+    for code in codes:
+        sign = -1 if code & OUT else 1
+        label = _field(code, _LABEL, 1)
+        item = _field(code, _ITEM, 7)
+        server = np.int64(curves[0, label, _field(code, _SERVER, 11)])
+        placement = server
+        squares = blocks.PHI0_SQ
+        if pair:
+            placement = np.int64(curves[1, label, _field(code, _BIN, 11)]) - server
+            squares = blocks.PAIR_PHI0_SQ
+            out[SCALARS + blocks.SERVER_PHI0 - label] += sign * server
+        out[_field(code, _USER, 6) * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+        real = placement / SCALE
+        out[SCALARS + squares - label] += sign * np.int64(np.rint(real * real * SCALE))
+        if item != NO_ITEM:
+            out[ITEMS + item * PAIR_CELLS + blocks.PHI0 - label] += sign * placement

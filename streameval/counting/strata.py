@@ -1,0 +1,223 @@
+"""Which impressions are placed among each other (see `placements`): over all partitions of a process, in event time.
+
+A stratum is of one version that served, or of one pair: consecutive panes of a segment (an hour, as a rule). It closes with
+the segment, or at the first look at which it holds enough labels. So it depends on the partitions' labels by pane alone:
+not on how many partitions there are, nor on when anybody looked. The labels of closed strata are kept for a while, for a partition
+that was restored from an older checkpoint and counts the same panes again; those of whole segments are kept for what is corrected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.ledger import Key, Ledger
+from streameval.counting.placements import BINS, WIDTH, Codes, Labels, Row, add_labels, curves_of, place, rows_of
+from streameval.sketches.sparse import SparseVector
+
+ENOUGH = 1_000  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
+MOST = 1 << 18  # scores that are kept as codes for one
+REMEMBERED = 64  # closed strata whose labels are kept
+HOUR = 3_600_000
+
+Gains = dict[tuple[int, Key], Row]  # by segment
+Curves = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class _Closed:
+    """The closed strata of a key: the i-th ends before pane `ends[i]`, where the next one begins."""
+
+    first: int  # pane from which on `ends` tells
+    ends: list[int]
+    labels: list[SparseVector]
+
+
+class Strata:
+    """The strata of all partitions of a process."""
+
+    def __init__(self, pane: int, horizon: int) -> None:
+        """`pane` and `horizon` (of corrections), ms."""
+        self._hour = -(-HOUR // pane)
+        self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are
+        self._closed: dict[Key, _Closed] = {}
+        self._segments: dict[tuple[int, Key], SparseVector] = {}
+
+    def settle(self, ledgers: Sequence[Ledger], end: int, close: bool = True, over: bool = False) -> Gains:
+        """Places what can be placed once all panes before `end` were advanced over; returns what rows have gained.
+
+        `close`: strata may close now; `over`: all of them do, the stream has ended.
+        """
+        gains: Gains = {}
+        for key, panes in self._open(ledgers).items():
+            groups: dict[tuple[int, bool], list[tuple[int, Ledger, int]]] = {}
+            scores, clicks = 0, 0
+            for pane, ledger, row, n, y in panes:
+                segment, closed = ledger.segment(pane), self._covers(key, pane)
+                groups.setdefault((segment, closed), []).append((pane, ledger, row))
+                if not closed and segment == ledger.segment(end - 1):
+                    scores, clicks = scores + n, clicks + y
+            for (segment, closed), some in groups.items():
+                if closed:
+                    for pane, ledger, row in some:
+                        self._place(gains, key, segment, [(pane, ledger, row)], self._known(key, pane, segment))
+                    continue
+                current = segment == ledgers[0].segment(end - 1)
+                if close and (not current or over or clicks >= ENOUGH or scores >= MOST):
+                    labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
+                    until = end if current else ledgers[0].end_of(segment)
+                    self._close(key, segment, min(pane for pane, _, _ in some), until, labels)
+                    self._place(gains, key, segment, some, labels)
+        self._place_late(ledgers, gains)
+        self._forget(end)
+        return gains
+
+    def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
+        """What the open strata of some rows come to with the labels that they have."""
+        wanted, out = set(keys), {}
+        for key, panes in self._open(ledgers, wanted).items():
+            by_segment: dict[int, list[Codes]] = {}
+            for pane, ledger, row, _, _ in panes:
+                by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
+            for segment, codes in by_segment.items():
+                row_sums = np.zeros(WIDTH, np.int64)
+                whole = np.concatenate(codes)
+                place(whole, key[1] >= 0, curves_of(_labels([whole])), row_sums)
+                out[segment, key] = row_sums
+        return out
+
+    def clear(self, series: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        self._closed = {key: closed for key, closed in self._closed.items() if series not in key}
+        self._segments = {where: labels for where, labels in self._segments.items() if series not in where[1]}
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self, name: Callable[[int], Any]) -> dict[str, Any]:
+        """Everything, for `restore`; `name`: of a series by its code, as plain values."""
+
+        def named(key: Key) -> list[Any]:
+            return [name(code) if code >= 0 else None for code in key]
+
+        return {
+            "closed": [
+                [named(key), one.first, list(one.ends), [[v.cells, v.values] for v in one.labels]]
+                for key, one in self._closed.items()
+            ],
+            "segments": [[segment, named(key), v.cells, v.values] for (segment, key), v in self._segments.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
+        """Takes over what `state` gave in the place of everything; `code`: of a series, None if there is none any more."""
+
+        def key_of(names: Sequence[Any]) -> Key | None:
+            served, other = (-1 if name is None else code(name) for name in names)
+            return None if served is None or other is None else (served, other)
+
+        self._closed, self._segments = {}, {}
+        for names, first, ends, labels in state["closed"]:
+            key = key_of(names)
+            if key is not None:
+                self._closed[key] = _Closed(first, list(ends), [SparseVector(a, b) for a, b in labels])
+        for segment, names, cells, values in state["segments"]:
+            key = key_of(names)
+            if key is not None:
+                self._segments[segment, key] = SparseVector(cells, values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the labels that are kept."""
+        kept = sum(v.nbytes for one in self._closed.values() for v in one.labels)
+        return kept + sum(v.nbytes for v in self._segments.values())
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _open(
+        ledgers: Sequence[Ledger], wanted: set[Key] | None = None
+    ) -> dict[Key, list[tuple[int, Ledger, int, int, int]]]:
+        """(pane, ledger, row, scores, clicks) of every key whose scores are to be placed, by ledger, then pane."""
+        out: dict[Key, list[tuple[int, Ledger, int, int, int]]] = {}
+        for ledger in ledgers:
+            for pane, row, scores, clicks in ledger.open.counts():
+                key = ledger.key_of(row)
+                if wanted is None or key in wanted:
+                    out.setdefault(key, []).append((pane, ledger, row, scores, clicks))
+        return out
+
+    def _covers(self, key: Key, pane: int) -> bool:
+        """Whether the stratum of a pane has closed."""
+        return key in self._closed and pane < self._closed[key].ends[-1]
+
+    def _known(self, key: Key, pane: int, segment: int) -> Labels | None:
+        """The labels of a closed stratum; of its segment where they are no longer kept; None: unknown."""
+        one = self._closed[key]
+        vector = self._segments.get((segment, key))
+        if pane >= one.first:
+            vector = one.labels[bisect_right(one.ends, pane)]
+        return None if vector is None else _dense(vector)
+
+    def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
+        vector = SparseVector.of(np.flatnonzero(labels), labels[labels != 0])
+        one = self._closed.setdefault(key, _Closed(first, [], []))
+        one.ends.append(end)
+        one.labels.append(vector)
+        if len(one.ends) > REMEMBERED:
+            one.first = one.ends[-REMEMBERED - 1]
+            del one.ends[:-REMEMBERED], one.labels[:-REMEMBERED]
+        known = self._segments.get((segment, key))
+        self._segments[segment, key] = vector if known is None else known + vector
+
+    @staticmethod
+    def _place(
+        gains: Gains, key: Key, segment: int, some: Sequence[tuple[int, Ledger, int]], labels: Labels | None
+    ) -> None:
+        if labels is None:  # nothing better is known than what is there
+            labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
+        curves = curves_of(labels)
+        for pane, ledger, row in some:
+            _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
+
+    def _place_late(self, ledgers: Sequence[Ledger], gains: Gains) -> None:
+        """By the labels of their segment as they were on time."""
+        late: dict[tuple[int, Key], list[tuple[Ledger, int, Codes]]] = {}
+        for ledger in ledgers:
+            for segment, codes in ledger.late:
+                rows = rows_of(codes)
+                for row in np.unique(rows).tolist():
+                    late.setdefault((segment, ledger.key_of(row)), []).append((ledger, row, codes[rows == row]))
+            ledger.late = []
+        for (segment, key), some in late.items():
+            vector = self._segments.get((segment, key))
+            labels = _labels(codes for _, _, codes in some) if vector is None else _dense(vector)
+            curves = curves_of(labels)
+            for ledger, row, codes in some:
+                _gain(gains, segment, key, ledger.place(segment, row, codes, curves))
+
+    def _forget(self, end: int) -> None:
+        before = end - self._kept
+        if self._segments and min(segment for segment, _ in self._segments) < before:
+            self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
+
+
+def _labels(codes: Iterable[Codes]) -> Labels:
+    out = np.zeros((2, 2, BINS), np.int64)
+    for some in codes:
+        add_labels(some, out)
+    return out
+
+
+def _dense(vector: SparseVector) -> Labels:
+    out = np.zeros(4 * BINS, np.int64)
+    vector.add_to(out)
+    return out.reshape(2, 2, BINS)
+
+
+def _gain(gains: Gains, segment: int, key: Key, row: Row) -> None:
+    known = gains.get((segment, key))
+    gains[segment, key] = row if known is None else known + row
