@@ -1,8 +1,8 @@
 """Block sums of a stream of `worlds` by pane, made here, apart from the product's counting: 400 weeks in minutes.
 
-A pair's rows are made twice, with blocks of users and with blocks of items, and of the variance that the scores themselves
-promise. Placements are by curves of the labels of closed hours since the deploy, in which both versions scored: of a pair each
-version's own on the same impressions, of a split one of both arms. What comes before there are such curves is left out.
+Rows are made twice, with blocks of users and with blocks of items, and of the variance that the scores themselves promise.
+Impressions are placed among those of their hour: a pair's versions each by its own scores of the same impressions, a split's arms
+each by what it served. At a look the product has only the labels so far of an hour that is not over; here it has them all.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums, blocks_of
 from streameval.sketches.grid import bin_count
 
 BINS = bin_count(CURVE_BITS)
-ENOUGH = 100  # clicks that curves are made of
-LONGEST = 24  # hours of labels that they are made of
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
@@ -37,6 +35,7 @@ class WeekSums:
     items: BlockSums  # the same with blocks of items
     promised: Reals  # [T + 1] sum of p(1-p)(logit new - logit old)**2, p the larger one; nats**2
     served: Ints  # split: [T, 2, 64, 8], baseline and candidate, each pane's own
+    served_items: Ints  # the same with blocks of items
     impressions: Ints  # [T] from the deploy on, also of what is left out, cumulated at the ends of panes
 
 
@@ -70,7 +69,7 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
     new = plan.serves(stream)[keep][keep_panes]
     paired = plan.setup == "paired"
     hour = (ts - begin) // HOUR
-    phi, placed = _placements(hour, bins, label, new, paired)
+    phi = _placements(hour, bins, label, new, paired)
     at = (ts - begin) // pane
     user, item = blocks_of(stream.user[keep][keep_panes]), blocks_of(stream.item[keep][keep_panes])
     users, items = (
@@ -81,37 +80,34 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
         for _ in range(2)
     )
     promised = np.zeros(count + 1)
-    served = np.zeros((count, 2, BLOCKS, cells.SERIES_CELLS), np.int64)
+    served, served_items = np.zeros((2, count, 2, BLOCKS, cells.SERIES_CELLS), np.int64)
     if paired:
         for block, sums in ((user, users), (item, items)):
-            _add_pairs(at + 1, block, label, p, loss, phi, placed, sums.blocks, sums.scalars, promised)
+            _add_pairs(at + 1, block, label, p, loss, phi, sums.blocks, sums.scalars, promised)
             for x in (sums.blocks, sums.scalars):
                 np.cumsum(x, axis=0, out=x)
         promised = promised.cumsum() / 2.0  # both have added to it
     else:
-        _add_served(at, user, label, new, p, loss, phi, placed, served)
+        for block, some in ((user, served), (item, served_items)):
+            _add_served(at, block, label, new, p, loss, phi, some)
     ends = begin + pane * np.arange(1, count + 1)
-    return WeekSums(begin, pane, users, items, promised, served, np.searchsorted(seen, ends))
+    return WeekSums(begin, pane, users, items, promised, served, served_items, np.searchsorted(seen, ends))
 
 
 def _placements(
     hour: Ints, bins: NDArray[np.int16], label: NDArray[np.int8], new: NDArray[np.bool_], paired: bool
-) -> tuple[Reals, NDArray[np.bool_]]:
-    """Every impression's placement [2, n] under either version's curves, and whether there are any [n]."""
-    phi, placed = np.zeros(bins.shape), np.zeros(hour.size, np.bool_)
+) -> Reals:
+    """Every impression's placement [2, n] by either version's score; 0 where an hour has clicks only, or none."""
+    phi = np.zeros(bins.shape)
     bounds = np.searchsorted(hour, np.arange(int(hour[-1]) + 2))
-    counts = np.zeros((bounds.size - 1, 2, 2, BINS))  # of every hour: version, label, bin
-    for h, (a, b) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        day = counts[max(h - LONGEST, 0) : h].sum(axis=0)
-        if min(day.sum(axis=2).min(axis=1)) >= ENOUGH:
-            placed[a:b] = True
-            for m in range(2):
-                phi[m, a:b] = _curve(day[m])[label[a:b], bins[m, a:b]]
+    for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         for m in range(2):
-            # of a split both versions have the curves of both arms, each arm's impressions by the score that served
-            score = bins[m, a:b] if paired else np.where(new[a:b], bins[1, a:b], bins[0, a:b])
-            counts[h, m] = np.bincount(label[a:b].astype(np.int64) * BINS + score, minlength=2 * BINS).reshape(2, BINS)
-    return phi, placed
+            among = np.flatnonzero(new[a:b] == m) + a if not paired else slice(a, b)
+            counts = np.bincount(label[among].astype(np.int64) * BINS + bins[m, among], minlength=2 * BINS)
+            counts = counts.reshape(2, BINS)
+            if counts.sum(axis=1).min() > 0:
+                phi[m, among] = _curve(counts.astype(np.float64))[label[among], bins[m, among]]
+    return phi
 
 
 def _curve(counts: Reals) -> Reals:
@@ -128,10 +124,8 @@ def _fixed(x):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _add_pairs(at, block, label, p, loss, phi, placed, sums, scalars, promised):  # type: ignore[no-untyped-def]
+def _add_pairs(at, block, label, p, loss, phi, sums, scalars, promised):  # type: ignore[no-untyped-def]
     for i in range(at.size):
-        if not placed[i]:
-            continue
         t, g, y = at[i], block[i], label[i]
         d, f = loss[1, i] - loss[0, i], phi[1, i] - phi[0, i]
         own, other = cells.PAIR_PHI0 - y, cells.PAIR_PHI0_SQ - y
@@ -152,10 +146,8 @@ def _add_pairs(at, block, label, p, loss, phi, placed, sums, scalars, promised):
 
 
 @numba.njit(cache=True)
-def _add_served(at, block, label, new, p, loss, phi, placed, sums):  # type: ignore[no-untyped-def]
+def _add_served(at, block, label, new, p, loss, phi, sums):  # type: ignore[no-untyped-def]
     for i in range(at.size):
-        if not placed[i]:
-            continue
         t, g, y, m = at[i], block[i], label[i], np.int64(new[i])
         sums[t, m, g, cells.N] += 1
         sums[t, m, g, cells.Y] += y

@@ -12,7 +12,7 @@ from benchmarks.detection import from_sums, promises
 from benchmarks.detection.feed import Plan, batches
 from benchmarks.detection.rates import bounds, delay, rate
 from benchmarks.detection.versions import PAIRS, harm
-from benchmarks.detection.week_sums import ENOUGH, capped, week
+from benchmarks.detection.week_sums import capped, week
 from benchmarks.detection.whole import Case, Outcome, snapshots
 from benchmarks.detection.worlds import BASIC, DAY, HOUR, MONDAY, WORLDS, Stream, draw
 from streameval.compare import paired
@@ -120,11 +120,8 @@ def test_sums_give_the_auc_and_log_loss_of_what_they_count(stream: Stream) -> No
     sums = week(stream, Plan(), 300_000)
     total = BlockSums(sums.users.blocks[-1], sums.users.scalars[-1])
     n, clicks = (int(total.blocks[:, c].sum()) for c in (cells.PAIR_N, cells.PAIR_Y))
-    hours = (stream.ts - sums.begin) // HOUR
-    clicks_by_hour = np.bincount(hours[stream.clicked & (stream.ts >= stream.deploy)], minlength=14).cumsum()
-    first = int(np.searchsorted(clicks_by_hour, ENOUGH)) + 1  # the first hour that there are curves for
     last = sums.begin + 300_000 * len(sums.impressions)
-    counted = (stream.ts >= sums.begin + first * HOUR) & (stream.ts < last)
+    counted = (stream.ts >= stream.deploy) & (stream.ts < last)
     assert (n, clicks) == (counted.sum(), stream.clicked[counted].sum())
     found = paired.statistics(total)
     auc = [roc_auc_score(stream.clicked[counted], p[counted]) for p in stream.pclick]
