@@ -10,9 +10,9 @@ import argparse
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.pool import Pool
 
 import numpy as np
 
@@ -28,13 +28,13 @@ METRICS = ("log_loss", "auc", "gauc", "calibration")
 class Runner:
     """Runs streams, in worker processes or here."""
 
-    def __init__(self, route: str, pool: ProcessPoolExecutor | None, first: int, runs: int) -> None:
+    def __init__(self, route: str, pool: Pool | None, first: int, runs: int) -> None:
         self._run, self._pool, self._first, self.runs = ROUTES[route], pool, first, runs
 
     def __call__(self, case: Case) -> list[Outcome]:
         """The streams of a case, one a seed."""
         cases = [replace(case, seed=seed) for seed in range(self._first, self._first + self.runs)]
-        return list((self._pool.map if self._pool else map)(self._run, cases))
+        return list((self._pool.imap if self._pool else map)(self._run, cases))
 
 
 @contextmanager
@@ -44,7 +44,8 @@ def runner(route: str, workers: int, first: int, runs: int) -> Iterator[Runner]:
         yield Runner(route, None, first, runs)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, max_tasks_per_child=STREAMS_OF_A_PROCESS) as pool:
+    # not an executor: those of Python 3.11 stand still when they replace a worker (python/cpython#115634)
+    with context.Pool(workers, maxtasksperchild=STREAMS_OF_A_PROCESS) as pool:
         yield Runner(route, pool, first, runs)
 
 
