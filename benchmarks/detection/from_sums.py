@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.versions import harm
-from benchmarks.detection.week_sums import WeekSums, week
+from benchmarks.detection.week_sums import WeekSums, capped, week
 from benchmarks.detection.whole import RULES, Case, Difference, Outcome
 from benchmarks.detection.worlds import HOUR
 from streameval.compare import joint, paired, split
@@ -27,19 +27,25 @@ def run(case: Case) -> Outcome:
     stream = case.stream()
     pane = parse_duration(case.pane)
     sums = week(stream, case.plan, pane)
+    fewer = week(stream, case.plan, pane, capped(stream, case.cap)) if case.cap else None
     rule = Rule(**RULES[case.rule], min_duration=parse_duration(case.floor))  # type: ignore[arg-type]
     evidence = Evidence(rule, stream.deploy)
     after = stream.ts >= stream.deploy
     out = Outcome(int(after.sum()), harm(stream.pclick[:, after], stream.truth[after]))
     ends = sums.begin + pane * np.arange(1, len(sums.impressions) + 1)
+    windows = _paired if case.plan.setup == "paired" else _split
     looks, read = _looks(sums), dict.fromkeys(case.marks, 0)
     for mark in case.marks:
         read[mark] = int(np.searchsorted(ends, stream.deploy + mark * HOUR, side="right")) - 1
     for begin in range(0, looks.size, AT_ONCE):
         at = looks[begin : begin + AT_ONCE]
-        looked = (_paired if case.plan.setup == "paired" else _split)(sums, at, _starts(ends[at], sums, rule))
+        starts = _starts(ends[at], sums, rule)
+        looked = windows(sums, at, starts)
         statistics = looked.statistics
-        evidence.advance(ends[at], looked.clicks, statistics, correlation=looked.correlation)
+        evidence.advance(
+            ends[at], looked.clicks, statistics, correlation=looked.correlation,
+            capped=None if fewer is None else windows(fewer, at, starts),
+        )  # fmt: skip
         for mark, pane_of_it in read.items():
             before = np.flatnonzero(at <= pane_of_it)
             if before.size:
