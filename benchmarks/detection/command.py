@@ -28,25 +28,25 @@ METRICS = ("log_loss", "auc", "gauc", "calibration")
 class Runner:
     """Runs streams, in worker processes or here."""
 
-    def __init__(self, route: str, pool: Pool | None, first: int, runs: int) -> None:
-        self._run, self._pool, self._first, self.runs = ROUTES[route], pool, first, runs
+    def __init__(self, route: str, pool: Pool | None, first: int, runs: int, cap: int = 0) -> None:
+        self._run, self._pool, self._first, self.runs, self._cap = ROUTES[route], pool, first, runs, cap
 
     def __call__(self, case: Case) -> list[Outcome]:
         """The streams of a case, one a seed."""
-        cases = [replace(case, seed=seed) for seed in range(self._first, self._first + self.runs)]
+        cases = [replace(case, seed=seed, cap=self._cap) for seed in range(self._first, self._first + self.runs)]
         return list((self._pool.imap if self._pool else map)(self._run, cases))
 
 
 @contextmanager
-def runner(route: str, workers: int, first: int, runs: int) -> Iterator[Runner]:
+def runner(route: str, workers: int, first: int, runs: int, cap: int) -> Iterator[Runner]:
     """`workers`: processes; 0 runs here."""
     if not workers:
-        yield Runner(route, None, first, runs)
+        yield Runner(route, None, first, runs, cap)
         return
     context = multiprocessing.get_context("spawn")
     # not an executor: those of Python 3.11 stand still when they replace a worker (python/cpython#115634)
     with context.Pool(workers, maxtasksperchild=STREAMS_OF_A_PROCESS) as pool:
-        yield Runner(route, pool, first, runs)
+        yield Runner(route, pool, first, runs, cap)
 
 
 def nulls(args: argparse.Namespace, run: Runner) -> None:
@@ -160,12 +160,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--runs", type=int, default=40, help="streams a row")
     parser.add_argument("--hours", type=float, default=144.0, help="after the deploy, which comes after a day (nulls)")
     parser.add_argument("--seed", type=int, default=0, help="the first stream's")
+    parser.add_argument(
+        "--cap", type=int, default=0, help="impressions of a user and day, for the second process of sums"
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes; 0: this one")
     args = parser.parse_args(arguments)
     begin = time.perf_counter()
     print(
         f"{args.what} by the {args.route} route: {args.runs} streams a row, seeds {args.seed} to {args.seed + args.runs - 1}\n"
     )
-    with runner(args.route, args.workers, args.seed, args.runs) as run:
+    with runner(args.route, args.workers, args.seed, args.runs, args.cap) as run:
         {"nulls": nulls, "power": power, "laws": laws}[args.what](args, run)
     print(f"{time.perf_counter() - begin:.0f} s")

@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.versions import harm
-from benchmarks.detection.week_sums import WeekSums, week
+from benchmarks.detection.week_sums import WeekSums, capped, week
 from benchmarks.detection.whole import RULES, Case, Difference, Outcome
 from benchmarks.detection.worlds import HOUR
-from streameval.compare import paired, split
-from streameval.compare.evidence import Evidence, Rule
-from streameval.compare.ratio import Statistic
+from streameval.compare import joint, paired, split
+from streameval.compare.evidence import Capped, Evidence, Rule
 from streameval.compare.reading import METRICS
 from streameval.compare.tracked import GROWTH, SIGN
 from streameval.comparing import RESTART
@@ -28,20 +27,25 @@ def run(case: Case) -> Outcome:
     stream = case.stream()
     pane = parse_duration(case.pane)
     sums = week(stream, case.plan, pane)
+    fewer = week(stream, case.plan, pane, capped(stream, case.cap)) if case.cap else None
     rule = Rule(**RULES[case.rule], min_duration=parse_duration(case.floor))  # type: ignore[arg-type]
     evidence = Evidence(rule, stream.deploy)
     after = stream.ts >= stream.deploy
     out = Outcome(int(after.sum()), harm(stream.pclick[:, after], stream.truth[after]))
     ends = sums.begin + pane * np.arange(1, len(sums.impressions) + 1)
+    windows = _paired if case.plan.setup == "paired" else _split
     looks, read = _looks(sums), dict.fromkeys(case.marks, 0)
     for mark in case.marks:
         read[mark] = int(np.searchsorted(ends, stream.deploy + mark * HOUR, side="right")) - 1
     for begin in range(0, looks.size, AT_ONCE):
         at = looks[begin : begin + AT_ONCE]
-        clicks, statistics = (_paired if case.plan.setup == "paired" else _split)(
-            sums, at, _starts(ends[at], sums, rule)
-        )
-        evidence.advance(ends[at], clicks, statistics)
+        starts = _starts(ends[at], sums, rule)
+        looked = windows(sums, at, starts)
+        statistics = looked.statistics
+        evidence.advance(
+            ends[at], looked.clicks, statistics, correlation=looked.correlation,
+            capped=None if fewer is None else windows(fewer, at, starts),
+        )  # fmt: skip
         for mark, pane_of_it in read.items():
             before = np.flatnonzero(at <= pane_of_it)
             if before.size:
@@ -76,49 +80,54 @@ def _starts(at: Ints, sums: WeekSums, rule: Rule) -> Ints:
     return (begun - sums.begin) // sums.pane
 
 
-def _paired(sums: WeekSums, at: Ints, starts: Ints) -> tuple[Ints, dict[str, Statistic]]:
-    """(clicks [T, J], statistics [T, J]) of looks after panes `at` over windows from panes `starts`.
-
-    On blocks of users: `sums.items` and `sums.promised` wait for statistics that take them.
-    """
-    looked = _windows(sums.users, at, starts)
-    return paired.clicks(looked), paired.statistics(looked)
+def _paired(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
+    """Looks after panes `at` [T] over windows from panes `starts` [J]."""
+    looked = _windows(BlockSums(sums.users.blocks, sums.users.scalars, sums.items.blocks), at, starts)
+    return Capped(paired.clicks(looked), paired.statistics(looked), joint.correlation(*paired.deviations(looked)))
 
 
 def _windows(rows: BlockSums, at: Ints, starts: Ints) -> BlockSums:
     """[T, J, ...]; empty where the window has not begun."""
     out = []
-    for x in (rows.blocks, rows.scalars):
+    for x in (rows.blocks, rows.scalars, rows.items):
+        assert x is not None
         some = x[at + 1][:, None] - x[starts][None]
         some[at[:, None] < starts[None]] = 0
         out.append(some)
     return BlockSums(*out)
 
 
-def _split(sums: WeekSums, at: Ints, starts: Ints) -> tuple[Ints, dict[str, Statistic]]:
+def _split(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
     """The same of arms: strata are hours, of which the last is as far as the look."""
     each = HOUR // sums.pane
     hours = int(at[-1]) // each + 1
-    rows = sums.served[: hours * each]
-    rows = np.concatenate((rows, np.zeros((hours * each - len(rows), *rows.shape[1:]), np.int64)))
-    so_far = rows.reshape(hours, each, *rows.shape[1:]).cumsum(axis=1)
-    closed, now = (_counted(x) for x in (so_far[:, -1], so_far[at // each, at % each]))
-    shape = at.size, starts.size
-    hour, first = np.broadcast_arrays((at // each)[:, None], (starts // each)[None])
-    begun = at[:, None] >= starts[None]
-    hour = np.maximum(hour, first)
+
+    def hourly(rows: Ints) -> Ints:
+        some = rows[: hours * each]
+        some = np.concatenate((some, np.zeros((hours * each - len(some), *rows.shape[1:]), np.int64)))
+        return some.reshape(hours, each, *rows.shape[1:]).cumsum(axis=1)
+
+    by_user, by_item, scalars = (hourly(x) for x in (sums.served, sums.served_items, sums.served_scalars))
+    closed = _counted(by_user[:, -1], by_item[:, -1], scalars[:, -1])
+    now = _counted(*(x[at // each, at % each] for x in (by_user, by_item, scalars)))
+    first = np.broadcast_to(np.minimum(starts // each, hours), (at.size, starts.size))
+    hour = np.maximum((at // each)[:, None], first)
     parts = []
     for whole, last in zip(closed, now, strict=True):
         cumulated = np.concatenate((np.zeros((1, *whole.shape[1:]), whole.dtype), whole.cumsum(axis=0)))
-        some = cumulated[np.minimum(hour, hours)] - cumulated[np.minimum(first, hours)] + last[:, None]
-        some[~begun] = 0
+        some = cumulated[hour] - cumulated[first] + last[:, None]
+        some[at[:, None] < starts[None]] = 0
         parts.append(some)
-    totals, devs, clicks = parts
-    return clicks.min(axis=-1).reshape(shape), split.statistics(split.Strata(totals, devs))
+    users, items = split.Strata(*parts[:2]), split.Strata(*parts[2:4])
+    spreads, clicks = parts[4:]
+    correlation = joint.correlation(*split.deviations(users))
+    return Capped(clicks.min(axis=-1), split.statistics(users, spreads, items), correlation)
 
 
-def _counted(rows: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints]:
-    """Totals, deviations and clicks [n, 2] of strata from rows [n, 2, 64, 8]; nothing of those that one arm lacks."""
-    strata = split.strata(rows[:, 0], rows[:, 1])
-    both = (rows[..., cells.N].sum(axis=-1) > 0).all(axis=1)
-    return strata.totals, strata.devs, rows[..., cells.Y].sum(axis=-1) * both[:, None]
+def _counted(users: Ints, items: Ints, scalars: Ints) -> tuple[NDArray[np.float64] | Ints, ...]:
+    """Of n strata: totals and deviations by user and by item, spreads, clicks [n, 2]; nothing of those that one arm lacks."""
+    both = (users[..., cells.N].sum(axis=-1) > 0).all(axis=1)
+    by_user, by_item = (split.strata(rows[:, 0], rows[:, 1]) for rows in (users, items))
+    spreads = np.stack([split.spread(rows, some) for rows, some in zip(users, scalars, strict=True)])
+    clicks = users[..., cells.Y].sum(axis=-1) * both[:, None]
+    return by_user.totals, by_user.devs, by_item.totals, by_item.devs, spreads, clicks

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.detection.feed import Plan
 from benchmarks.detection.worlds import DAY, HOUR, Stream
+from streameval.counting.ledger_sums import promised_variance
 from streameval.sketches import blocks as cells
-from streameval.sketches.accumulate import CLIP, CURVE_BITS, measure
+from streameval.sketches.accumulate import CURVE_BITS, measure
 from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums, blocks_of
 from streameval.sketches.grid import bin_count
 
@@ -33,9 +34,9 @@ class WeekSums:
     pane: int
     users: BlockSums  # pair: [T + 1, 64, 8], [T + 1, 8], cumulated: of the panes before
     items: BlockSums  # the same with blocks of items
-    promised: Reals  # [T + 1] sum of p(1-p)(logit new - logit old)**2, p the larger one; nats**2
     served: Ints  # split: [T, 2, 64, 8], baseline and candidate, each pane's own
     served_items: Ints  # the same with blocks of items
+    served_scalars: Ints  # [T, 2, 9], of which the first four count
     impressions: Ints  # [T] from the deploy on, also of what is left out, cumulated at the ends of panes
 
 
@@ -79,19 +80,19 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
         )
         for _ in range(2)
     )
-    promised = np.zeros(count + 1)
+    served_scalars = np.zeros((count, 2, cells.PAIR_SCALARS), np.int64)
     served, served_items = np.zeros((2, count, 2, BLOCKS, cells.SERIES_CELLS), np.int64)
     if paired:
         for block, sums in ((user, users), (item, items)):
-            _add_pairs(at + 1, block, label, p, loss, phi, sums.blocks, sums.scalars, promised)
+            _add_pairs(at + 1, block, label, p, loss, phi, sums.blocks, sums.scalars)
             for x in (sums.blocks, sums.scalars):
                 np.cumsum(x, axis=0, out=x)
-        promised = promised.cumsum() / 2.0  # both have added to it
     else:
         for block, some in ((user, served), (item, served_items)):
-            _add_served(at, block, label, new, p, loss, phi, some)
+            _add_served(at, block, label, new, p, loss, phi, some, served_scalars)
+        served_scalars //= 2  # both have added to it
     ends = begin + pane * np.arange(1, count + 1)
-    return WeekSums(begin, pane, users, items, promised, served, served_items, np.searchsorted(seen, ends))
+    return WeekSums(begin, pane, users, items, served, served_items, served_scalars, np.searchsorted(seen, ends))
 
 
 def _placements(
@@ -124,7 +125,7 @@ def _fixed(x):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _add_pairs(at, block, label, p, loss, phi, sums, scalars, promised):  # type: ignore[no-untyped-def]
+def _add_pairs(at, block, label, p, loss, phi, sums, scalars):  # type: ignore[no-untyped-def]
     for i in range(at.size):
         t, g, y = at[i], block[i], label[i]
         d, f = loss[1, i] - loss[0, i], phi[1, i] - phi[0, i]
@@ -139,14 +140,11 @@ def _add_pairs(at, block, label, p, loss, phi, sums, scalars, promised):  # type
         scalars[t, cells.D_SQ] += _fixed(d * d)
         scalars[t, other] += _fixed(f * f)
         scalars[t, cells.SERVER_PHI0 - y] += _fixed(phi[0, i])
-        a, b = min(max(p[0, i], CLIP), 1.0 - CLIP), min(max(p[1, i], CLIP), 1.0 - CLIP)
-        apart = np.log(b / (1.0 - b)) - np.log(a / (1.0 - a))
-        most = max(a, b)
-        promised[t] += most * (1.0 - most) * apart * apart
+        scalars[t, cells.D_PROMISED] += _fixed(promised_variance(p[0, i], p[1, i]))
 
 
 @numba.njit(cache=True)
-def _add_served(at, block, label, new, p, loss, phi, sums):  # type: ignore[no-untyped-def]
+def _add_served(at, block, label, new, p, loss, phi, sums, scalars):  # type: ignore[no-untyped-def]
     for i in range(at.size):
         t, g, y, m = at[i], block[i], label[i], np.int64(new[i])
         sums[t, m, g, cells.N] += 1
@@ -154,3 +152,6 @@ def _add_served(at, block, label, new, p, loss, phi, sums):  # type: ignore[no-u
         sums[t, m, g, cells.P] += _fixed(p[m, i])
         sums[t, m, g, cells.L] += _fixed(loss[m, i])
         sums[t, m, g, cells.PHI0 - y] += _fixed(phi[m, i])
+        scalars[t, m, cells.LOSS_SQ] += _fixed(loss[m, i] * loss[m, i])
+        scalars[t, m, cells.LOSS_Y] += y * _fixed(loss[m, i])
+        scalars[t, m, cells.PHI0_SQ - y] += _fixed(phi[m, i] * phi[m, i])

@@ -52,6 +52,7 @@ class Case:
     pane: str = "5m"
     floor: str = "1h"  # compare.min_duration
     marks: tuple[float, ...] = (1.0, 4.0, 12.0)  # hours since the deploy at which differences are kept
+    cap: int = 0  # impressions of a user and day that count in a second process; 0: there is none (sums only)
     until: str | None = None  # the overall verdict after which nobody looks any more
 
     def stream(self) -> Stream:

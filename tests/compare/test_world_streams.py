@@ -118,7 +118,7 @@ def test_arms_are_of_users_and_mirrored_ones_of_the_others(stream: Stream) -> No
 
 def test_sums_give_the_auc_and_log_loss_of_what_they_count(stream: Stream) -> None:
     sums = week(stream, Plan(), 300_000)
-    total = BlockSums(sums.users.blocks[-1], sums.users.scalars[-1])
+    total = BlockSums(sums.users.blocks[-1], sums.users.scalars[-1], sums.items.blocks[-1])
     n, clicks = (int(total.blocks[:, c].sum()) for c in (cells.PAIR_N, cells.PAIR_Y))
     last = sums.begin + 300_000 * len(sums.impressions)
     counted = (stream.ts >= stream.deploy) & (stream.ts < last)
@@ -133,7 +133,9 @@ def test_sums_give_the_auc_and_log_loss_of_what_they_count(stream: Stream) -> No
     assert np.array_equal(sums.items.scalars, sums.users.scalars)
     logits = np.log(p / (1 - p))
     most = p.max(axis=0)
-    assert sums.promised[-1] == pytest.approx((most * (1 - most) * (logits[1] - logits[0]) ** 2).sum(), rel=1e-6)
+    assert total.scalars[cells.D_PROMISED] / SCALE == pytest.approx(
+        (most * (1 - most) * (logits[1] - logits[0]) ** 2).sum(), rel=1e-6
+    )
     arms = week(stream, Plan("split"), 300_000).served.sum(axis=(0, 2))
     assert arms[:, cells.N].sum() == n
     served = np.where(Plan("split").serves(stream)[counted], p[1], p[0])
