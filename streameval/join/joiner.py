@@ -132,7 +132,10 @@ class Joiner:
         self.watermark = max(self.watermark, self.firm)
 
     def _passed(self) -> int:
-        """Every event to come has a key of this plus the lateness, or a greater one."""
+        """Every event to come has a key of this plus the lateness, or a greater one.
+
+        Impressions that carry their label are not kept for clicks as long as there are no others.
+        """
         if self._inputs == 1 or not self._needs_clicks:
             return self.firm
         read = int(self._newest.min())

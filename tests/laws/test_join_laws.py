@@ -128,6 +128,8 @@ def test_two_logs_are_joined_as_if_merged_by_time_however_far_one_is_read_ahead(
 ) -> None:
     events = roughly_ordered(events, jitter)
     logs = [e for e in events if isinstance(e, Shown)], [e for e in events if isinstance(e, Tap)]
+    for first in logs[0][:1]:  # impressions that all carry their label are not kept for clicks that nobody has seen
+        first.clicked = None
     merged = [logs[kind][i] for _, kind, i in sorted(keyed(logs[0], 0) + keyed(logs[1], 1))]
     twin, expected = brute_force(merged)
     joiner, labels, _ = run(read(logs, turns), sizes, shared=False)
