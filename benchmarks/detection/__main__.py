@@ -21,6 +21,12 @@ def gaussian(short: bool) -> str:
     return tables.gaussian({(d, s): null.gaussian_alarms(d, s, runs) for d in EFFECTS for s in ("paired", "split")})
 
 
+def overall(short: bool) -> str:
+    """The same of all metrics at once."""
+    runs = 20 if short else 1200
+    return tables.overall({(d, a): null.overall_alarms(d, runs, a) for d in (1.0, 4.0) for a in (0.05, 0.01)})
+
+
 def world(short: bool) -> str:
     """Equal versions in the world."""
     return tables.world_null(*null.world_alarms(3 if short else 220, peers=3 if short else 100))
@@ -80,6 +86,7 @@ def levels(short: bool) -> str:
 SECTIONS = {
     "spent": levels,
     "gaussian": gaussian,
+    "overall": overall,
     "null": world,
     "power": delays,
     "planning": formula,

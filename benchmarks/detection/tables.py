@@ -33,6 +33,12 @@ def levels(found: Mapping[float, float]) -> str:
     return table(["alpha", "level c", "c alpha"], ([f"{a:g}", f"{c:.4g}", f"{c * a:.3f}"] for a, c in found.items()))
 
 
+def overall(results: Mapping[tuple[float, float], Alarms]) -> str:
+    """False alarms of all metrics on Gaussian nulls, by design effect and alpha."""
+    rows = [[name, *(percent(alarms, name) for alarms in results.values())] for name in NAMES]
+    return table(["verdict of", *(f"design effect {d:g}, alpha {a:g}" for d, a in results)], rows)
+
+
 def gaussian(results: Mapping[tuple[float, str], Alarms]) -> str:
     """False alarms on Gaussian nulls."""
     effects = sorted({d for d, _ in results})

@@ -53,7 +53,7 @@ CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is no
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
-DEFAULT_WEIGHTS = {"log_loss": 0.45, "auc": 0.4, "gauc": 0.03, "calibration": 0.12}
+DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
 JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
 
 

@@ -34,7 +34,7 @@ def advance(
     and the others must reach. Fills worse, not_worse float64[T, 5] and standing int8[T, 5]; changes frozen, peak and found.
     """
     _, looks, begun = clicks.shape
-    metrics, parts = margins.size, np.empty(3)
+    metrics, parts, own = margins.size, np.empty(3), np.empty(margins.size)
     for t in range(looks):
         parts[:] = -math.inf  # log loss, AUC and both together, for the overall verdict
         worse[t], not_worse[t] = -math.inf, 0.0
@@ -48,11 +48,14 @@ def advance(
                         not_worse[t, m] = _not_worse(
                             m, packed[0, :, :, t, 0], tolerances[m], frozen[0, 0], rhos[0]
                         )  # fmt: skip
+                own[m] = value
                 worse[t, m] = np.logaddexp(worse[t, m], log_windows[j] + value)
             for k in range(3):
                 value = 0.0
                 if on and k < 2:
-                    value = _worse_of(t, j, k, clicks, packed, given, margins, frozen, rho)
+                    value = (
+                        own[k] if rhos[j] == rho else _worse_of(t, j, k, clicks, packed, given, margins, frozen, rho)
+                    )
                 elif on:
                     value = _joint_of(t, j, clicks, packed, correlation, given, margins, frozen, rho)
                 parts[k] = np.logaddexp(parts[k], log_windows[j] + value)

@@ -181,7 +181,7 @@ class Joiner:
         rows = np.arange(start, self._end, dtype=np.int64)
         index.used += rows.size
         if self._inputs > 1:
-            unlabelled = int(np.count_nonzero(table.state[rows] & KNOWN == 0))
+            unlabelled = int(np.count_nonzero(table.state[start : self._end] & KNOWN == 0))
             self._unlabelled += unlabelled
             self._needs_clicks = self._needs_clicks or unlabelled > 0 or len(clk) > 0
         self._move_on()

@@ -105,6 +105,12 @@ def degraded(snapshot: Snapshot) -> list[str]:
     out = [one.words() for one in snapshot.suspensions]
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
+    for (topic, partition), count in sorted(snapshot.lost.items()):
+        out.append(f"kafka: {count} messages of {topic} [{partition}] were gone, or passed over, before they were read")
+    for topic, times in sorted(snapshot.recreated.items()):
+        out.append(f"kafka: topic {topic} was deleted and made anew" + (f", {times} times" if times > 1 else ""))
+    for topic, count in sorted(snapshot.unpaired.items()):
+        out.append(f"kafka: {count} partitions of topic {topic} are not read, for the other topic lacks them")
     for dimension, values in snapshot.slice_values.items():
         if values.overflowed:
             out.append(

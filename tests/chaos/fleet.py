@@ -50,6 +50,8 @@ sliding = ["1m", "5m"]
 dimensions = ["country", "device"]
 [users]
 memory = "1GB"
+[compare]
+min_duration = "30s"
 [batch]
 max_events = {batch}
 {models}
