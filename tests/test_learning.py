@@ -66,7 +66,7 @@ def test_nothing_is_judged_while_it_learns_and_only_what_comes_after_counts() ->
     assert {(one.verdict, one.reason, one.floors_met) for one in learning} == {("undecided", "learning", False)}
     assert learning[-1].roles[1] == learning[0].roles[1]
     end = undisturbed()
-    assert end.roles == {Series("default", "v1", "logged"): Role("live", 1.0), FTRL: Role("shadow")}
+    assert end.roles == {Series("ctr", "v1", "logged"): Role("live", 1.0), FTRL: Role("shadow")}
     last = of_ftrl(end)
     assert last is not None
     assert last.start > learning[0].start

@@ -86,8 +86,7 @@ def decide(
 
 def enough(rule: Rule, verdict: Verdict, log_e: LogE, column: int) -> bool:
     """Whether the evidence of now, of a metric or overall, would lead to the verdict."""
-    level = rule.log_level() if column == OVERALL and verdict == "worse" else math.log(1.0 / rule.alpha)
-    return log_e[verdict == "not_worse"][column] >= level
+    return log_e[verdict == "not_worse"][column] >= math.log(1.0 / rule.alpha)  # the overall one is told on this scale
 
 
 def _weighted(rule: Rule, metric: str, log_e: Sequence[float]) -> float:

@@ -40,8 +40,8 @@ def pair_rows(
 
 
 def ledger_row(some: BlockSums) -> NDArray[np.int64]:
-    """As the ledger keeps it."""
-    return np.concatenate((some.blocks.ravel(), some.scalars))
+    """As the ledger keeps it, of impressions without an item."""
+    return np.concatenate((some.blocks.ravel(), some.scalars, np.zeros(some.blocks.size, np.int64)))
 
 
 def plus(a: BlockSums, b: BlockSums, sign: int = 1) -> BlockSums:

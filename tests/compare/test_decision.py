@@ -108,13 +108,16 @@ def test_a_late_break_is_decided_on_the_window_that_shows_it() -> None:
 
 
 def test_all_metrics_together_are_said_to_be_that() -> None:
-    log_e = [2.0, 2.5, 0.0, 0.0, 3.1], [0.0] * 5
+    log_e = [2.4, 2.5, 0.0, 0.0, 3.1], [0.0] * 5
     estimates = {"log_loss": Estimate(0.01, -0.001, 0.03), "auc": Estimate(-0.01, -0.02, 0.001), "gauc": NONE}
     made = decide(RULE, "worse", 7, log_e, lambda _: estimates, [0])
     assert made is not None
-    assert (made.on.metric, made.on.alone) == ("log_loss", False)  # e 7.4 at weight 0.5 is more than 12.2 at 0.25
+    assert (made.on.metric, made.on.alone) == ("log_loss", False)  # e 11.0 at weight 0.45 is more than 12.2 at 0.4
     assert made.supported(RULE, estimates["log_loss"], log_e)  # by the evidence of all of them
     assert not made.supported(RULE, estimates["log_loss"], ([*log_e[0][:OVERALL], 2.9], log_e[1]))
+    spent = Rule(alpha=0.05)  # decides sooner, and tells its evidence on the scale on which the level is 1 / alpha
+    assert spent.log_level() < 2.9 < math.log(20)
+    assert not made.supported(spent, NONE, ([*log_e[0][:OVERALL], 2.9], log_e[1]))
     assert decide(RULE, "worse", 7, log_e, lambda _: {"auc": NONE}, [0]) is None
     assert Decision.restore(json.loads(json.dumps(made.state()))) == made
 
@@ -193,3 +196,19 @@ def test_a_shadow_that_recovers_is_judged_anew_and_a_deploy_never_is() -> None:
     again = feed(one, range(20, 40), 1.0)[-1]
     assert again.verdict == "worse"
     assert [c.kind for c in again.changes] == ["verdict", "anew", "verdict"]
+
+
+def test_a_verdict_that_is_retracted_takes_what_it_fell_on_along_and_may_be_found_again() -> None:
+    one = tracked()
+    found = feed(one, range(30), 0.8)[-1]
+    assert found.verdict == "worse"
+    one.retract(0, 30 * MINUTE)
+    taken = one.reading()
+    assert (taken.verdict, taken.decided_at, taken.decided_on, taken.supported_now) == ("undecided", None, None, None)
+    assert taken.retracted
+    assert "a verdict was retracted" in headline(taken)
+    again = feed(one, range(30, 32), 0.8)[-1]
+    assert again.verdict == "worse"
+    assert again.decided_at is not None
+    assert again.decided_at > 30 * MINUTE
+    assert again.supported_now is True
