@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, serving, startup
+from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, questions, serving, startup
 from benchmarks.detection import command
 
 ALL = {
     "pipeline": pipeline.main,
     "memory": memory.main,
     "serving": serving.main,
+    "questions": questions.main,
     "history": history.main,
     "startup": startup.main,
     "checkpoint": checkpoint.main,

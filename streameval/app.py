@@ -15,8 +15,9 @@ from streameval.compare.announce import Announcements
 from streameval.config import Settings
 from streameval.keeper import PartitionKeeper
 from streameval.memory import give_back
+from streameval.models.protocol import ModelError
 from streameval.monitor import Listener
-from streameval.pipeline import Pipeline
+from streameval.pipeline import Pipeline, make_model
 from streameval.predictions import PredictionsWriter
 from streameval.publish import Publisher
 from streameval.report import Snapshot, empty_snapshot
@@ -146,6 +147,7 @@ def replay(
     writer: PredictionsWriter | None = None
 
     pipeline = Pipeline(settings, time.time)
+    pipeline.topic = "files"
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
         pipeline.listener = Listener(writer.settled, writer.corrected)
@@ -200,6 +202,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
                 history=history,
                 announcements=announcements,
                 letters=sink,
+                paced=True,
             ),
             settings.server.host,
             settings.server.port,
@@ -221,9 +224,18 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
 
 
 def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
-    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`. Raises StoreError."""
+    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`.
+
+    Raises StoreError, and ModelError when a model cannot be kept.
+    """
     if not settings.store.path:
         return None, None
+    for model in settings.models:
+        if model.kind == "river":  # fail at the start, not at the first checkpoint
+            try:
+                make_model(model).state()
+            except ModelError as error:
+                raise ModelError(f'models "{model.name}": {error}') from error
     store = settings.store
     path = Path(store.path) / "history.sqlite"
     form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)

@@ -1,14 +1,15 @@
-"""Small operations on the columns of `events`: taking rows out of ragged columns, and the flat form of scores."""
+"""Small operations on the columns of `events`: taking rows, putting batches together, and the flat form of scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Features
+from streameval.events import Clicks, Features, Impressions, Names, Shadow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
         first, end = int(rows[0]), int(rows[-1]) + 1
         a, b = int(features.indptr[first]), int(features.indptr[end])
         dicts = None if features.dicts is None else features.dicts[first:end]
-        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts)
+        offset = None if features.offset is None else features.offset[first:end]
+        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts, offset)
     lengths, flat = csr_lengths(features.indptr, rows)
     indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     dicts = features.dicts
@@ -59,4 +61,74 @@ def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
         features.index[flat],
         features.value[flat],
         None if dicts is None else tuple(dicts[i] for i in rows.tolist()),
+        None if features.offset is None else features.offset[rows],
     )
+
+
+_PLAIN = ("id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
+
+
+def take_impressions(impressions: Impressions, rows: NDArray[np.int64], order: NDArray[np.int32]) -> Impressions:
+    """The given rows, in that order; `order`: their places in the batch that they go to."""
+    shadow, names = impressions.shadow, impressions.names
+    if shadow is not None:
+        lengths, flat = csr_lengths(shadow.indptr, rows)
+        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+        shadow = Shadow(indptr, shadow.series[flat], shadow.pclick[flat])
+    if names is not None:
+        names = Names(names.impression_id[rows], names.user_id[rows], names.request_id[rows])
+    return Impressions(
+        order=order,
+        **{name: getattr(impressions, name)[rows] for name in _PLAIN},
+        shadow=shadow,
+        features=None if impressions.features is None else take_features(impressions.features, rows),
+        names=names,
+    )
+
+
+def take_clicks(clicks: Clicks, rows: NDArray[np.int64], order: NDArray[np.int32]) -> Clicks:
+    """The given rows, in that order; `order`: their places in the batch that they go to."""
+    return Clicks(order, clicks.id[rows], clicks.ts[rows], clicks.value[rows])
+
+
+def concat_impressions(parts: Sequence[Impressions]) -> Impressions:
+    """Several batches' impressions as one."""
+    if len(parts) == 1:
+        return parts[0]
+    plain = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ("order", *_PLAIN)}
+    shadow = None
+    if any(p.shadow is not None for p in parts):
+        filled = [p.shadow or Shadow(np.zeros(len(p) + 1, np.int64), np.empty(0, np.int32), np.empty(0)) for p in parts]
+        shadow = Shadow(
+            _join_indptr([s.indptr for s in filled]),
+            np.concatenate([s.series for s in filled]),
+            np.concatenate([s.pclick for s in filled]),
+        )
+    features = None
+    given = [p.features for p in parts if p.features is not None]
+    if len(given) == len(parts):
+        dicts = None if given[0].dicts is None else tuple(d for f in given for d in f.dicts or ())
+        features = Features(
+            _join_indptr([f.indptr for f in given]),
+            np.concatenate([f.index for f in given]),
+            np.concatenate([f.value for f in given]),
+            dicts,
+            None if any(f.offset is None for f in given) else np.concatenate([f.offset for f in given]),
+        )
+    names = None
+    texts = [p.names for p in parts if p.names is not None]
+    if len(texts) == len(parts):
+        names = Names(*(np.concatenate([getattr(t, f) for t in texts]) for f in Names.__slots__))
+    return Impressions(**plain, shadow=shadow, features=features, names=names)
+
+
+def concat_clicks(parts: Sequence[Clicks]) -> Clicks:
+    """Several batches' clicks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Clicks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Clicks.__slots__))
+
+
+def _join_indptr(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    lengths = np.concatenate([np.diff(p) for p in parts])
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 
 from streameval.compare.announce import Announcements
+from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.board import Board, Limits, Placing, named
+from streameval.compare.choice import serves_nobody
 from streameval.compare.evidence import Rule
-from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading import Comparison, Deploy, Role
 from streameval.compare.silence import Due, Silence
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
@@ -52,7 +54,9 @@ class Comparisons:
         self._pane, self._attribution_window = pane, join.attribution_window
         self._announcements = announcements
         restart = max(RESTART, s.horizon // rule.windows)
-        self._board = Board(rule, Limits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep), pane)
+        self._board = Board(
+            rule, Limits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window), pane
+        )
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
@@ -118,7 +122,10 @@ class Comparisons:
                     for start, rows in monitor.gauc.take(until)
                 ]
                 why = "no click came at the end, where many were due" if pane in self._silence.put_off else withheld
-                self._board.look(pane, gains, why, gauc, self._placing(monitors))
+                for anew in self._board.look(pane, gains, why, gauc, self._placing(monitors), len(monitors)):
+                    log.info("comparison %s begins anew: %s", anew.id, anew.reading().changes[-1].text)
+                    for monitor in monitors:
+                        self.begin(monitor)
         if silence.waiting is not None:
             pane, expected = silence.waiting
             self._board.withhold((pane + 1) * self._pane, f"no click where about {expected:.0f} were due")
@@ -131,16 +138,23 @@ class Comparisons:
         """For the readers, with all that partitions and users tell."""
         self._board.place(self._placing(monitors))
         self._explanations.begin(monitors, users, [t for t in self._board.tracked if isinstance(t, Tracked)])
-        out = self._board.readings(
-            lambda tracked, reading: (
-                self._explanations.finish(tracked, reading) if isinstance(tracked, Tracked) else reading
-            )
-        )
+        out = self._board.readings(self._finish)
         for comparison in out:
             if comparison.verdict != self._said.get(comparison.id, "undecided"):
                 self._said[comparison.id] = comparison.verdict
-                log.warning("comparison %s: %s", comparison.id, headline(comparison))
+                level = logging.INFO if serves_nobody(comparison) else logging.WARNING
+                log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
         return out
+
+    def roles(self) -> dict[Series, Role]:
+        """What every series that is known is there for."""
+        return {series: self._board.role(series) for series in self._catalog.series if series != RETIRED}
+
+    def _finish(self, tracked: Tracked | BeforeAfterTracked, reading: Comparison) -> Comparison:
+        """What the sums do not tell."""
+        if isinstance(tracked, Tracked):
+            reading = self._explanations.finish(tracked, reading)
+        return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""
@@ -214,20 +228,22 @@ class Comparisons:
             self.rebuild(monitors)
 
     def _silent(self, monitors: Sequence[Monitor], complete: int, over: bool) -> Due:
-        """Which complete panes may be looked at."""
+        """Which complete panes may be looked at. What was found when clicks were held up already is taken back."""
         waiting = sorted({p for m in monitors for p in m.ledger.waiting(complete) if p >= self._board.looked})
         counts = []
         for pane in waiting:
             served = [m.ledger.served(pane) for m in monitors]
             counts.append((pane, sum(n for n, _ in served), sum(y for _, y in served)))
         silence = self._silence.due(counts, over)
+        for first, end in silence.silent:  # clicks of impressions just before were held up, too
+            self._board.retract(first * self._pane - self._attribution_window, end * self._pane)
         self._silence.forget_before(self._board.looked - self._horizon)
         return silence
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
         speaking = [m for m in monitors if m.joiner.newest_event > NEVER and not m.joiner.idle]
-        watermark = min((m.joiner.watermark for m in speaking or monitors), default=NEVER)
+        watermark = min((m.joiner.firm for m in speaking or monitors), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from streameval.names import MAX_NAME, spelled
 from streameval.units import format_duration, parse_duration, parse_size
 
 
@@ -151,7 +152,10 @@ class Slices(_Section):
         description="names from an event's `slices` that get results of their own; `position` and `propensity` are strata of the event's own fields",
     )
     max_values: Int = Field(
-        50, ge=1, le=1000, description="values told apart per dimension; later ones become `__other__`"
+        50,
+        ge=1,
+        le=1000,
+        description="values shown per dimension, those with most impressions; the others are `__other__`. Four times as many are counted, at most 1000",
     )
 
     @model_validator(mode="after")
@@ -163,6 +167,12 @@ class Slices(_Section):
             )
         if len(set(names)) != len(names):
             raise ValueError(f"dimensions = {json.dumps(names)}: names a dimension twice; each once is enough")
+        for name in names:
+            if name == "none" or ":" in name:  # `slice=none` and `slice=dimension:value` would say two things
+                raise ValueError(
+                    f"dimensions = {json.dumps(names)}: {json.dumps(name)} cannot be asked for; must not be "
+                    '"none" nor hold ":"'
+                )
         if (self.max_values + 2) ** max(1, len(names)) > 1 << 62:  # one int64 numbers all combinations
             raise ValueError(
                 f"dimensions = {json.dumps(names)}: {len(names)} with max_values = {self.max_values} are too many "
@@ -211,10 +221,23 @@ class BatchSettings(_Section):
     max_events: Int = Field(10_000, ge=1, le=1_000_000, description="events handled at a time")
 
 
-class FtrlModel(_Section):
+class _OnlineModel(_Section):
+    name: str = Field(min_length=1, description="`model` of its results, another for every model")
+    max_failures: Int = Field(
+        100,
+        ge=1,
+        description="a model that fails this often on a partition's events, counting off one failure for every 100 events that go well, is suspended there",
+    )
+    revision: Int = Field(
+        0,
+        ge=0,
+        description="raise it once a model is mended or changed inside: a restart then begins it anew, suspended or not, and restores all else",
+    )
+
+
+class FtrlModel(_OnlineModel):
     """Hashed FTRL-Proximal logistic regression (McMahan et al. 2013)."""
 
-    name: str = Field(min_length=1, description="`model` of its results, another for every model")
     kind: Literal["ftrl"] = Field("ftrl", description="which sort of model; must be written")
     alpha: Real = Field(0.05, gt=0, description="learning rate")
     beta: Real = Field(1.0, ge=0, description="smoothing of the learning rate")
@@ -223,10 +246,9 @@ class FtrlModel(_Section):
     bits: Int = Field(22, ge=4, le=28, description="2^`bits` hashed weights, 16 bytes each, for each partition")
 
 
-class RiverModel(_Section):
+class RiverModel(_OnlineModel):
     """Any River classifier, by import path and parameters."""
 
-    name: str = Field(min_length=1, description="`model` of its results, another for every model")
     kind: Literal["river"] = Field("river", description="which sort of model; must be written")
     factory: str = Field(
         description='a callable that returns a River classifier: `"package.module:callable"` or `"river.linear_model.LogisticRegression"`'
@@ -262,6 +284,16 @@ class Kafka(_Section):
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client as they are: TLS, SASL, tuning"
     )
+
+    @model_validator(mode="after")
+    def _dead_letters_are_no_input(self) -> Kafka:
+        for name in ("impressions_topic", "clicks_topic"):
+            if self.dead_letter_topic == getattr(self, name):  # every letter would be read, and be one again
+                raise ValueError(
+                    f"dead_letter_topic = {json.dumps(self.dead_letter_topic)}: must be another topic than {name}, "
+                    "which is read"
+                )
+        return self
 
 
 class Files(_Section):
@@ -384,6 +416,10 @@ class Compare(_Section):
         "15d",
         description="how long the sums behind comparisons are kept in memory, by hour; before/after needs twice the horizon and a day, and deserves 36 days",
     )
+    learning_window: PositiveDuration = _written(
+        "6h",
+        description="an online model is `learning`, and not judged, until a window of this length in which it became no better; a window has at least 2,000 labels",
+    )
     gauc_window: PositiveDuration = _written(
         "1h",
         description="GAUC of comparisons is over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected; never longer than `join.correction_horizon`",
@@ -431,4 +467,10 @@ class Settings(_Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f'models: the name "{name}" is given twice; every model needs its own')
+            if spelled(name) != name or len(name) > MAX_NAME:
+                shown = name if len(name) <= 50 else f"{name[:50]}..."
+                raise ValueError(
+                    f'models: the name "{shown}" cannot be shown; use at most {MAX_NAME} characters, and not '
+                    '"__other__" or "__missing__", which stand for names that are left out'
+                )
         return self

@@ -39,7 +39,7 @@ def demo_settings(
             },
             "windows": {"pane": "5s", "sliding": ["30s", "5m"]},
             "slices": {"dimensions": ["country"], "max_values": 20},
-            "compare": {"min_duration": "20s"},
+            "compare": {"min_duration": "20s", "learning_window": "1m"},
             "models": [{"name": "ftrl", "kind": "ftrl", "bits": 18, "alpha": 0.3, "l2": 0.1}],
             "kafka": {
                 "bootstrap_servers": bootstrap_servers, "client": client, "client_options": client_options,

@@ -86,17 +86,18 @@ class Evaluator:
             maturity = self._maturity(monitors, frame)
             vector = self._sum([self._dense(m, frame, False) for m in monitors])
             for code, series in enumerate(self._catalog.series):
-                row = _row(vector, code, self._overall)
+                row = _row(vector, [code], self._overall)
                 if row is not None:
                     out.append(self._overall_result(monitors, frame, code, series, row, maturity, unreliable))
         design = {(r.series, r.window): r.design_effects for r in out}
         if self._catalog.dimensions:
-            known = self._slice_rows.known()
+            shown: dict[tuple[int, int, int], list[int]] = {}
             for frame in frames:
                 maturity = self._maturity(monitors, frame)
                 vector = self._sum([self._dense(m, frame, True) for m in monitors])
-                for number, code, dimension, value in known:
-                    row = _row(vector, number, self._slice)
+                shown = shown or self._shown(vector)  # the first frame is the whole run
+                for (code, dimension, value), numbers in shown.items():
+                    row = _row(vector, numbers, self._slice)
                     if row is not None:
                         where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
                         view = self._view(row, self._slice, None, None)
@@ -119,6 +120,27 @@ class Evaluator:
         return out
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _shown(self, run: NDArray[np.int64]) -> dict[tuple[int, int, int], list[int]]:
+        """The slices that are shown, (series, dimension, value code), with their rows; `run`: the rows' sums over the run.
+
+        Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
+        others is in `__other__`. So it does not matter in which order values came, nor from which partition.
+        """
+        known = self._slice_rows.known()
+        shown: list[set[int]] = []
+        for dimension, names in enumerate(self._catalog.values):
+            size = dict.fromkeys(range(2, len(names)), 0)
+            if len(size) > self._catalog.max_values:
+                for number, _, of, value in known:
+                    if of == dimension and value in size and number * self._slice.size < run.size:
+                        size[value] += int(run[number * self._slice.size])
+            order = sorted(size, key=lambda value: (-size[value], names[value]))
+            shown.append({0, 1, *order[: self._catalog.max_values]})
+        out: dict[tuple[int, int, int], list[int]] = {}
+        for number, code, dimension, value in known:
+            out.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
+        return out
 
     def _dense(self, monitor: Monitor, frame: Frame, slices: bool) -> NDArray[np.int64]:
         board = monitor.scoreboard
@@ -264,9 +286,8 @@ def make_result(
     )
 
 
-def _row(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:
-    """One row of a flat vector, a copy; None when nothing was counted in it."""
-    row = vector[number * layout.size : (number + 1) * layout.size]
-    if row.size < layout.size or not row[0]:
-        return None
-    return row.copy()
+def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> NDArray[np.int64] | None:
+    """The sum of rows of a flat vector, a copy; None when nothing was counted in them."""
+    places = (slice(number * layout.size, (number + 1) * layout.size) for number in numbers)
+    rows = [vector[place] for place in places if place.stop <= vector.size and vector[place.start]]
+    return sum(rows[1:], rows[0].copy()) if rows else None

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.names import MAX_NAME, MISSING, OTHER, spelled
+
 U64 = NDArray[np.uint64]
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -21,8 +23,6 @@ I8 = NDArray[np.int8]
 F64 = NDArray[np.float64]
 
 LABEL_UNKNOWN = -1
-OTHER = "__other__"
-MISSING = "__missing__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Features:
     index: U64  # [k]
     value: F64  # [k]
     dicts: tuple[dict[str, float], ...] | None = None
+    offset: I64 | None = None  # [n] of the row's message, or its number in a file: for who has to find the event again
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +127,50 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What another process' codes mean in this one: `series[c]`, and `values[d][v]` for the value v of dimension d."""
+    """What another process' codes mean in this one: `series[c]`, and `values[d][v]` for the value v of dimension d.
+
+    `radix` is the other's, `here` that of this process (0: the same).
+    """
 
     series: I32
     values: tuple[I64, ...]
     radix: int
+    here: int = 0
 
     def slices(self, combined: I64) -> I64:
         """Combined slice values of the other process (`Catalog.combine`), as this one writes them."""
         out = np.zeros(combined.size, np.int64)
         for dimension in reversed(range(len(self.values))):
             value = (combined // self.radix**dimension) % self.radix
-            out = out * self.radix + self.values[dimension][value]
+            out = out * (self.here or self.radix) + self.values[dimension][value]
         return out
 
 
 RETIRED = Series("", "", "")  # in the place of a series that is no more
-MAX_NAME = 256  # characters of a model, a version or a slice value that has a name of its own
+SPARE = 4  # values of a dimension that are counted for one that is shown, so that those with most impressions can be
+MOST_VALUES = 1000  # that are counted of a dimension
+
+
+def counted_values(max_values: int, dimensions: int) -> int:
+    """How many values of a dimension are counted when `max_values` are shown: `SPARE` times as many where that is possible.
+
+    Combinations of all dimensions must fit into one number, and into 32 bits if those of `max_values` would.
+    """
+    room = 1 << 62 if (max_values + 2) ** dimensions >= 1 << 32 else 1 << 32
+    most = max(max_values, min(SPARE * max_values, MOST_VALUES))
+    while most > max_values and (most + 2) ** dimensions >= room:
+        most -= 1
+    return most
 
 
 class Catalog:
     """Names behind the codes, shared by every partition of the process, up to its limits.
 
-    `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `max_values` values (first
-    seen); later ones, and longer ones than `MAX_NAME`, become `__other__`, and an impression without the dimension is `__missing__`. At most
-    `max_series` series are told apart; versions beyond (and longer names) become `__other__` of their model. A series
-    that nothing is about any more can be retired; its code is then given to another.
+    `dimensions` are the slice dimensions that the config keeps. A dimension holds at most `most_values` values (first
+    seen), of which results show the `max_values` with most impressions; later ones, and longer ones than `MAX_NAME`,
+    become `__other__`, and an impression without the dimension is `__missing__`. At most `max_series` series are told
+    apart; versions beyond (and longer names) become `__other__` of their model. No event can name a placeholder itself
+    (`spelled`). A series that nothing is about any more can be retired; its code is then given to another.
     """
 
     def __init__(self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64) -> None:
@@ -161,18 +180,28 @@ class Catalog:
         self._series: dict[tuple[str, str, str], int] = {}
         self.series: list[Series] = []
         self._free: list[int] = []  # codes of retired series
-        self.radix = max_values + 2
-        if self.radix ** max(1, len(self.dimensions)) > 2**62:
+        if (max_values + 2) ** max(1, len(self.dimensions)) > 2**62:
             raise ValueError(
                 f"slices.dimensions = {list(dimensions)!r} with slices.max_values = {max_values}: too many "
                 "combinations to number; keep fewer dimensions or values"
             )
+        self.most_values = counted_values(max_values, max(1, len(self.dimensions)))
+        self.radix = self.most_values + 2
         # code 0 is __missing__, code 1 is __other__
         self.values: list[list[str]] = [[MISSING, OTHER] for _ in self.dimensions]
         self._values: list[dict[str, int]] = [{} for _ in self.dimensions]
+        self.overflowed = [False] * len(self.dimensions)  # more than `most_values` came: which were kept is by order
 
     def series_code(self, model: str, version: str, source: str = "logged") -> int:
-        """The code of a series, giving out a new one for a pair not seen before."""
+        """The code of what events call so, giving out a new one for a pair not seen before."""
+        return self._series_code(spelled(model), spelled(version), source)
+
+    def version_code(self, series: int, version: str) -> int:
+        """The code of another version of a series' model, which events call so, as production scores it."""
+        return self._series_code(self.series[series].model, spelled(version), "logged")
+
+    def _series_code(self, model: str, version: str, source: str) -> int:
+        """By the names that results show, placeholders among them."""
         if len(model) > MAX_NAME or len(version) > MAX_NAME:  # whoever writes events must not fill labels and answers
             model = OTHER if len(model) > MAX_NAME else model
             version = OTHER if len(version) > MAX_NAME else version
@@ -209,11 +238,17 @@ class Catalog:
         self._free.append(code)
 
     def value_code(self, dimension: int, value: str) -> int:
-        """The code of a slice value in a dimension (its index in `dimensions`)."""
+        """The code of what events call so in a dimension (its index in `dimensions`)."""
+        return self._value_code(dimension, spelled(value))
+
+    def _value_code(self, dimension: int, value: str) -> int:
         codes = self._values[dimension]
         code = codes.get(value)
         if code is None:
-            if len(codes) >= self.max_values or len(value) > MAX_NAME:
+            if len(value) > MAX_NAME:
+                return 1
+            if len(codes) >= self.most_values:
+                self.overflowed[dimension] = True
                 return 1
             code = len(self.values[dimension])
             self.values[dimension].append(value)
@@ -223,17 +258,22 @@ class Catalog:
     def names(self) -> dict[str, Any]:
         """Every name by its code, for `adopt` in another process."""
         series = [[s.model, s.version, s.source] for s in self.series]
-        return {"series": series, "values": [list(values) for values in self.values]}
+        values = [list(values) for values in self.values]
+        return {"series": series, "values": values, "radix": self.radix, "overflowed": list(self.overflowed)}
 
     def adopt(self, names: Mapping[str, Any]) -> Codes:
         """Learns another process' names (same dimensions and `max_values`), and says what its codes mean here."""
         retired = [RETIRED.model, RETIRED.version, RETIRED.source]
-        series = [0 if name == retired else self.series_code(*name) for name in names["series"]]
+        series = [0 if name == retired else self._series_code(*name) for name in names["series"]]
+        radix = names.get("radix", self.max_values + 2)  # older ones counted what they showed
         values = []
         for dimension, known in enumerate(names["values"]):
-            codes = [0, 1, *(self.value_code(dimension, value) for value in known[2:])]
-            values.append(np.array(codes, np.int64))
-        return Codes(np.array(series, np.int32), tuple(values), self.radix)
+            # and there events could name placeholders
+            found = (spelled(value) if value in (MISSING, OTHER) else value for value in known[2:])
+            values.append(np.array([0, 1, *(self._value_code(dimension, value) for value in found)], np.int64))
+            full = "radix" not in names and len(known) >= radix
+            self.overflowed[dimension] |= full or bool(names.get("overflowed", self.overflowed)[dimension])
+        return Codes(np.array(series, np.int32), tuple(values), radix, self.radix)
 
     def combine(self, codes: Sequence[I64]) -> I64:
         """One number for the value codes of all dimensions: sum over d of codes[d] * radix ** d."""

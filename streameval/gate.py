@@ -35,8 +35,9 @@ def wait(
 ) -> int:
     """The exit status: asks every so many seconds until there is a verdict, at most `within` seconds.
 
-    `worse` counts at once. `not_worse` counts while the labels can be believed. Errors that time may cure are tried
-    again, less and less often; MonitorError comes from all others, and when the last attempt failed, too.
+    `worse` counts at once, also when what is known now no longer shows it, which the words then say. `not_worse` counts while
+    the labels can be believed. Errors that time may cure are tried again, less and less often; MonitorError comes from all
+    others, and when the last attempt failed, too.
     """
     deadline, failures = clock() + within, 0
     last: tuple[str, ...] = ()
@@ -71,7 +72,10 @@ def wait(
 
 def _state(answer: dict[str, Any]) -> tuple[str, ...]:
     """What makes a new line worth saying: counts that grow do not."""
-    return tuple(str(answer.get(name)) for name in ("verdict", "reliable", "reason", "setup", "deploy", "comparison"))
+    return tuple(
+        str(answer.get(name))
+        for name in ("verdict", "supported_now", "reliable", "reason", "setup", "deploy", "comparison")
+    )
 
 
 def _line(answer: dict[str, Any]) -> str:

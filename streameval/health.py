@@ -1,7 +1,8 @@
 """Can the labels be believed? A dead click topic must not look like a calibration collapse.
 
 Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
-click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30).
+click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30). And one that has no
+time: not a single click in the whole run, while dozens of events could not be read.
 """
 
 from __future__ import annotations
@@ -29,8 +30,13 @@ class HealthJudge:
         """`pane` in ms."""
         self._pane = pane
 
-    def judge(self, monitors: Sequence[Monitor], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
-        """(health now, stretches [first pane, end pane) whose labels cannot be believed and why); `end`: pane."""
+    def judge(
+        self, monitors: Sequence[Monitor], end: int, refused: int = 0
+    ) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
+        """(health now, stretches [first pane, end pane) whose labels cannot be believed and why); `end`: pane.
+
+        `refused`: events that went to the dead letters.
+        """
         overdue = sum(m.joiner.overdue_clicks() for m in monitors)
         found, clicks = self._clicks(monitors, end)
         rate = found / clicks if clicks else None
@@ -38,8 +44,15 @@ class HealthJudge:
         reason = None
         if rate is not None and clicks >= MIN_CLICKS and rate < MIN_JOIN_RATE:
             reason = f"only {rate:.0%} of {clicks} clicks found their impression"
+            early = sum(m.joiner.counts["early_clicks"] for m in monitors)
+            if early:
+                reason += f"; {early} are dated before it by more than join.allowed_lateness: do the clocks agree?"
         elif silent and silent[-1][1] >= end:
             reason = silent[-1][2]
+        elif (ahead := self._ahead(monitors)) is not None:
+            reason = ahead
+        elif refused >= MIN_CLICKS and self._without_clicks(monitors):
+            reason = f"not one click was counted, and {refused} events were refused: clicks may be among them"
         return JoinHealth(reason is None, reason, rate, overdue, _delays(monitors)), silent
 
     def _clicks(self, monitors: Sequence[Monitor], end: int) -> tuple[int, int]:
@@ -53,6 +66,21 @@ class HealthJudge:
                 return found, found + lost
         found, lost = sum(m.panes.total[FOUND] for m in monitors), sum(m.panes.total[LOST] for m in monitors)
         return found, found + lost + sum(m.joiner.overdue_clicks() for m in monitors)
+
+    @staticmethod
+    def _ahead(monitors: Sequence[Monitor]) -> str | None:
+        """Many events wait, or have waited in vain, because they are dated far ahead."""
+        ahead = sum(m.quarantined + sum(m.runaways.values()) for m in monitors)
+        every = ahead + sum(m.joiner.counts["impressions"] + m.joiner.counts["clicks"] for m in monitors)
+        if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * every:
+            return None
+        return f"{ahead} of {every} events are dated further ahead of their stream than join.correction_horizon"
+
+    @staticmethod
+    def _without_clicks(monitors: Sequence[Monitor]) -> bool:
+        """Labels have matured, and every one of them is "no click"."""
+        matured, clicks = (sum(m.panes.total[column] for m in monitors) for column in (MATURED, CLICKS))
+        return matured > 0 and clicks == 0
 
     def _silent(self, monitors: Sequence[Monitor], end: int) -> list[tuple[int, int, str]]:
         matured: dict[int, int] = {}

@@ -35,6 +35,7 @@ BINDING = (
     "windows", "slices", "users.weighting", "buckets.edges", "models", "kafka.impressions_topic", "kafka.clicks_topic",
     "compare.gauc_window",
 )  # fmt: skip
+UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
 FENCED_SECONDS = 120.0  # Kafka must have told by then (session timeout, rebalance) that a partition is not ours
 HISTORY_SECONDS = 5.0  # between two looks for panes to be written
 FOLD_SECONDS = 300.0
@@ -289,9 +290,9 @@ class PartitionKeeper:
 
     def _settled(self, partition: int) -> int | None:
         monitor = self._pipeline.monitors.get(partition)
-        if monitor is None or monitor.joiner.watermark in (NEVER, FOREVER):
+        if monitor is None or monitor.joiner.firm in (NEVER, FOREVER):
             return None
-        return monitor.joiner.watermark - self._horizon
+        return monitor.joiner.firm - self._horizon
 
     def _restore(
         self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path
@@ -314,12 +315,15 @@ class PartitionKeeper:
                 )
 
 
-_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures")
+_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
 
 
 def binding(settings: Settings) -> dict[str, Any]:
     """The settings that a checkpoint depends on, as plain values."""
     tree = settings.model_dump(mode="json")
+    for model in tree["models"]:
+        for key in UNBOUND:
+            del model[key]
     out: dict[str, Any] = {}
     for key in BINDING:
         node: Any = tree

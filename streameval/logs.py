@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 
 _NUMBER = re.compile(r"\d+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what ends a line, or tells a terminal something
 _MOST = 1000  # different lines that are remembered
 
 
@@ -26,7 +27,28 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             out["exception"] = self.formatException(record.exc_info)
+        elif hasattr(record, "trace"):
+            out["exception"] = record.trace
         return json.dumps(out)
+
+
+class TextLines(logging.Formatter):
+    """One line a record, then its trace: a name out of an event cannot begin a line of its own.
+
+    A trace without messages (see `trace`) is given as `extra={"trace": ...}`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and below it the trace if there is one."""
+        line = super().format(record)
+        return f"{line}\n{record.trace}" if hasattr(record, "trace") else line
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        """The line, with control characters as Python writes them in a string."""
+        return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
 
 
 class Seldom(logging.Filter):
@@ -75,7 +97,6 @@ def trace(error: BaseException) -> str:
 def set_up(log_format: str, level: str) -> None:
     """`log_format`: "text" or "json"."""
     handler = logging.StreamHandler()
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonLines() if log_format == "json" else text)
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     handler.addFilter(Seldom())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -16,7 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,22 +31,13 @@ from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events import Batch, Codes, Features, Names
+from streameval.events import Batch, Codes, Features, Names, empty_clicks, empty_impressions
 from streameval.join.joiner import Flips, Joiner
-from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, JoinPolicy
-from streameval.models.protocol import OnlineModel
+from streameval.join.leaps import Leaps
+from streameval.join.policy import CLICKED, CORRECTED, FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.learner import Learner
 
 _PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
-
-
-@dataclass(slots=True)
-class Learner:
-    """An online model, the series of its scores, and how far it has learned."""
-
-    model: OnlineModel
-    series: int
-    trained: int = NEVER  # ms: the latest moment at which a label that it learned became known
-    updates: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +73,7 @@ class Monitor:
     shared: bool = True
     listener: Listener | None = None
     background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
+    leaps: list[Leaps] = field(init=False)  # by input: events far ahead of the others, before the joiner
     joiner: Joiner = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
@@ -92,13 +84,17 @@ class Monitor:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.arrivals = Arrivals(self.scoreboard.pane)
 
     def step(self, batch: Batch) -> None:
-        """Takes one batch through the loop."""
-        if not len(batch):
-            return
+        """Takes one batch through the loop: all of it but what `leaps` holds back."""
+        batch = self._screened(batch)
+        if len(batch):
+            self._step(batch)
+
+    def _step(self, batch: Batch) -> None:
         self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
@@ -118,8 +114,24 @@ class Monitor:
         self.joiner.set_idle(input_number, idle)
         self._advance()
 
+    def show(self) -> None:
+        """While an input is silent: counts what the watermark has passed, for readers, until it matures.
+
+        Nothing is learned of it, and no comparison nor curve is made of it: what the silent input holds back may come yet.
+        """
+        rows = self.joiner.show()
+        for piece in self._pieces(rows):
+            self._count_shown(piece, +1)
+        if rows.size:
+            with self._timed("requests"):
+                self._observe_requests(self.requests.close(self.joiner.watermark), +1)
+
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
+        for leaps in self.leaps:
+            rest = Batch(0, *leaps.finish(), self.shared)
+            if len(rest):
+                self._step(rest)
         self.joiner.finish()
         self._advance()
 
@@ -130,14 +142,34 @@ class Monitor:
             return None
         return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
 
+    @property
+    def quarantined(self) -> int:
+        """Events that wait because their time is far ahead of their input's others."""
+        return sum(map(len, self.leaps))
+
+    @property
+    def runaways(self) -> Counter[str]:
+        """Events that waited in vain, by the names of the report."""
+        return sum((leaps.counts for leaps in self.leaps), Counter[str]())
+
+    def _screened(self, batch: Batch) -> Batch:
+        if self.joiner.inputs == 1:
+            impressions, clicks = self.leaps[0].screen(batch.impressions, batch.clicks)
+        else:
+            impressions, _ = self.leaps[0].screen(batch.impressions, empty_clicks())
+            _, clicks = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        if impressions is batch.impressions and clicks is batch.clicks:
+            return batch
+        return replace(batch, impressions=impressions, clicks=clicks)
+
     # -- the steps -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Labels mature up to the watermark; requests close; what is too old is let go."""
+        """Labels mature as far as is firm; requests close; what is too old is let go."""
         joiner = self.joiner
-        self._settle(joiner.mature(max(joiner.watermark, joiner.pressure_watermark())))
+        self._settle(joiner.mature(max(joiner.firm, joiner.pressure_watermark())))
         with self._timed("requests"):
-            self._observe_requests(self.requests.close(joiner.watermark), +1)
+            self._observe_requests(self.requests.close(joiner.firm), +1)
         self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
@@ -158,32 +190,74 @@ class Monitor:
                 return
             for part, features in self._features(rows):
                 for number, learner in enumerate(self.learners):
-                    table.score[number][rows[part]] = learner.model.predict(features)
+                    table.score[number][rows[part]] = learner.score(features)
                     table.trained[number][rows[part]] = learner.trained
 
     def _settle(self, rows: NDArray[np.int64]) -> None:
-        """Mature labels: (score,) observe, then learn; in this order."""
+        """Mature labels: (score,) learn, then observe what was scored before; in this order."""
         if not rows.size:
             return
+        shown = rows[(self.joiner.table.state[rows] & SHOWN) != 0]
+        for piece in self._pieces(shown):
+            self._count_shown(piece, -1)
+        self.joiner.table.state[shown] &= ~np.uint8(SHOWN)
         if self.score_at == "label":
             self._score(rows)
-        with self._timed("settle"):
-            for start in range(0, rows.size, _PIECE):
-                self._count(rows[start : start + _PIECE])
         if self.learners:
             with self._timed("learn"):
-                table = self.joiner.table
-                known = int(table.ts[rows[-1]]) + self.policy.attribution_window
-                for part, features in self._features(rows):
-                    label = (table.state[rows[part]] & CLICKED).astype(np.int8)
-                    for learner in self.learners:
-                        learner.model.learn(features, label)
-                for learner in self.learners:
-                    learner.trained = max(learner.trained, known)
-                    learner.updates += rows.size
+                self._learn(rows)
+        with self._timed("settle"):
+            for piece in self._pieces(rows):
+                self._count(piece)
+
+    def _learn(self, rows: NDArray[np.int64]) -> None:
+        table = self.joiner.table
+        known = int(table.ts[rows[-1]]) + self.policy.attribution_window
+        asked = [learner for learner in self.learners if learner.suspended is None]
+        for part, features in self._features(rows):
+            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
+            for number, learner in enumerate(self.learners):
+                if learner.suspended is None:
+                    done = learner.learn(features, label)
+                    if learner.suspended is not None:
+                        self._withdraw(number, rows, part.start + done - 1)
+        for learner in asked:
+            learner.trained = max(learner.trained, known)
+
+    def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
+        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
+
+        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
+        """
+        table = self.joiner.table
+        if self.score_at == "label":
+            after = rows[last + 1 :]
+        else:
+            live = np.arange(self.joiner.front, self.joiner.front + self.joiner.known)
+            after = live[table.ts[live] >= table.ts[rows[last]] + self.policy.attribution_window]
+        self._hide(after[(table.state[after] & SHOWN) != 0])
+        score = table.score[number].copy()  # a checkpoint that is being written reads the old one
+        score[after] = np.nan
+        table.score[number] = score
+
+    def _hide(self, rows: NDArray[np.int64]) -> None:
+        """Takes out what was counted of rows for readers before they mature."""
+        for piece in self._pieces(rows):
+            self._count_shown(piece, -1)
+        self.joiner.hide(rows)
 
     def _correct(self, flips: Flips) -> None:
-        """Labels that changed after maturity: what was counted is taken out, and counted again as it is now."""
+        """Labels that changed after maturity, or after they were shown."""
+        shown = (self.joiner.table.state[flips.rows] & SHOWN) != 0
+        if not shown.any():
+            self._recount(flips, shown=False)
+            return
+        for on in (shown, ~shown):
+            some = Flips(flips.rows[on], flips.was_clicked[on], flips.was_value[on], flips.was_corrected[on])
+            self._recount(some, shown=on is shown)
+
+    def _recount(self, flips: Flips, shown: bool) -> None:
+        """What was counted is taken out, and counted again as it is now."""
         rows = flips.rows
         if not rows.size:
             return
@@ -206,10 +280,12 @@ class Monitor:
                 table.value[rows] = value
             self._observe_requests(closed, +1)
             scored = self._scored(rows)
-            self.background.call(self._observe, before, scored, -1)
-            self.background.call(self._observe, after, scored, +1)
-            self.gauc.mark(after.ts, late=1)
+            self.background.call(self._observe, before, scored, -1, shown)
+            self.background.call(self._observe, after, scored, +1, shown)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
+            if shown:
+                return
+            self.gauc.mark(after.ts, late=1)
             if self.listener is not None:
                 self.listener.corrected(table.id[rows], after.label)
 
@@ -222,15 +298,13 @@ class Monitor:
         """
         return {
             "shared": self.shared,
+            "leaps": [leaps.state() for leaps in self.leaps],
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
             "arrivals": self.arrivals.state(),
             "counts": dict(self.counts),
-            "learners": [
-                {"trained": one.trained, "updates": one.updates, "model": dict(one.model.state())}
-                for one in self.learners
-            ],
+            "learners": [one.state() for one in self.learners],
             "scoreboard": self.background.call(self.scoreboard.state).result,
             "ledger": self.background.call(self.ledger.state).result,
             "gauc_marks": self.gauc.marks(),
@@ -240,18 +314,32 @@ class Monitor:
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
         """Takes over what `state` gave, into a monitor that has seen nothing (see `Scoreboard.restore`)."""
         self.joiner.restore(state["joiner"], codes)
+        for number, leaps in enumerate(self.leaps):
+            if "leaps" in state:
+                leaps.restore(state["leaps"][number], codes)
+            else:  # written before there were any
+                leaps.begin_at(int(state["joiner"]["newest"][number]))
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.arrivals.restore(state["arrivals"], codes.series)
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
-            one.trained, one.updates = saved["trained"], saved["updates"]
-            one.model.restore(saved["model"])
+            one.restore(saved)
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
         self.ledger.restore(state["ledger"], codes)
         self.gauc.restore(state["gauc_marks"], state["gauc"], codes)
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _pieces(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+        """Rows in order of time, a piece at a time: none so long that its first pane's curves are let go before its last."""
+        ts = self.joiner.table.ts[rows]
+        start = 0
+        while start < rows.size:
+            last = int(np.searchsorted(ts, ts[start] + self.policy.correction_horizon))
+            end = min(start + _PIECE, max(last, start + 1))
+            yield rows[start:end]
+            start = end
 
     def _count(self, rows: NDArray[np.int64]) -> None:
         """Counts rows that have just matured, and tells the listener."""
@@ -265,15 +353,22 @@ class Monitor:
             names = self.joiner.names(rows)
             self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
 
-    def _observe(self, labelled: Labelled, scored: Scored, sign: int) -> None:
+    def _count_shown(self, rows: NDArray[np.int64], sign: int) -> None:
+        """Counts rows that are shown before they mature, or takes them out again."""
+        labelled = self._labelled(rows)
+        self.background.call(self._observe, labelled, self._scored(rows), sign, shown=True)
+        self.panes.matured(labelled.ts, labelled.label, labelled.corrected, sign)
+
+    def _observe(self, labelled: Labelled, scored: Scored, sign: int, shown: bool = False) -> None:
         with self._timed("observe"):
             measured = self.scoreboard.measured(labelled, scored)
-            self.scoreboard.observe(labelled, scored, sign, measured)
-            self.ledger.observe(labelled, scored, sign, measured)
+            self.scoreboard.observe(labelled, scored, sign, measured, placed=not shown)
+            if not shown:
+                self.ledger.observe(labelled, scored, sign, measured)
 
     def _compute_gauc(self) -> None:
         """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
-        for late, due in self.gauc.due(self.joiner.watermark):
+        for late, due in self.gauc.due(self.joiner.firm):
             with self._timed("gauc"):
                 some = self.gauc.gather(late, due, self.joiner, *self._scorers())
                 self.background.call(self.gauc.compute, some)

@@ -21,19 +21,22 @@ from streameval.evaluate import ALL, Evaluator, Frame
 from streameval.events import Batch, Catalog, Series
 from streameval.health import HealthJudge
 from streameval.history import PaneHistory
+from streameval.join.leaps import MOST
 from streameval.join.policy import FOREVER, NEVER, JoinPolicy
+from streameval.learner import Learner, Place
 from streameval.models import river
 from streameval.models.ftrl import Ftrl
-from streameval.models.protocol import OnlineModel
-from streameval.monitor import Learner, Listener, Monitor
-from streameval.report import CheckpointState, HistoryState, PartitionState, Result, Snapshot, UserColumns
+from streameval.models.protocol import FAILURES, OnlineModel
+from streameval.monitor import Listener, Monitor
+from streameval.report import CheckpointState, HistoryState, PartitionState, Result, SliceValues, Snapshot, UserColumns
 from streameval.store.history_rows import PaneRows, pane_rows
 
 # Fates of the report, in its order; the joiner counts more (matched_clicks, forgotten_early, ...).
 FATES = (
     "impressions", "clicks", "matured", "pending", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
     "late_clicks", "late_impressions", "corrected", "matched_clicks", "expired_impressions", "late_unscored",
-    "forgotten_early", "matured_early",
+    "forgotten_early", "matured_early", "early_clicks", "quarantined", "runaway_impressions",
+    "runaway_clicks",
 )  # fmt: skip
 
 UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
@@ -66,6 +69,7 @@ class Pipeline:
         )  # fmt: skip
         self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
+        self.topic = settings.kafka.impressions_topic  # where impressions come from; for who has to find one again
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
         self.has_history = False  # somebody calls `history_rows`: panes wait for it
         self.hears_all = True  # no partition is still to be heard of for the first time: what is complete is known
@@ -94,7 +98,7 @@ class Pipeline:
             return
         monitor = self.monitors.get(batch.partition)
         if monitor is None:
-            monitor = self.monitors[batch.partition] = self._make_monitor(batch.shared)
+            monitor = self.monitors[batch.partition] = self._make_monitor(batch.partition, batch.shared)
         for number in range(monitor.joiner.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
             key = (batch.partition, number)
@@ -153,12 +157,16 @@ class Pipeline:
 
         `complete`: every partition of this process has been heard of; until then no comparison takes a look.
         """
+        monitors = [self.monitors[p] for p in sorted(self.monitors)]
+        for monitor in monitors:
+            monitor.show()
         self._background.wait()
         now = self._clock()
-        monitors = [self.monitors[p] for p in sorted(self.monitors)]
         frames = self._evaluator.frames(monitors)
         end = frames[0].end
-        health, silent = self._health.judge(monitors, end)
+        health, silent = self._health.judge(
+            monitors, end, sum(sum(counts.values()) for counts in self._invalid.values())
+        )
         self._withheld = health.reason
         if complete:
             self._comparisons.advance(monitors, self._withheld)
@@ -178,7 +186,7 @@ class Pipeline:
                 self._users_due = begin + max(5.0, 20 * took)
             for monitor in monitors:
                 # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
-                changeable = monitor.joiner.watermark - self.settings.join.correction_horizon
+                changeable = monitor.joiner.firm - self.settings.join.correction_horizon
                 waiting = UNWRITTEN_PANES if self.has_history else 0
                 first = monitor.scoreboard.overall.needed_from(min(keep, changeable // self._pane), waiting)
                 monitor.scoreboard.forget_before(first)
@@ -205,14 +213,18 @@ class Pipeline:
             bucket_edges=(0.0, *self.settings.buckets.edges, 1.0),
             undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
             online_updates=self._updates(monitors),
+            online_failures=self._failures(monitors),
+            suspensions=tuple(one.suspended for m in monitors for one in m.learners if one.suspended is not None),
             ready=dict(ready or {}),
             lost=dict(lost or {}),
             attribution_window=self.settings.join.attribution_window,
             checkpoints=checkpoints,
             history=history,
             budget_used=self._budgets(monitors),
+            slice_values=self._slice_values(),
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(monitors, self._users),
+            roles=self._comparisons.roles(),
         )
 
     def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:
@@ -220,9 +232,12 @@ class Pipeline:
 
         Not before their requests are closed: every one of them changes its pane, which would be written each time.
         """
+        ours = self.monitors.keys() & set(partitions)
+        for partition in ours:
+            self.monitors[partition].show()
         self._background.wait()
         out = {}
-        for partition in self.monitors.keys() & set(partitions):
+        for partition in ours:
             monitor = self.monitors[partition]
             complete = monitor.complete_until()
             before = 0 if complete is None else (complete - self.settings.join.request_gap) // self._pane
@@ -256,7 +271,7 @@ class Pipeline:
         saved = state["monitor"]
         if saved is not None:
             codes = self.catalog.adopt(state["names"])
-            monitor = self._make_monitor(saved["shared"])
+            monitor = self._make_monitor(partition, saved["shared"])
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
             self._comparisons.restore(state["comparisons"], list(self.monitors.values()))
@@ -295,7 +310,7 @@ class Pipeline:
             monitor.scoreboard.users.budget = share
         return share
 
-    def _make_monitor(self, shared: bool) -> Monitor:
+    def _make_monitor(self, partition: int, shared: bool) -> Monitor:
         s = self.settings
         weighting = s.users.weighting
         share = self._share_users(len(self.monitors) + 1)  # partitions come as they are assigned: all shares shrink
@@ -304,7 +319,15 @@ class Pipeline:
             s.join.correction_horizon,
         )  # fmt: skip
         learners = [
-            Learner(make_model(model), self.catalog.series_code(model.name, "online", "online")) for model in s.models
+            Learner(
+                make_model(model),
+                self.catalog.series_code(model.name, "online", "online"),
+                model.name,
+                Place(self.topic, partition),
+                model.max_failures,
+                model.revision,
+            )
+            for model in s.models
         ]
         # rows are held this much longer: never more than doubled
         gauc_window = min(s.compare.gauc_window, max(s.join.correction_horizon // self._pane, 1) * self._pane)
@@ -346,6 +369,7 @@ class Pipeline:
         self._retire_due = time.monotonic() + RETIRE_SECONDS
         used = {learner.series for m in monitors for learner in m.learners}
         used = used.union(*(m.scoreboard.overall.rows() | m.joiner.series_in_use() for m in monitors))
+        used = used.union(*(leaps.series_in_use() for m in monitors for leaps in m.leaps))
         unused = [code for code in self.catalog.codes if code not in used]
         unused.sort(key=lambda code: self._last_seen.get(self.catalog.series[code], 0.0))
         for code in unused[:surplus]:
@@ -369,7 +393,8 @@ class Pipeline:
                     self._last_seen[result.series] = now
 
     def _events(self, monitors: list[Monitor]) -> dict[str, object]:
-        counts = sum((m.joiner.counts + m.counts for m in monitors), Counter[str]())
+        counts = sum((m.joiner.counts + m.counts + m.runaways for m in monitors), Counter[str]())
+        counts["quarantined"] = sum(m.quarantined for m in monitors)
         counts["pending"] = sum(m.joiner.pending for m in monitors)
         events: dict[str, object] = {fate: counts[fate] for fate in FATES}
         events["invalid"] = dict(sorted(sum(self._invalid.values(), Counter[str]()).items()))
@@ -405,12 +430,20 @@ class Pipeline:
         used = {
             "impressions": max((m.joiner.known / most for m in monitors), default=0.0),
             "held_clicks": max((m.joiner.held / most for m in monitors), default=0.0),
+            "quarantine": max((len(leaps) / MOST for m in monitors for leaps in m.leaps), default=0.0),
             "users": max((m.scoreboard.users.nbytes / m.scoreboard.users.budget for m in monitors), default=0.0),
             "versions": len(self.catalog.codes) / self.catalog.max_series,
         }
         for dimension, values in zip(self.catalog.dimensions, self.catalog.values, strict=True):
-            used[f"slice:{dimension}"] = (len(values) - 2) / self.catalog.max_values
+            used[f"slice:{dimension}"] = min(1.0, (len(values) - 2) / self.catalog.max_values)
         return used
+
+    def _slice_values(self) -> dict[str, SliceValues]:
+        names = self.catalog
+        return {
+            dimension: SliceValues(len(values) - 2, names.most_values, names.max_values, overflowed)
+            for dimension, values, overflowed in zip(names.dimensions, names.values, names.overflowed, strict=True)
+        }
 
     def _updates(self, monitors: list[Monitor]) -> dict[str, int]:
         updates = {model.name: 0 for model in self.settings.models}
@@ -418,6 +451,13 @@ class Pipeline:
             for model, learner in zip(self.settings.models, monitor.learners, strict=True):
                 updates[model.name] += learner.updates
         return updates
+
+    def _failures(self, monitors: list[Monitor]) -> dict[str, dict[str, int]]:
+        out = {}
+        for number, model in enumerate(self.settings.models):
+            found = sum((m.learners[number].failures for m in monitors), Counter[str]())
+            out[model.name] = {reason: found[reason] for reason in FAILURES}
+        return out
 
     def _user_columns(self, monitors: list[Monitor]) -> dict[Series, UserColumns]:
         out: dict[Series, UserColumns] = {}

@@ -7,15 +7,16 @@ Nothing here is ever changed after it was made (arrays are read-only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.reading import Comparison, Deploy
+from streameval.compare.reading import Comparison, Deploy, Role
 from streameval.compare.reading_json import comparison_json, deploy_json, finite
 from streameval.events import Series
+from streameval.learner import Suspension
 from streameval.sketches.sparse import SparseVector
 
 SCHEMA = 1
@@ -173,6 +174,17 @@ class PaneSketches:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceValues:
+    """How many values a slice dimension has had. `overflowed`: more came than are counted, so it depends on the order of
+    events which of them are in `__other__`; the numbers of those that are told apart are right all the same."""
+
+    counted: int
+    most_counted: int
+    most_shown: int  # those with most impressions; the others are in `__other__`
+    overflowed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     """Where one partition stands. Times are event time in ms; None before the first event."""
 
@@ -238,6 +250,7 @@ class HistoryState:
     failures: int  # of transactions; their panes are tried again
     unwritten: int  # panes that wait to be written
     lost: int  # panes that left memory before they could be written
+    skipped: int = 0  # rows that could not be written, without which their panes were; the log names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +274,8 @@ class Snapshot:
     bucket_edges: tuple[float, ...] = ()  # 0, the configured edges, 1
     undefined: Mapping[str, int] = field(default_factory=dict)  # "metric:reason" -> results it applies to now
     online_updates: Mapping[str, int] = field(default_factory=dict)  # labels learned, by online model
+    online_failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by online model and reason
+    suspensions: tuple[Suspension, ...] = ()  # of online models, a partition each
     lost: Mapping[tuple[str, int], int] = field(default_factory=dict)  # messages Kafka deleted unread, since the start
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
@@ -269,8 +284,10 @@ class Snapshot:
     budget_used: Mapping[str, float] = field(
         default_factory=dict
     )  # by bounded table; at 1 the oldest or next gives way
+    slice_values: Mapping[str, SliceValues] = field(default_factory=dict)  # by dimension
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    roles: Mapping[Series, Role] = field(default_factory=dict)  # what every series is there for
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""
@@ -284,6 +301,7 @@ class Snapshot:
                 "overdue_clicks": self.join.overdue_clicks,
             },
             "results": [result.as_json() for result in self.results],
+            "slice_values": {dimension: asdict(values) for dimension, values in self.slice_values.items()},
             "deploys": [deploy_json(deploy) for deploy in self.deploys],
             "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
         }

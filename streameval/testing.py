@@ -273,7 +273,9 @@ class BruteForceJoiner:
                 self.counts["unmatched_clicks"] += 1
 
     def _click(self, shown: Shown, tap: Tap, arrived_after: bool) -> None:
-        if shown.clicked is not None:
+        if tap.ts + self.lateness < shown.ts:
+            self.counts["early_clicks"] += 1
+        elif shown.clicked is not None:
             self.counts["duplicate_clicks"] += 1
         elif tap.ts > shown.ts + self.window:
             self.counts["late_clicks"] += 1

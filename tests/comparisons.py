@@ -9,8 +9,10 @@ import numpy as np
 from streameval.compare.reading import (
     CalibrationBucket,
     Comparison,
+    DecidedOn,
     Deploy,
     EarlyReading,
+    Estimate,
     Finding,
     Looks,
     MetricReading,
@@ -62,6 +64,18 @@ def looks(count: int = 3) -> Looks:
     return Looks(at, seen, np.linspace(0, 9.5, count), {"auc": columns}, seen // 50)
 
 
+def decided(verdict: Verdict) -> dict[str, Any]:
+    """What a verdict fell on three minutes after noon, and that it still holds."""
+    if verdict == "undecided":
+        return {}
+    then, now = {
+        "worse": (Estimate(-0.018, -0.026, -0.01), Estimate(-0.012, -0.016, -0.008)),
+        "not_worse": (Estimate(0.0, -0.0045, 0.0045), Estimate(-0.0001, -0.0041, 0.0039)),
+    }[verdict]
+    on = DecidedOn("auc", then, NOON, alone=True)
+    return {"decided_at": NOON + 3 * MINUTE, "decided_on": on, "decided_now": now, "supported_now": True}
+
+
 def comparison(verdict: Verdict = "worse", setup: str = "paired", number: int = 2, **changes: Any) -> Comparison:
     """v2 against v1, everything filled."""
     base: dict[str, Any] = {
@@ -78,6 +92,7 @@ def comparison(verdict: Verdict = "worse", setup: str = "paired", number: int = 
         "alpha": 0.01,
         "verdict": verdict,
         "since": None if verdict == "undecided" else NOON + 3 * MINUTE,
+        **decided(verdict),
         "reason": "too_few_clicks" if verdict == "undecided" else None,
         "withheld": False,
         "log_e_worse": 8.1,

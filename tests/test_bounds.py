@@ -11,8 +11,9 @@ import pytest
 
 from streameval.config import Files, Settings
 from streameval.counting import panestats, scoreboard
-from streameval.events import MAX_NAME, OTHER, Batch, Catalog, Features, Impressions, Shadow, empty_clicks
+from streameval.events import Batch, Catalog, Features, Impressions, Shadow, empty_clicks
 from streameval.join import joiner
+from streameval.names import MAX_NAME, OTHER
 from streameval.pipeline import Pipeline
 from streameval.sources import json_lines
 from streameval.sources.dead_letters import JsonlDeadLetters
@@ -127,7 +128,8 @@ def test_names_that_others_choose_do_not_grow_the_catalog_beyond_its_limits() ->
         catalog.value_code(0, f"c{i}")
     assert len(catalog.series) <= 2 * 8 + 1
     assert len(catalog._series) == len(catalog.series)
-    assert len(catalog.values[0]) == 5 + 2
+    assert len(catalog.values[0]) == catalog.most_values + 2 == 4 * 5 + 2
+    assert catalog.overflowed == [True]
 
 
 def test_lines_with_ever_new_fields_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,10 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ('[windows]\nsliding = ["5m", "300s"]', "windows.sliding: names a window twice"),
         ('[slices]\ndimensions = ["a", "a"]', 'slices.dimensions = ["a", "a"]: names a dimension twice'),
         ('[slices]\ndimensions = [""]', 'slices.dimensions = [""]: must not hold ""'),
+        ('[slices]\ndimensions = ["none"]', 'slices.dimensions = ["none"]: "none" cannot be asked for; must not be'),
+        ('[slices]\ndimensions = ["a", "a:b"]', 'slices.dimensions = ["a", "a:b"]: "a:b" cannot be asked for'),
+        ('[kafka]\ndead_letter_topic = "clicks"', 'kafka.dead_letter_topic = "clicks": must be another topic than clicks'),
+        ('[kafka]\ndead_letter_topic = "i"\nimpressions_topic = "i"', 'kafka.dead_letter_topic = "i": must be another'),
         ('[slices]\ndimensions = ["a","b","c","d","e","f","g"]\nmax_values = 1000', "slices.dimensions = ["),
         ('[[models]]\nname = "a"\nkind = "ftrl"\n' * 2, 'models: the name "a" is given twice'),
     ],
@@ -331,7 +335,7 @@ def test_any_text_number_and_duration_survive_being_written_out(
     settings = Settings.model_validate(
         {
             "join": {"max_future": format_duration(window)},
-            "kafka": {"dead_letter_topic": text, "client_options": {text: number, "list": [text, number]}},
+            "kafka": {"dead_letter_topic": f"x{text}", "client_options": {text: number, "list": [text, number]}},
         }
     )
     again = loaded(tmp_path_factory.mktemp("toml"), to_toml(settings))

@@ -77,11 +77,19 @@ def gate(stage: Stage, *more: str, within: str = "0s") -> tuple[int, str]:
 @pytest.mark.parametrize(("verdict", "status"), [("worse", WORSE), ("not_worse", NOT_WORSE), ("undecided", UNDECIDED)])
 def test_the_exit_status_is_the_verdict(stage, verdict, status) -> None:
     stage.publish(comparison(verdict))
-    said = {"worse": "v2 is worse than v1: AUC -0.012, 99% interval", "not_worse": "v2 is not worse than v1"}
+    said = {"worse": "v2 is worse than v1: decided 12:03 UTC on AUC -0.018", "not_worse": "v2 is not worse than v1"}
     code, output = gate(stage)
     assert code == status
     assert said.get(verdict, "v2 against v1 is undecided") in output
     assert ("no verdict within 0 s" in output) == (status == UNDECIDED)
+
+
+def test_a_verdict_that_is_not_shown_any_more_stops_a_delivery_and_says_so(stage) -> None:
+    stage.publish(comparison(supported_now=False))
+    code, output = gate(stage)
+    assert code == WORSE
+    assert "v2 was found worse than v1" in output
+    assert "which no longer shows it" in output
 
 
 def test_it_waits_for_the_verdict_and_says_only_what_changes(stage) -> None:

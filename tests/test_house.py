@@ -64,6 +64,7 @@ def test_only_the_server_imports_fastapi_prometheus_and_uvicorn() -> None:
                 "publish",
                 "config",
                 "events",
+                "names",
                 "metrics",
                 "hashing",
                 "sources",

@@ -6,7 +6,9 @@ import io
 import json
 import logging
 
-from streameval.logs import JsonLines, Seldom
+import pytest
+
+from streameval.logs import JsonLines, Seldom, TextLines, trace
 from streameval.testing import ManualClock
 
 
@@ -78,3 +80,29 @@ def test_an_exception_is_part_of_its_line() -> None:
     line = json.loads(out.getvalue())
     assert (line["message"], line["level"], line["logger"]) == ("failed", "error", "of-this-test")
     assert line["exception"].endswith("ValueError: what\nhappened")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\x00"])
+def test_a_name_cannot_begin_a_line_of_its_own_in_the_text_log(end: str) -> None:
+    log, out = logger(ManualClock())
+    log.handlers[0].setFormatter(TextLines())
+    log.warning("new version %s", f"v1{end}2030-01-01 00:00:00,000 ERROR streameval: all is lost \\ é")
+    line = out.getvalue().removesuffix("\n")
+    assert line.isprintable()
+    assert end not in line
+    assert line.endswith("ERROR streameval: all is lost \\ é")
+    assert len(line.splitlines()) == 1
+
+
+def test_the_trace_of_an_error_stands_below_its_line() -> None:
+    log, out = logger(ManualClock())
+    try:
+        raise ValueError("a user's id")
+    except ValueError as error:
+        found = trace(error)
+    log.error("GET / failed", extra={"trace": found})
+    assert json.loads(out.getvalue())["exception"] == found
+    out.truncate(0), out.seek(0)
+    log.handlers[0].setFormatter(TextLines())
+    log.error("GET /b failed", extra={"trace": found})
+    assert out.getvalue().endswith(f"GET /b failed\n{found}\n")

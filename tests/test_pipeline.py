@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -9,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from streameval.config import Settings
 from streameval.pipeline import Pipeline
 from streameval.report import WITH_STDERR, Snapshot
+from streameval.sources.decode import Decoder
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch
 
 BASE = 1_700_000_040_000  # on a minute
@@ -360,3 +363,71 @@ def test_users_are_renewed_also_after_the_clock_was_set_back(monkeypatch: pytest
         elapsed.advance(6.0)
         sizes.append(sum(len(users) for users in pipeline.snapshot().users.values()))
     assert sizes == [0, 1, 2]
+
+
+# -- time that is wrong ------------------------------------------------------------------------------------------
+
+
+def unit_log(click_unit: int, impression_unit: int = 1) -> list[bytes]:
+    """300 impressions in an hour, each with a click 20 s later; times divided by these."""
+    rows: list[dict[str, object]] = []
+    for i in range(300):
+        ts = BASE + 12_000 * i
+        shown = {"impression_id": f"i{i}", "user_id": f"u{i % 20}", "pclick": 0.1, "ts": ts // impression_unit}
+        rows += [shown, {"impression_id": f"i{i}", "ts": (ts + 20_000) // click_unit}]
+    return [json.dumps(row).encode() for row in rows]
+
+
+def decoded(pipeline: Pipeline, values: list[bytes]) -> Snapshot:
+    decoder = Decoder(pipeline.catalog, clock=lambda: BASE + 10_000_000, max_future=3_600_000)
+    for start in range(0, len(values), 50):
+        part = values[start : start + 50]
+        batch, _ = decoder.messages(
+            part, [0] * len(part), topic=("t",), partition=0, offsets=range(start, start + len(part)), format="json",
+            shared=True,
+        )  # fmt: skip
+        pipeline.take(batch)
+    pipeline.finish()
+    return pipeline.snapshot()
+
+
+def test_clicks_in_seconds_are_refused_and_are_no_positives() -> None:
+    assert decoded(make_pipeline(), unit_log(click_unit=1)).events["matched_clicks"] == 300
+    snapshot = decoded(make_pipeline(), unit_log(click_unit=1000))
+    assert snapshot.events["invalid"] == {"out_of_range": 300}
+    assert (snapshot.events["impressions"], snapshot.events["matched_clicks"]) == (300, 0)
+    assert result(snapshot, version="unknown").totals.clicks == 0
+    assert not snapshot.join.reliable, "labels without a single click, while hundreds of events were refused"
+    assert "300 events were refused" in (snapshot.join.reason or "")
+
+
+def test_both_kinds_in_seconds_are_refused_not_joined_in_a_window_a_thousand_times_as_long() -> None:
+    snapshot = decoded(make_pipeline(), unit_log(click_unit=1000, impression_unit=1000))
+    assert snapshot.events["invalid"] == {"out_of_range": 600}
+    assert snapshot.events["impressions"] == snapshot.events["clicks"] == 0
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("first", ["impression", "click"])
+@pytest.mark.parametrize(("ahead", "positive"), [(0, True), (60_000, True), (60_001, False), (3_600_000, False)])
+def test_a_click_may_precede_its_impression_by_the_lateness_and_not_more(
+    ahead: int, positive: bool, first: str, size: int
+) -> None:
+    pipeline = make_pipeline()  # lateness: 1m
+    ts = BASE + 7_200_000
+    pair: list[Event] = [Shown("a", ts), Tap("a", ts - ahead)]
+    snapshot = feed(pipeline, [Shown("z", ts), *(pair if first == "impression" else pair[::-1])], size)
+    expected = {"matched_clicks": 1, "early_clicks": 0} if positive else {"matched_clicks": 0, "early_clicks": 1}
+    assert {name: snapshot.events[name] for name in expected} == expected
+    assert result(snapshot).totals.clicks == positive
+    assert snapshot.events["unmatched_clicks"] == 0
+
+
+def test_a_join_whose_clicks_are_dated_before_their_impressions_is_unreliable_and_says_so() -> None:
+    events: list[Event] = []
+    for i in range(300):
+        events += [Shown(f"i{i}", BASE + 12_000 * i), Tap(f"i{i}", BASE + 12_000 * i - 3_600_000)]
+    snapshot = feed(make_pipeline(), events, 100)
+    assert snapshot.events["early_clicks"] == 300
+    assert not snapshot.join.reliable
+    assert "300 are dated before it" in (snapshot.join.reason or "")

@@ -16,35 +16,36 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.detection import promises, whole
+from benchmarks.detection import from_sums, promises, whole
 from benchmarks.detection.rates import delay, thousands
 from benchmarks.detection.whole import RULES, Case, Outcome
 
 STREAMS_OF_A_PROCESS = 50  # a worker is replaced then: its memory is bounded
+ROUTES = {"pipeline": whole.run, "sums": from_sums.run}
 METRICS = ("log_loss", "auc", "gauc", "calibration")
 
 
 class Runner:
     """Runs streams, in worker processes or here."""
 
-    def __init__(self, pool: ProcessPoolExecutor | None, first: int, runs: int) -> None:
-        self._pool, self._first, self.runs = pool, first, runs
+    def __init__(self, route: str, pool: ProcessPoolExecutor | None, first: int, runs: int) -> None:
+        self._run, self._pool, self._first, self.runs = ROUTES[route], pool, first, runs
 
     def __call__(self, case: Case) -> list[Outcome]:
         """The streams of a case, one a seed."""
         cases = [replace(case, seed=seed) for seed in range(self._first, self._first + self.runs)]
-        return list((self._pool.map if self._pool else map)(whole.run, cases))
+        return list((self._pool.map if self._pool else map)(self._run, cases))
 
 
 @contextmanager
-def runner(workers: int, first: int, runs: int) -> Iterator[Runner]:
+def runner(route: str, workers: int, first: int, runs: int) -> Iterator[Runner]:
     """`workers`: processes; 0 runs here."""
     if not workers:
-        yield Runner(None, first, runs)
+        yield Runner(route, None, first, runs)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, max_tasks_per_child=STREAMS_OF_A_PROCESS) as pool:
-        yield Runner(pool, first, runs)
+        yield Runner(route, pool, first, runs)
 
 
 def nulls(args: argparse.Namespace, run: Runner) -> None:
@@ -75,7 +76,7 @@ def power(args: argparse.Namespace, run: Runner) -> None:
 
 
 def laws(args: argparse.Namespace, run: Runner) -> None:
-    """Differences of versions that do not differ."""
+    """Differences of versions that do not differ; of arms every stream twice, with the arms exchanged."""
     counts = args.partitions or [1, 4, 8, 32]
     _head(
         (
@@ -92,10 +93,15 @@ def laws(args: argparse.Namespace, run: Runner) -> None:
     for name, case in promises.LAWS.items():
         if case.pair not in (args.pairs or [case.pair]) or case.world not in (args.worlds or [case.world]):
             continue
-        outs = {count: run(replace(case, plan=replace(case.plan, partitions=count))) for count in counts}
+        outs = {}
+        for count in counts:
+            plan = replace(case.plan, partitions=count)
+            outs[count] = run(replace(case, plan=plan))
+            if plan.setup != "paired":  # what luck users bring is nearly gone over both
+                outs[count] += run(replace(case, plan=replace(plan, mirrored=True)))
         for count, mark in ((count, mark) for count in counts for mark in case.marks):
             for metric in METRICS:
-                at = [out.at[mark][metric] for out in outs[count] if mark in out.at]
+                at = [out.at[mark][metric] for out in outs[count] if metric in out.at.get(mark, {})]
                 known = [d for d in at if np.isfinite(d.value) and np.isfinite(d.stderr)]
                 if known:
                     z, values = np.array([d.z for d in known]), np.array([d.value for d in known])
@@ -147,13 +153,18 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--plans", type=_names, help="paired; split; ramp; clock")
     parser.add_argument("--rules", type=_names, help="default; 0.05/m0")
     parser.add_argument("--partitions", type=lambda text: [int(n) for n in text.split(",")], help="for example 1,8")
+    parser.add_argument(
+        "--route", choices=list(ROUTES), default="pipeline", help="the whole product, or sums made apart"
+    )
     parser.add_argument("--runs", type=int, default=40, help="streams a row")
     parser.add_argument("--hours", type=float, default=144.0, help="after the deploy, which comes after a day (nulls)")
     parser.add_argument("--seed", type=int, default=0, help="the first stream's")
     parser.add_argument("--workers", type=int, default=1, help="processes; 0: this one")
     args = parser.parse_args(arguments)
     begin = time.perf_counter()
-    print(f"{args.what}: {args.runs} streams a row, seeds {args.seed} to {args.seed + args.runs - 1}\n")
-    with runner(args.workers, args.seed, args.runs) as run:
+    print(
+        f"{args.what} by the {args.route} route: {args.runs} streams a row, seeds {args.seed} to {args.seed + args.runs - 1}\n"
+    )
+    with runner(args.route, args.workers, args.seed, args.runs) as run:
         {"nulls": nulls, "power": power, "laws": laws}[args.what](args, run)
     print(f"{time.perf_counter() - begin:.0f} s")

@@ -27,6 +27,7 @@ class Plan:
 
     setup: str = "paired"
     partitions: int = 1
+    mirrored: bool = False  # the other users are the candidate's: over both, what luck users bring is nearly gone
     pause: float | None = None  # hours after the deploy from which no click arrives for an hour; then all of them do
 
     def __post_init__(self) -> None:
@@ -38,8 +39,9 @@ class Plan:
         after = stream.ts >= stream.deploy
         if self.setup == "paired":
             return after
+        arm = 1.0 - stream.arm if self.mirrored else stream.arm
         if self.setup == "split":
-            return after & (stream.arm < 0.5)
+            return after & (arm < 0.5)
         if self.setup == "ramp":
             hours = (stream.ts - stream.deploy) / HOUR
             begins, shares = (np.array(x) for x in zip(*STEPS, strict=True))
@@ -47,7 +49,7 @@ class Plan:
         else:
             wave = np.sin(2.0 * np.pi * ((stream.ts - MONDAY) / DAY - PEAK_HOUR / 24.0))
             share = LEAST + (MOST - LEAST) * (1.0 + wave) / 2.0
-        return after & (stream.arm < share)
+        return after & (arm < share)
 
 
 PAIRED = Plan()

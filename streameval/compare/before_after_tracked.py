@@ -5,8 +5,9 @@ the baseline did. Placebo days are the 24 hours that end where the deploy begins
 reaches, those of which the baseline served `SHARE` of each hour that counts. The first week is all there is: the same
 hours of last week are the candidate's own from then on.
 
-If at the first hour that can be judged an online model has scored both periods, log loss and AUC are compared through it
-from then on, otherwise by levels (`before_after`). Looks are taken when an hour ends, as days are what limits this.
+If an online model has scored both periods, log loss and AUC may be compared through it instead of by levels (`before_after`).
+Whichever has the smaller variance at the first hour that can be judged is used from then on; an online model that still learns, so
+that its difference has a trend over the placebo days, is not. Looks are taken when an hour ends, as days are what limits this.
 What was found at the last one is kept: nothing is shown that would change with what the ledger lets go.
 """
 
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 
 from streameval.compare import before_after
 from streameval.compare.before_after import ADVICE, KINDS, UNDEFINED, Kind, Level, Shift
+from streameval.compare.decision import Decision, Estimates, LogE, decide, enough
 from streameval.compare.evidence import OVERALL, Rule, calibration_harm
-from streameval.compare.reading import METRICS, Comparison, Deploy, MetricReading, Setup, Verdict
+from streameval.compare.reading import METRICS, Comparison, Deploy, Estimate, MetricReading, Setup, Verdict
 from streameval.compare.record import UNKNOWN, Record
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import finite, known, metric_value, names
@@ -39,6 +41,7 @@ DESERVED_DAYS = 28
 FINEST = 1e-4  # the smallest effect that matters, at least
 
 _COMPARED = ("log_loss", "auc", "calibration")
+_THROUGH: tuple[Kind, ...] = ("log_loss", "auc")  # may be compared through an online model
 assert SERIES_CELLS == PAIR_CELLS
 
 
@@ -112,6 +115,7 @@ class BeforeAfterTracked:
         self._chosen = False  # whether there is to be one
         self._peaks = [0.0] * (OVERALL + 1)
         self._worse_at: list[int | None] = [None] * (OVERALL + 1)
+        self._decision: Decision | None = None
         self._record = Record()
         self._found: _Found | None = None
         self.forget_sums()
@@ -174,6 +178,8 @@ class BeforeAfterTracked:
         if reason is None:
             history = f"{found.days} days before the deploy show how days differ, and {DESERVED_DAYS} would be better"
             reason = f"{found.floor or history}; {ADVICE}"
+        decision, log_e = self._decision, self._log_e(found)
+        now = None if decision is None else self._estimates(found).get(decision.on.metric)
         return Comparison(
             id=self.id, deploy=self.deploy.id, setup=self.setup, baseline=self.baseline, candidate=self.candidate,
             start=self.start, looked=self.looked, impressions=found.impressions, clicks=found.clicks,
@@ -183,6 +189,9 @@ class BeforeAfterTracked:
             p_worse=min(1.0, math.exp(-self._peaks[OVERALL])),
             metrics=tuple(self._metric(i, name, found) for i, name in enumerate(METRICS)),
             changes=tuple(self._record.changes), looks=self._record.looks(), floors_met=found.floor is None,
+            decided_at=None if decision is None else decision.at,
+            decided_on=None if decision is None else decision.on, decided_now=now,
+            supported_now=None if decision is None else decision.supported(self.rule, now, log_e),
         )  # fmt: skip
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -204,6 +213,7 @@ class BeforeAfterTracked:
             "chosen": self._chosen,
             "peaks": list(self._peaks),
             "worse_at": list(self._worse_at),
+            "decision": None if self._decision is None else self._decision.state(),
             "record": self._record.state(),
             "found": None if found is None else {name: getattr(found, name) for name in _Found.__slots__},
         }
@@ -219,7 +229,7 @@ class BeforeAfterTracked:
         out.looked, out._first, out._judged = state["looked"], state["first"], state["judged"]
         out._by, out._chosen = None if state["by"] is None else Series(*state["by"]), state["chosen"]
         out._peaks, out._worse_at = list(state["peaks"]), list(state["worse_at"])
-        out._record = Record.restore(state["record"])
+        out._record, out._decision = Record.restore(state["record"]), Decision.restore(state.get("decision"))
         out._found = None if state["found"] is None else _Found(**state["found"])
         return out
 
@@ -254,7 +264,7 @@ class BeforeAfterTracked:
         floor = self._floor(hours, int(y), blocks)
         log_e, metrics = [0.0] * (OVERALL + 1), dict[str, list[float]]()
         if len(hours.placebo) >= FEWEST_DAYS and y > 0:
-            log_e, metrics = self._evidence(hours, before, after)
+            log_e, metrics = self._evidence(hours, before, after, choose=floor is None)
         totals = before.sum(axis=0), after.sum(axis=0)
         values = {name: [metric_value(name, total) for total in totals] for name in METRICS}
         was, last = self.verdict, self._found
@@ -264,20 +274,30 @@ class BeforeAfterTracked:
                 self._peaks[i] = max(self._peaks[i], value)
                 if value >= math.log(1.0 / self.rule.alpha) and self._worse_at[i] is None:
                     self._worse_at[i] = at
+        if self.verdict != was:
+            found = self._found
+            self._decision = decide(
+                self.rule, self.verdict, at, self._log_e(found), lambda _: self._estimates(found), [self.start]
+            )
         self._record.note(at, was, self.verdict, None if last is None else last.log_e[OVERALL], log_e[OVERALL])
         if metrics and self._record.due(int(n)):
             differences = {name: (m[0], m[1], m[2]) for name, m in metrics.items()}
             self._record.draw(at, int(n), int(y), differences, log_e)
 
-    def _evidence(self, hours: _Hours, before: Ints, after: Ints) -> tuple[list[float], dict[str, list[float]]]:
-        """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric."""
+    def _evidence(
+        self, hours: _Hours, before: Ints, after: Ints, choose: bool
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric. `choose`: it can be judged."""
         if not self._chosen:
-            self._by, self._chosen = self._yardstick(hours), True
+            self._by, self._chosen = self._yardstick(hours), choose
         served, elapsed = self._periods(hours, None), len(hours.after) / DAY
         through = served if self._by is None else self._periods(hours, self._by)
         shifts: dict[str, Shift] = {}
         for kind in KINDS:
-            shifts[kind] = self._shift(kind, through if kind in ("log_loss", "auc") else served, elapsed)
+            through_it = kind in _THROUGH
+            shifts[kind] = self._shift(
+                kind, through if through_it else served, elapsed, self._by if through_it else None
+            )
         now, then = before_after.levels("calibration", after), before_after.levels("calibration", before)
         gap = shifts["calibration"]
         both = now.devs + then.devs
@@ -316,27 +336,32 @@ class BeforeAfterTracked:
         days = np.stack([self._sum(self.baseline, day, by).sum(axis=0, keepdims=True) for day in placebo])
         return _Periods(self._sum(self.baseline, hours.before, by), self._sum(self.candidate, hours.after, by), days)
 
-    def _shift(self, kind: Kind, periods: _Periods | None, elapsed: float) -> Shift:
+    def _shift(self, kind: Kind, periods: _Periods | None, elapsed: float, by: Series | None) -> Shift:
         """`elapsed` in days."""
         if periods is None:
             return UNDEFINED
-        by = self._by if kind in ("log_loss", "auc") else None
-        unit = 1.0
-        if kind == "log_loss":
-            n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
-            unit = before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
-        all_three = periods.before, periods.after, periods.days
-        then, now, usual = (self._level(kind, by, rows).over(unit) for rows in all_three)
+        unit = self._unit(kind, periods, by)
+        then, now, usual = (
+            self._level(kind, by, rows).over(unit) for rows in (periods.before, periods.after, periods.days)
+        )
         some = usual.value[np.isfinite(usual.value)]
         return UNDEFINED if some.size < FEWEST_DAYS else before_after.shift(then, now, some, elapsed)
 
     @staticmethod
+    def _unit(kind: Kind, periods: _Periods | None, by: Series | None) -> float:
+        """What a level is measured in: log loss in the baseline's entropy per click."""
+        if kind != "log_loss" or periods is None:
+            return 1.0
+        n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
+        return before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
+
+    @staticmethod
     def _level(kind: Kind, by: Series | None, rows: NDArray[np.int64]) -> Level:
-        if by is not None:
+        if by is not None and kind in _THROUGH:
             yardstick: Literal["log_loss", "auc"] = "auc" if kind == "auc" else "log_loss"
             return before_after.yardstick(yardstick, rows)
         level = before_after.levels(kind, rows)
-        if kind == "auc":  # without curves yet, nothing is placed
+        if kind == "auc":  # nothing is placed until its hour is over
             placed = (rows[..., [cells.PHI1, cells.PHI0]] != 0).any(axis=(-2, -1))
             level = Level(np.where(placed, level.value, math.nan), level.devs)
         return level
@@ -354,19 +379,47 @@ class BeforeAfterTracked:
         return out
 
     def _yardstick(self, hours: _Hours) -> Series | None:
-        """The online model that has scored nearly all of both periods, and of half of the placebo days; the first by name."""
+        """What knows the difference best: an online model that has scored nearly all of both periods, and of half of the placebo
+        days, or, None, the levels.
+        """
         online = sorted(
             (other for served, other in self._rows if other is not None and served == self.baseline),
             key=lambda s: (s.model, s.version),
         )
+        best, least = None, self._variance(hours, None)
         for one in online:
-            days = sum(self._covered(self.baseline, day, one) for day in hours.placebo)
+            days = [day for day in hours.placebo if self._covered(self.baseline, day, one)]
             periods = (self.candidate, hours.after), (self.baseline, hours.before)
-            if all(self._covered(*period, one) for period in periods) and days >= max(
+            if not all(self._covered(*period, one) for period in periods) or len(days) < max(
                 FEWEST_DAYS, len(hours.placebo) / 2
             ):
-                return one
-        return None
+                continue
+            variance = self._variance(hours, one)
+            if variance < least and not self._learns(hours, days, one):
+                best, least = one, variance
+        return best
+
+    def _variance(self, hours: _Hours, by: Series | None) -> float:
+        """Of log loss and AUC together: the geometric mean, infinite where unknown."""
+        periods, elapsed = self._periods(hours, by), len(hours.after) / DAY
+        both = math.prod(self._shift(kind, periods, elapsed, by).variance() for kind in _THROUGH)
+        return math.sqrt(both) if math.isfinite(both) else math.inf
+
+    def _learns(self, hours: _Hours, days: Sequence[Sequence[int]], by: Series) -> bool:
+        """Whether the difference to an online model has a trend: a week of it is more than the difference's own error."""
+        when = np.array([day[0] / DAY for day in days])
+        when = when - when.mean()
+        rows = np.stack([self._sum(self.baseline, day, by).sum(axis=0, keepdims=True) for day in days])
+        periods, elapsed = self._periods(hours, by), len(hours.after) / DAY
+        for kind in _THROUGH:
+            value = self._level(kind, by, rows).over(self._unit(kind, periods, by)).value
+            slope = float(when @ value / (when @ when))
+            rest = value - value.mean() - slope * when
+            error = math.sqrt(float(rest @ rest) / max(value.size - 2, 1) / float(when @ when))
+            own = math.sqrt(float(self._shift(kind, periods, elapsed, by).variance()))
+            if abs(slope) > 2 * error and abs(slope) * WEEK / DAY > own:
+                return True
+        return False
 
     def _covered(self, version: Series, hours: Sequence[int], by: Series) -> bool:
         """Whether an online model has scored nearly all that a version served in these hours."""
@@ -386,6 +439,14 @@ class BeforeAfterTracked:
             return "too_few_users"
         return "too_short" if len(hours.after) * HOUR < self.rule.min_duration else None
 
+    @staticmethod
+    def _log_e(found: _Found) -> LogE:
+        return found.log_e, [0.0] * (OVERALL + 1)
+
+    @staticmethod
+    def _estimates(found: _Found) -> Estimates:
+        return {name: Estimate(*map(known, m[:3])) for name, m in found.metrics.items()}
+
     def _verdict(self, i: int) -> Verdict:
         return "undecided" if self._worse_at[i] is None else "worse"
 
@@ -402,4 +463,6 @@ class BeforeAfterTracked:
             upper=known(upper), stderr=known(stderr), margin=self.rule.margins[name],
             tolerance=self.rule.tolerances[name], log_e_worse=finite(found.log_e[i]), log_e_not_worse=0.0,
             p_worse=min(1.0, math.exp(-self._peaks[i])), verdict=self._verdict(i), reason=reason,
+            decided_at=self._worse_at[i],
+            supported_now=None if self._worse_at[i] is None else enough(self.rule, "worse", self._log_e(found), i),
         )  # fmt: skip

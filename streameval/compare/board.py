@@ -7,17 +7,21 @@ then. So whatever the batches, the speed and the restarts, the same events lead 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from streameval.compare.announce import Announcement, announced_deploy, with_announcement
 from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.evidence import Rule
-from streameval.compare.reading import SETUPS, Comparison, Deploy, Setup
+from streameval.compare.learning import Learning
+from streameval.compare.reading import SETUPS, Comparison, Deploy, Role, Setup
+from streameval.compare.roles import Roles
 from streameval.compare.sums import Ints, Key
 from streameval.compare.tracked import Tracked
 from streameval.compare.watch import Watch
 from streameval.events import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
 
 MOST_DEPLOYS = 1_000  # on record
 HOUR = 3_600_000
@@ -36,6 +40,7 @@ class Limits:
     restart: int  # after which a window begins anew
     keep: int  # comparisons on record
     history: int = 15 * 86_400_000  # for which the ledgers keep sums
+    learning: int = 6 * HOUR  # the window over which an online model must be no better than before, to be judged
 
 
 class Board:
@@ -45,6 +50,8 @@ class Board:
         """`pane` in ms."""
         self._rule, self._limits, self._pane = rule, limits, pane
         self._watch = Watch(limits.share, limits.count)
+        self._roles = Roles(limits.share)
+        self._learning: dict[Series, Learning] = {}  # of online models
         self.deploys: list[Deploy] = []
         self.tracked: list[Tracked | BeforeAfterTracked] = []
         self.arrived = 0  # the first pane of which arrivals may still come
@@ -88,11 +95,18 @@ class Board:
         return out
 
     def look(
-        self, pane: int, gains: Gains, withheld: str | None, gauc: Gains = (), placing: Placing = lambda keys: {}
-    ) -> None:
+        self,
+        pane: int,
+        gains: Gains,
+        withheld: str | None,
+        gauc: Gains = (),
+        placing: Placing = lambda keys: {},
+        partitions: int = 1,
+    ) -> list[Tracked]:
         """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add.
 
-        `gauc`: what windows of GAUC that end by then add, and corrections of older ones. `placing`: see `Placing`.
+        `gauc`: what windows of GAUC that end by then add, and corrections of older ones. `placing`: see `Placing`. `partitions`:
+        that learn apart. Returns the comparisons that begin anew with the next pane, so with new cuts.
         """
         at = (pane + 1) * self._pane
         for segment, rows in gains:
@@ -114,7 +128,15 @@ class Board:
             if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
+        anew = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
         self._let_go()
+        return anew
+
+    def retract(self, since: int, at: int) -> None:
+        """Takes back what looks from `since` on (ms) have found, as is known at `at`."""
+        for tracked in self.tracked:
+            if isinstance(tracked, Tracked):
+                tracked.retract(since, at)
 
     def withhold(self, at: int, why: str) -> None:
         """Nothing may be decided from `at` (ms) on, until the next look."""
@@ -135,6 +157,10 @@ class Board:
 
     # -- readers -------------------------------------------------------------------------------------------------
 
+    def role(self, series: Series) -> Role:
+        """What a series is there for."""
+        return self._roles.of(series, self._watch, self._learned(series))
+
     def readings(
         self, finish: Callable[[Tracked | BeforeAfterTracked, Comparison], Comparison]
     ) -> tuple[Comparison, ...]:
@@ -143,7 +169,9 @@ class Board:
         return tuple(
             c
             for c in every
-            if c.impressions or any(e.baseline is not None and e.candidate is not None for e in c.early)
+            if c.impressions
+            or any(change.kind == "anew" for change in c.changes)
+            or any(e.baseline is not None and e.candidate is not None for e in c.early)
         )
 
     # -- checkpoints, partitions ---------------------------------------------------------------------------------
@@ -156,6 +184,8 @@ class Board:
             "watch": self._watch.state(),
             "deploys": [asdict(deploy) for deploy in self.deploys],
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
+            "roles": self._roles.state(),
+            "learning": [[*astuple(series), one.state()] for series, one in self._learning.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
@@ -171,6 +201,14 @@ class Board:
         self._watch.restore(state["watch"])
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
         by_id = {deploy.id: deploy for deploy in self.deploys}
+        self._roles.restore(state.get("roles", []))
+        self._learning = {
+            Series(*names): Learning.restore(self._limits.learning, one) for *names, one in state.get("learning", [])
+        }
+        if "learning" not in state:  # an older checkpoint: what was judged then is judged on
+            online = [one for one in state["tracked"] if Series(*one["candidate"]).source == "online"]
+            for one in online:
+                self._learning_of(Series(*one["candidate"]), one["start"]).over = True
         self.tracked = []
         for one in state["tracked"]:
             if one["deploy"] not in by_id:
@@ -242,11 +280,52 @@ class Board:
             if isinstance(tracked, Tracked) and self.looked * self._pane > tracked.start + self._limits.history:
                 tracked.let_go()
 
+    def _learn(self, at: int, gains: Gains, withheld: str | None, partitions: int) -> list[Tracked]:
+        """What a look tells of roles and of online models that learn; returns the comparisons of those that have learned."""
+        served_by: dict[str, int] = {}
+        scored: dict[Series, str] = {}
+        for _, rows in gains:
+            for (served, other), row in rows.items():
+                if other is None:
+                    n = int(row[: BLOCKS * SERIES_CELLS].reshape(BLOCKS, SERIES_CELLS)[:, cells.N].sum())
+                    served_by[served.model] = served_by.get(served.model, 0) + n
+                    continue
+                sums = row[: BLOCKS * PAIR_CELLS].reshape(BLOCKS, PAIR_CELLS).sum(axis=0)
+                if sums[cells.PAIR_N]:
+                    scored[other] = served.model
+                if other.source == "online" and withheld is None:
+                    learning = self._learning_of(other, at - self._pane)
+                    learning.gain(served, int(sums[cells.PAIR_N]), int(sums[cells.D]))
+        self._roles.look(scored, served_by)
+        learned = {series for series, learning in self._learning.items() if learning.look(at, partitions)}
+        return self._anew(at, "learned enough to be judged", lambda t: t.learning and t.candidate in learned)
+
+    def _judge_again(self, at: int) -> list[Tracked]:
+        least = self._limits.learning
+        return self._anew(at, "it serves nobody, and is judged anew", lambda t: t.lapsed(at, least))
+
+    def _anew(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
+        """Those that run begin anew with the pane that begins at `at`."""
+        out = [
+            t for t in self.tracked
+            if isinstance(t, Tracked) and t.start < at <= t.start + self._limits.horizon and which(t)
+        ]  # fmt: skip
+        for tracked in out:
+            tracked.begin_anew(at, at // self._pane, why)
+        return out
+
+    def _learned(self, series: Series) -> bool:
+        return series in self._learning and self._learning[series].over
+
+    def _learning_of(self, series: Series, begun: int) -> Learning:
+        return self._learning.setdefault(series, Learning(self._limits.learning, begun))
+
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
         """Windows begin with an hour, at least `restart` after the one before."""
         hour = pane * self._pane // HOUR * HOUR
         if hour >= tracked.start + self._limits.restart * tracked.windows:
-            tracked.begin(-(-hour // self._pane))
+            segment = -(-hour // self._pane)
+            tracked.begin(segment, segment * self._pane)
 
     def _notice_shadow(self, served: Series, other: Series, segment: int, noticed: int) -> None:
         """A version, or an online model, that only scores what another one serves; what was before `segment` is left out."""
@@ -280,7 +359,9 @@ class Board:
             limits = self._limits
             self.tracked.append(BeforeAfterTracked(*about, self._pane, limits.horizon, limits.history))
         else:
-            self.tracked.append(Tracked(deploy, setup, *about[1:]))
+            tracked = Tracked(deploy, setup, *about[1:])
+            tracked.learning = candidate.source == "online" and not self._learned(candidate)
+            self.tracked.append(tracked)
         del self.tracked[: -self._limits.keep]
 
     def _add(self, deploy: Deploy) -> None:

@@ -12,6 +12,12 @@ def newest_first(deploys: Iterable[Deploy]) -> list[Deploy]:
     return sorted(deploys, key=lambda d: (d.at, int(d.id) if d.id.isdecimal() else -1), reverse=True)
 
 
+def serves_nobody(comparison: Comparison) -> bool:
+    """Whether its candidate only scores what others serve: worth knowing, and no reason for alarm."""
+    role = comparison.roles[1]
+    return role is not None and role.name in ("shadow", "learning")
+
+
 def best(comparisons: Iterable[Comparison]) -> Comparison | None:
     """The one to believe: with its evidence floors met before one without, then by setup, then the newest."""
     return min(
@@ -41,7 +47,11 @@ def speaks_for(
 
 
 def headlines(deploys: Sequence[Deploy], comparisons: Sequence[Comparison], most: int = 20) -> list[Comparison]:
-    """What to say first: for each model the comparison that speaks for it, `worse` before all else; at most `most`."""
+    """What to say first: for each model the comparison that speaks for it; at most `most`.
+
+    Of versions that serve before those that serve nobody, and `worse` before all else.
+    """
     models = dict.fromkeys([*(d.model for d in newest_first(deploys)), *(c.candidate.model for c in comparisons)])
     found = [c for model in models if (c := speaks_for(deploys, comparisons, model)[1]) is not None]
-    return sorted(found, key=lambda c: ("worse", "undecided", "not_worse").index(c.verdict))[:most]
+    order = ("worse", "undecided", "not_worse")
+    return sorted(found, key=lambda c: (serves_nobody(c), order.index(c.verdict)))[:most]

@@ -153,6 +153,7 @@ class Evidence:
         self._found = np.full((OVERALL + 1, 2), -1, np.int64)
         self._retracted = np.full(OVERALL + 1, -1, np.int64)
         self._weights = rule.window_weights()
+        self._rhos = best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha)
         certified = np.array([m in rule.certified for m in METRICS])
         with np.errstate(divide="ignore"):
             self._constants = (
@@ -162,7 +163,7 @@ class Evidence:
                 np.log([rule.weights["log_loss"], rule.weights["auc"] * (1.0 - JOINT), rule.weights["auc"] * JOINT]),
                 certified,
                 np.log(self._weights),
-                best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
+                self._rhos,
                 float(best_rho(spent.OPTIMUM, rule.alpha)),
             )
 
@@ -247,26 +248,32 @@ class Evidence:
 
     def rho(self, leaf: str = "log_loss") -> float | None:
         """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
-        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._constants[6][0])
+        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._rhos[0])
         return None if math.isnan(frozen) else frozen
 
     def bounds(
-        self, statistics: Mapping[str, Statistic], clicks: NDArray[np.int64] | int
+        self,
+        statistics: Mapping[str, Statistic],
+        clicks: NDArray[np.int64] | int,
+        window: int = 0,
+        sides: int = 2,
     ) -> dict[str, tuple[Reals, Reals]]:
-        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of the first window at any looks.
+        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window at any looks.
 
-        They hold at all looks at once with probability 1 - alpha at least, per metric, and are of the e-process of all impressions at
-        a level that its share of the metric's verdict asks for: beyond the floors no interval is beyond the margin, or
-        within the tolerance, while the metric is undecided. Infinite before rho is frozen.
+        Per metric, they hold at all looks at once with probability 1 - alpha at least: both together, or (`sides` 1) each by
+        itself, as the tests behind verdicts do. Both together are of the e-process of all impressions at a level that its share of
+        the metric's verdict asks for: beyond the floors no interval is beyond the margin, or within the tolerance, while the
+        metric is undecided. Infinite before rho is frozen.
         """
         leaf: dict[str, tuple[Reals, Reals]] = {}
         for i, name in enumerate(LEAVES):
             if name not in statistics:
                 continue
             s = statistics[name]
-            share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, 0, i]) else 2.0)  # of the verdict
-            alpha = self.rule.alpha * min(0.5, share) / (2.0 if name in {MID, GAP} else 1.0)
-            rho = self._frozen[0, 0, i] * self._constants[6][0]
+            share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, window, i]) else 2.0)  # of the verdict
+            level = 1.0 if sides == 1 else min(0.5, share)
+            alpha = self.rule.alpha * level / (2.0 if name in {MID, GAP} else 1.0)
+            rho = self._frozen[0, window, i] * self._rhos[window]
             v, df = self._error(name, s, clicks)
             with np.errstate(invalid="ignore", divide="ignore"):
                 half = half_width(v * s.weight**2, rho, alpha, df) / s.weight

@@ -13,9 +13,11 @@ from streameval.events import Series
 
 Verdict = Literal["worse", "not_worse", "undecided"]
 Setup = Literal["paired", "split", "before_after"]
+RoleName = Literal["live", "shadow", "learning", "retired"]
 VERDICTS: tuple[Verdict, ...] = ("worse", "not_worse", "undecided")
 SETUPS: tuple[Setup, ...] = ("paired", "split", "before_after")  # best first
 METRICS = ("log_loss", "auc", "gauc", "calibration")
+SIGN = {"log_loss": 1.0, "auc": -1.0, "gauc": -1.0, "calibration": 1.0}  # of a difference, in harm
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,40 @@ class MetricReading:
     log_e_worse: float  # current evidence, natural logarithm of the e-value; 0: none
     log_e_not_worse: float
     p_worse: float  # anytime p-value, from the largest e so far
-    verdict: Verdict
+    verdict: Verdict  # of this metric by itself, at alpha
     reason: str | None = None
+    decided_at: int | None = None  # ms: when this metric's own verdict fell
+    supported_now: bool | None = None  # whether the evidence of now would lead to it again; None: undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The difference of a metric, as in `MetricReading`; each bound holds at every look with probability 1 - alpha by itself.
+
+    None: not known.
+    """
+
+    difference: float | None
+    lower: float | None
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedOn:
+    """What a verdict fell on, as it was then; its words name this metric as long as the verdict stands."""
+
+    metric: str
+    then: Estimate
+    since: int | None  # ms: where the traffic begins that it is of; None: not known
+    alone: bool  # whether this metric's bound shows the verdict by itself; else all metrics together led to it
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a series is there for, just now."""
+
+    name: RoleName
+    traffic_share: float | None = None  # of its model's recent impressions; of live ones alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +96,7 @@ class VerdictChange:
     """Something that is on record about a verdict. `at`: event time, ms."""
 
     at: int
-    kind: Literal["verdict", "contrary", "retracted", "withheld", "restored"]
+    kind: Literal["verdict", "contrary", "retracted", "withheld", "restored", "anew"]
     verdict: Verdict
     text: str
     evidence: Mapping[str, float] = field(default_factory=dict)
@@ -140,6 +174,18 @@ class EarlyReading:
     reason: str | None = None
 
 
+def shows(
+    verdict: Verdict, metric: str, lower: float | None, upper: float | None, margin: float, tolerance: float
+) -> bool:
+    """Whether the bounds of a difference show a verdict: the one towards the other side is beyond the margin (of `worse`), or
+    within the tolerance (of `not_worse`). Nothing shows `undecided`.
+    """
+    low, high = (lower, upper) if SIGN[metric] > 0 else (upper, lower)  # of harm, but for the sign
+    if verdict == "worse":
+        return low is not None and SIGN[metric] * low > margin
+    return verdict == "not_worse" and high is not None and SIGN[metric] * high < tolerance
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
     """One candidate against one baseline in one setup. Times are event time in ms."""
@@ -170,3 +216,12 @@ class Comparison:
     calibration_buckets: tuple[CalibrationBucket, ...] = ()
     early: tuple[EarlyReading, ...] = ()
     floors_met: bool = True  # the evidence floors of a verdict: time, clicks, blocks
+    decided_at: int | None = (
+        None  # ms; as `decided_on` None while undecided, and when it was not kept (older checkpoints)
+    )
+    decided_on: DecidedOn | None = None
+    decided_now: Estimate | None = None  # the same metric of the same traffic, as it is now
+    supported_now: bool | None = None  # whether that still shows the verdict; None: as `decided_on`
+    clustered_by: str = "user"  # what the variance knows to share errors
+    retracted: bool = False  # a verdict was taken back, because the labels that it rested on have changed
+    roles: tuple[Role | None, Role | None] = (None, None)  # of baseline and candidate

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from streameval.compare.reading import Comparison, Deploy, Looks, MetricReading
+from streameval.compare.reading import Comparison, DecidedOn, Deploy, Estimate, Looks, MetricReading, Role
 from streameval.compare.words import headline
 from streameval.events import Series
 
@@ -48,8 +48,8 @@ def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, 
         "deploy": c.deploy,
         "setup": c.setup,
         "model": c.candidate.model,
-        "baseline": _series(c.baseline),
-        "candidate": _series(c.candidate),
+        "baseline": {**_series(c.baseline), **role_json(c.roles[0])},
+        "candidate": {**_series(c.candidate), **role_json(c.roles[1])},
         "start": when(c.start),
         "looked": when(c.looked),
         "impressions": c.impressions,
@@ -58,6 +58,9 @@ def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, 
         "alpha": c.alpha,
         "verdict": c.verdict,
         "since": when(c.since),
+        **decision_json(c, when),
+        "retracted": c.retracted,
+        "clustered_by": c.clustered_by,
         "reason": c.reason,
         "withheld": c.withheld,
         "floors_met": c.floors_met,
@@ -65,7 +68,7 @@ def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, 
         "log_e_not_worse": finite(c.log_e_not_worse),
         "p_worse": finite(c.p_worse),
         "words": headline(c),
-        "metrics": [reading_json(reading) for reading in c.metrics],
+        "metrics": [reading_json(reading, when) for reading in c.metrics],
         "changes": [
             {
                 "at": when(change.at),
@@ -110,7 +113,27 @@ def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, 
     }
 
 
-def reading_json(reading: MetricReading) -> dict[str, Any]:
+def decision_json(comparison: Comparison, when: When = as_it_is) -> dict[str, Any]:
+    """When a verdict fell, on what, and whether what is known now still shows it; null while undecided."""
+    c = comparison
+    on, now = c.decided_on, c.decided_now
+    return {
+        "decided_at": when(c.decided_at),
+        "decided_on": None if on is None else _decided_on(on, when),
+        "decided_now": None if now is None else _estimate(now),
+        "supported_now": c.supported_now,
+    }
+
+
+def role_json(role: Role | None) -> dict[str, Any]:
+    """What a series is there for; null: not known."""
+    return {
+        "role": None if role is None else role.name,
+        "traffic_share": None if role is None else finite(role.traffic_share),
+    }
+
+
+def reading_json(reading: MetricReading, when: When = as_it_is) -> dict[str, Any]:
     """One metric of a comparison."""
     numbers = (
         "baseline", "candidate", "difference", "lower", "upper", "stderr", "margin", "tolerance", "log_e_worse",
@@ -120,6 +143,8 @@ def reading_json(reading: MetricReading) -> dict[str, Any]:
         "metric": reading.metric,
         **{name: finite(getattr(reading, name)) for name in numbers},
         "verdict": reading.verdict,
+        "decided_at": when(reading.decided_at),
+        "supported_now": reading.supported_now,
         "reason": reading.reason,
     }
 
@@ -143,6 +168,14 @@ def looks_json(looks: Looks | None, when: When = as_it_is) -> list[dict[str, Any
         }
         for i, (at, impressions, clicked, log_e) in enumerate(rows)
     ]
+
+
+def _decided_on(on: DecidedOn, when: When) -> dict[str, Any]:
+    return {"metric": on.metric, **_estimate(on.then), "since": when(on.since), "alone": on.alone}
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {name: finite(getattr(estimate, name)) for name in ("difference", "lower", "upper")}
 
 
 def _series(series: Series) -> dict[str, str]:

@@ -55,6 +55,18 @@ class Record:
         elif now == "worse" and before is not None and worse < 0 <= before:
             self._add(VerdictChange(at, "contrary", now, "the evidence that led to the verdict is gone", evidence))
 
+    def begin_anew(self, at: int, why: str) -> None:
+        """Only what comes from now on is judged."""
+        self._add(VerdictChange(at, "anew", "undecided", why))
+        self._drawn = 0
+
+    def retract(self, at: int, was: Verdict, now: Verdict) -> None:
+        """What was found is taken back."""
+        text = f"{was} was found while clicks were held up, and is taken back".replace("_", " ")
+        if was == now:
+            text = "what was found of single metrics while clicks were held up is taken back"
+        self._add(VerdictChange(at, "retracted", now, text))
+
     def due(self, impressions: int) -> bool:
         """Whether a look with so many impressions is to be drawn: they have grown by a 50th."""
         return impressions - self._drawn > self._drawn // 50

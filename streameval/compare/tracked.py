@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare import strict
+from streameval.compare.decision import Decision, Estimates, LogE, decide, enough
 from streameval.compare.evidence import OVERALL, Evidence, Rule, harm
 from streameval.compare.paired import GAP, MID
 from streameval.compare.ratio import Statistic
-from streameval.compare.reading import METRICS, Comparison, Deploy, MetricReading, Setup, Verdict
+from streameval.compare.reading import METRICS, SIGN, Comparison, Deploy, Estimate, MetricReading, Setup, Verdict
 from streameval.compare.record import UNKNOWN, Record
 from streameval.compare.sums import Ints, Key, PairedSums, SplitSums, Sums
 from streameval.events import Series
@@ -22,7 +24,6 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
 GROWTH = 256  # a look is taken once the impressions have grown by a 256th: looks more often would tell nothing new
-SIGN = {"log_loss": 1.0, "auc": -1.0, "gauc": -1.0, "calibration": 1.0}  # of a difference, in harm
 
 
 class Tracked:
@@ -50,6 +51,10 @@ class Tracked:
         self._held: list[tuple[int, Key, Ints]] = []
         self.holds = False  # whether the sums have what is not placed for good yet
         self._starts: list[int] = []  # segments at which later windows began
+        self.learning = False  # the candidate has only begun to learn: nothing is judged
+        self._since: list[int | None] = []  # ms: where the traffic of later windows begins
+        self._decision: Decision | None = None  # of the verdict that stands
+        self._now: Estimate | None = None  # what it fell on, at the last look
         self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
         self._seen = 0  # impressions at the last look
         self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
@@ -111,10 +116,23 @@ class Tracked:
             self.gain(segment, key, -row)
         self._held, self.holds = [], False
 
-    def begin(self, segment: int) -> None:
-        """A window begins at a segment of which nothing was gained yet."""
+    def lapsed(self, at: int, least: int) -> bool:
+        """Whether a version that serves nobody was found worse, and is judged anew: `worse` is final only for what serves.
+
+        When all evidence is gone; at the first look after the one that found it, chance alone may leave too little. A
+        model that goes on learning also once the verdict has stood for as long as it took, and for `least`, ms.
+        """
+        found = self.evidence.standing().worse_at
+        if self.deploy.kind != "shadow" or found is None:
+            return False
+        past = self.candidate.source == "online" and at - found >= max(least, found - self.start)
+        return past or self._log_e()[0][OVERALL] < 0
+
+    def begin(self, segment: int, since: int | None = None) -> None:
+        """A window begins at a segment of which nothing was gained yet; `since`: its start, ms."""
         if len(self._starts) + 1 < self.rule.windows:
             self._starts.append(segment)
+            self._since.append(since)
             self._sums.begin(segment)
 
     def withhold(self, at: int, why: str) -> None:
@@ -122,9 +140,28 @@ class Tracked:
         self._record.withhold(at, why, self.verdict)
         self._reading = None
 
+    def retract(self, since: int, at: int) -> None:
+        """Takes back what was found at looks from `since` on (ms): clicks that they should have had were held up, as `at` tells."""
+        was = self.verdict
+        if self.evidence.retract(at, since):
+            self._record.retract(at, was, self.verdict)
+            self._reading = None
+            if self.verdict != was:
+                self._decision = self._now = None
+
     def is_due(self) -> bool:
         """Whether impressions have grown enough for a look to tell something new."""
-        return self._impressions() - self._seen > self._seen // GROWTH
+        return not self.learning and self._impressions() - self._seen > self._seen // GROWTH
+
+    def begin_anew(self, start: int, segment: int, why: str) -> None:
+        """Judges only what comes from a segment on, of which nothing was gained yet; `start`: its begin, ms."""
+        self._record.begin_anew(start, why)
+        self.start, self.segment, self.learning = start, segment, False
+        self.evidence = Evidence(self.rule, start)
+        self._sums, self._starts, self._since = self._new_sums(), [], []
+        self._held, self.holds = [], False
+        self._decision = self._now = self._path = self._strict_margin = self._reading = None
+        self._seen = 0
 
     def look(self, at: int, withheld: str | None) -> None:
         """Looks at the sums as they are, at the end of a pane (ms); not while the join is unhealthy (`withheld`: why)."""
@@ -140,6 +177,7 @@ class Tracked:
         )
         worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
         self._path = worse, not_worse
+        self._decide(at, was, statistics)
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
         if self._record.due(impressions):
             self._record.draw(at, impressions, int(self._sums.clicks()[0, 0]), self._differences(statistics), worse)
@@ -170,6 +208,10 @@ class Tracked:
             "record": self._record.state(),
             "evidence": self.evidence.state(),
             "strict_margin": self._strict_margin,
+            "learning": self.learning,
+            "since": list(self._since),
+            "decision": None if self._decision is None else self._decision.state(),
+            "now": None if self._now is None else asdict(self._now),
         }  # fmt: skip
 
     @classmethod
@@ -180,8 +222,13 @@ class Tracked:
         out.evidence = Evidence.restore(rule, state["evidence"])
         out.looked, out._record = state["looked"], Record.restore(state["record"])
         out._strict_margin = state["strict_margin"]
-        for segment in state["starts"]:
-            out.begin(segment)
+        # checkpoints that are older do not have the rest
+        since = state.get("since") or [None] * len(state["starts"])
+        for segment, begun in zip(state["starts"], since, strict=True):
+            out.begin(segment, begun)
+        out.learning = state.get("learning", False)
+        out._decision = Decision.restore(state.get("decision"))
+        out._now = None if state.get("now") is None else Estimate(**state["now"])
         out._seen = state["seen"]
         out._path = None if state["path"] is None else (list(state["path"][0]), list(state["path"][1]))
         return out
@@ -196,7 +243,7 @@ class Tracked:
         """The ledger no longer has all of it: the verdict stays, with what is on record of it."""
         if self.kept:
             self.kept, self._reading = False, None
-            self._sums, self._starts = self._new_sums(), []
+            self._sums, self._starts, self._since = self._new_sums(), [], []
             self._held, self.holds = [], False
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -210,8 +257,9 @@ class Tracked:
         elapsed = 0 if self.looked is None else self.looked - self.start
         reason = self._record.withheld
         if reason is None and standing.verdict == "undecided":
-            reason = self._floor(elapsed, clicks, blocks)
-        worse, not_worse = self._path or ([0.0] * (OVERALL + 1), [0.0] * (OVERALL + 1))
+            reason = "learning" if self.learning else self._floor(elapsed, clicks, blocks)
+        worse, not_worse = log_e = self._log_e()
+        decision, now = self._decision, self._estimate_now()
         return Comparison(
             id=self.id, deploy=self.deploy.id, setup=self.setup, baseline=self.baseline, candidate=self.candidate,
             start=self.start, looked=self.looked, impressions=impressions, clicks=clicks, blocks=blocks,
@@ -222,7 +270,11 @@ class Tracked:
             p_worse=min(1.0, math.exp(-standing.peak_worse)),
             metrics=self._metrics(baseline, candidate, worse, not_worse),
             changes=tuple(self._record.changes), looks=self._record.looks(),
-            floors_met=self._floor(elapsed, clicks, blocks) is None,
+            floors_met=not self.learning and self._floor(elapsed, clicks, blocks) is None,
+            decided_at=None if decision is None else decision.at,
+            decided_on=None if decision is None else decision.on, decided_now=now,
+            supported_now=None if decision is None else decision.supported(self.rule, now, log_e),
+            clustered_by=self._sums.clustered_by(), retracted=standing.retracted_at is not None,
         )  # fmt: skip
 
     def _remains(self) -> Comparison:
@@ -245,6 +297,34 @@ class Tracked:
     def _impressions(self) -> int:
         baseline, candidate = self._sums.totals()
         return int(baseline[cells.N]) + (int(candidate[cells.N]) if self.setup == "split" else 0)
+
+    def _log_e(self) -> LogE:
+        """At the last look; 0 before the first."""
+        return self._path or ([0.0] * (OVERALL + 1), [0.0] * (OVERALL + 1))
+
+    def _decide(self, at: int, was: Verdict, statistics: Mapping[str, Statistic]) -> None:
+        """Keeps what a verdict falls on, and where that is now."""
+        if self.verdict == "undecided":
+            self._decision = None
+        elif self.verdict != was:
+            starts = [self.start, *self._since]
+            strict = self.rule.strict and self.setup == "paired"
+            self._decision = decide(
+                self.rule, self.verdict, at, self._log_e(), partial(self._estimates, statistics), starts, strict=strict
+            )
+        self._now = self._estimate_now(statistics)
+
+    def _estimate_now(self, statistics: Mapping[str, Statistic] | None = None) -> Estimate | None:
+        """What the verdict fell on, as it is now; without sums as it was at the last look."""
+        if self._decision is None or not self.kept:
+            return None if self._decision is None else self._now
+        known_now = self._estimates(statistics or self._statistics(), self._decision.window)
+        return known_now.get(self._decision.on.metric)
+
+    def _estimates(self, statistics: Mapping[str, Statistic], window: int) -> Estimates:
+        """Of every metric, over one window."""
+        found = self._differences(statistics, window, sides=1)
+        return {name: Estimate(*map(known, of)) for name, of in found.items()}
 
     def _statistics(self) -> dict[str, Statistic]:
         """Of every window; one that never serves looks under-predicting by selection alone, so its calibration is left out."""
@@ -284,10 +364,13 @@ class Tracked:
             return "too_few_users"
         return "too_short" if elapsed < self.rule.min_duration else None
 
-    def _differences(self, statistics: Mapping[str, Statistic]) -> dict[str, tuple[float, float, float]]:
-        """(difference, lower, upper) by metric, of the first window; NaN and infinite where unknown."""
-        first = {name: s[0, 0] for name, s in statistics.items()}
-        estimates, bounds = harm(first), self.evidence.bounds(first, int(self._sums.clicks()[0, 0]))
+    def _differences(
+        self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
+    ) -> dict[str, tuple[float, float, float]]:
+        """(difference, lower, upper) by metric, of one window (`sides`: see `bounds`); NaN and infinite where unknown."""
+        some = {name: s[0, window] for name, s in statistics.items()}
+        clicks = int(self._sums.clicks()[0, window])
+        estimates, bounds = harm(some), self.evidence.bounds(some, clicks, window, sides)
         out = {}
         for name, value in estimates.items():
             low, high = (float(b) for b in bounds[name])
@@ -325,6 +408,10 @@ class Tracked:
                     margin=self.rule.margins[name], tolerance=self.rule.tolerances[name],
                     log_e_worse=finite(worse[i]), log_e_not_worse=finite(not_worse[i]),
                     p_worse=min(1.0, math.exp(-standing.peak_worse)), verdict=standing.verdict, reason=reason,
+                    decided_at=standing.worse_at if standing.verdict == "worse" else standing.not_worse_at,
+                    supported_now=None
+                    if standing.verdict == "undecided"
+                    else enough(self.rule, standing.verdict, (worse, not_worse), i),
                 )
             )  # fmt: skip
         return tuple(out)

@@ -80,6 +80,12 @@ class Watch:
         known = self._models.get(model)
         return known is not None and version in known.versions and known.versions[version].live
 
+    def share(self, model: str, version: str) -> float:
+        """A version's share of its model's recent impressions."""
+        known = self._models.get(model)
+        recent = {} if known is None else self._recent(known)
+        return recent.get(version, 0) / max(sum(recent.values()), 1)
+
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
         models = {

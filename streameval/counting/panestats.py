@@ -28,12 +28,17 @@ class PaneStats:
         """New impressions, by their times."""
         self._add(ts // self._pane, SEEN)
 
-    def matured(self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
-        """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due."""
+    def matured(
+        self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_], sign: int = 1
+    ) -> None:
+        """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due.
+
+        With sign -1 they are taken out again, to come back later.
+        """
         pane = ts // self._pane
-        self._add(pane, MATURED)
-        self._add(pane[label == 1], CLICKS)
-        self._add(pane[corrected], CORRECTED)
+        self._add(pane, MATURED, sign)
+        self._add(pane[label == 1], CLICKS, sign)
+        self._add(pane[corrected], CORRECTED, sign)
         last = np.append(np.flatnonzero(np.diff(pane)), pane.size - 1)
         for number, newest in zip(pane[last].tolist(), ts[last].tolist(), strict=True):
             for row in (self._cell(number), self.total):

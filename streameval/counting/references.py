@@ -75,6 +75,7 @@ class References:
         self._keep = -(-horizon // pane) + 1  # panes whose curves are kept
         self._from: list[int] = [_NEVER]  # first panes
         self._curves: list[Curves] = [Curves(np.zeros((0, 2, BINS), np.int32), np.zeros(0, np.bool_))]
+        self._none = Curves(np.zeros((0, 2, BINS), np.int32), np.zeros(0, np.bool_))
         self._now = _NEVER  # the pane that is being counted
         self.counting: Counts = np.zeros((0, 2, BINS), np.int64)  # its labels on time, for `add_scores` to add to
         self._total: Counts = self.counting.copy()
@@ -113,6 +114,13 @@ class References:
     def at(self, pane: int) -> Curves:
         """The curves of a pane."""
         return self._curves[max(bisect_right(self._from, pane) - 1, 0)]
+
+    @property
+    def none(self) -> Curves:
+        """Curves that place nothing."""
+        if self._none.ready.size < self._stage.size:
+            self._none = self._none.grown(self._stage.size)
+        return self._none
 
     def clear(self, series: int) -> None:
         """Forgets a series."""

@@ -145,10 +145,18 @@ class Scoreboard:
         self._dimensions = dimensions
         self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
 
-    def observe(self, labelled: Labelled, scored: Scored, sign: int = 1, measured: Measured | None = None) -> None:
+    def observe(
+        self,
+        labelled: Labelled,
+        scored: Scored,
+        sign: int = 1,
+        measured: Measured | None = None,
+        placed: bool = True,
+    ) -> None:
         """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time.
 
-        `measured`: what `measured` gives of them, if the caller has it.
+        `measured`: what `measured` gives of them, if the caller has it. `placed`: their pane's curves are known, as those
+        of earlier panes are mature; if not, standard errors of AUCs go without them.
         """
         if not scored.series.size:
             return
@@ -164,7 +172,7 @@ class Scoreboard:
         for j, number in enumerate(known.panes):
             if labelled.fresh[known.first[j] : known.first[j + 1]].any():
                 self.references.begin(number)
-            curves = self.references.at(number)
+            curves = self.references.at(number) if placed else self.references.none
             for cut in known.cuts:
                 part = slice(int(cut[j]), int(cut[j + 1]))
                 entries, exact = add_scores(

@@ -67,7 +67,7 @@ class Strata:
                     for pane, ledger, row in some:
                         self._place(gains, key, segment, [(pane, ledger, row)], self._known(key, pane, segment))
                     continue
-                current = segment == ledgers[0].segment(end - 1)
+                current = end < ledgers[0].end_of(segment)
                 if close and (not current or over or clicks >= ENOUGH or scores >= MOST):
                     labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
                     until = end if current else ledgers[0].end_of(segment)

@@ -34,6 +34,7 @@ class HeldClicks:
     def __init__(self) -> None:
         self.id = np.empty(256, np.uint64)
         self.ts = np.empty(256, np.int64)
+        self.key = np.empty(256, np.int64)  # see `kernel`
         self.value = np.empty(256, np.float64)
         self.taken = np.zeros(256, np.bool_)  # its impression came
         self.index = np.zeros(1024, np.int32)
@@ -43,7 +44,7 @@ class HeldClicks:
     @property
     def nbytes(self) -> int:
         """Bytes of the columns and the index."""
-        return sum(a.nbytes for a in (self.id, self.ts, self.value, self.taken, self.index))
+        return sum(a.nbytes for a in (self.id, self.ts, self.key, self.value, self.taken, self.index))
 
     def reserve(self, more: int, most: int) -> NDArray[np.int64]:
         """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns their times."""
@@ -58,7 +59,7 @@ class HeldClicks:
         capacity = self.id.size
         while (keep.size + more) * 4 > capacity * 3:
             capacity *= 2
-        for name in ("id", "ts", "value", "taken"):
+        for name in ("id", "ts", "key", "value", "taken"):
             old = getattr(self, name)
             new = np.zeros(capacity, old.dtype)
             new[: self.end] = old[: self.end]
@@ -73,12 +74,14 @@ class HeldClicks:
             self._oldest = min(self._oldest, int(self.ts[self.end : end].min()))
             self.end = end
 
-    def expire(self, before: int) -> NDArray[np.int64]:
-        """Gives up the clicks of time `before` or earlier; returns the times of those that found no impression."""
+    def expire(self, before: int, key: int = FOREVER) -> NDArray[np.int64]:
+        """Gives up the clicks of time `before` or earlier, of those with a smaller key; returns the times of those that
+        found no impression.
+        """
         if self._oldest > before:
             return np.empty(0, np.int64)
         alive = ~self.taken[: self.end]
-        gone = alive & (self.ts[: self.end] <= before)
+        gone = alive & (self.ts[: self.end] <= before) & (self.key[: self.end] < key)
         times = self.ts[: self.end][gone]
         self._keep(np.flatnonzero(alive & ~gone))
         return times
@@ -91,19 +94,19 @@ class HeldClicks:
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Copies of the clicks that still wait, for `restore`."""
         keep = np.flatnonzero(~self.taken[: self.end])
-        return {"id": self.id[keep], "ts": self.ts[keep], "value": self.value[keep]}
+        return {"id": self.id[keep], "ts": self.ts[keep], "key": self.key[keep], "value": self.value[keep]}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Takes over what `state` gave, into a table without clicks."""
         n = len(state["id"])
         self.reserve(n, n)
-        for name in ("id", "ts", "value"):
+        for name in ("id", "ts", "key", "value"):
             getattr(self, name)[:n] = state[name]
         self._keep(np.arange(n))
 
     def _keep(self, keep: NDArray[np.int64]) -> None:
         n = keep.size
-        for column in (self.id, self.ts, self.value):
+        for column in (self.id, self.ts, self.key, self.value):
             column[:n] = column[keep]
         self.taken[:n] = False
         self.end = n

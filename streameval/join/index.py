@@ -48,6 +48,38 @@ def find(
 
 
 @numba.njit(inline="always")
+def find_around(
+    places: NDArray[np.uint32],
+    bits: np.uint64,
+    shift: int,
+    ids: NDArray[np.uint64],
+    ts: NDArray[np.int64],
+    behind: NDArray[np.uint32],
+    front: int,
+    wanted: np.uint64,
+    key: int,
+) -> tuple[int, int]:
+    """(the newest live row of an id that came by `key`, the oldest that came after it); -1: none. See `kernel`."""
+    hashed = mix(wanted)
+    mask = np.uint64(places.size - 1)
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    tag = (hashed >> np.uint64(32)) >> bits
+    h = hashed & mask
+    before, after = -1, -1
+    while places[h] != 0:
+        entry = np.uint64(places[h])
+        if entry >> bits == tag:
+            row = int(entry & low) - shift
+            if row >= front and ids[row] == wanted:
+                if ts[row] + np.int64(behind[row]) <= key:
+                    before = max(before, row)
+                elif after < 0 or row < after:
+                    after = row
+        h = (h + np.uint64(1)) & mask
+    return before, after
+
+
+@numba.njit(inline="always")
 def enter(places: NDArray[np.uint32], bits: np.uint64, place: np.uint64, hashed: np.uint64, number: int) -> None:
     """Writes an id's number to the free place that `find` returned."""
     places[place] = _entry(hashed, bits, number)

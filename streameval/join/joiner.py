@@ -1,6 +1,10 @@
 """Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
 
-An impression matures when the watermark passes its time + attribution window. It costs 53 bytes here (57 with very
+Two inputs are two logs, and what becomes of an event is a function of them alone (see `kernel`). So labels mature when
+*both* have passed the end of the window: `firm`, which no silence moves. The `watermark` is further ahead while an input is
+silent and the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
+
+An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
 many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
 it matures. Rows lie in arrival order in parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives
 out the mature ones in (time, arrival) order. `kernel` decides what becomes of every event.
@@ -24,14 +28,16 @@ from streameval.events import Batch, Codes, Features, Names, Shadow
 from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
-from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
+from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, KNOWN, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs
 from streameval.sketches.blocks import item_blocks_of
 
 _MANY_RUNS = 64
 _NO_TIMES = np.empty(0, np.int64)
-_FIXED = ("id", "ts", "user", "request", "slices", "series", "pclick", "previous", "item")  # columns that never change
+_FIXED = (  # columns that never change
+    "id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item",
+)  # fmt: skip
 _Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
@@ -58,13 +64,15 @@ class Joiner:
         """`on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
-        self.watermark = NEVER
+        self.watermark = NEVER  # what the inputs that are not silent have passed
+        self.firm = NEVER  # what all of them have passed; never beyond the watermark
         self.newest_event = NEVER
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
         self._inputs = 1 if shared else 2
         self._newest = np.full(self._inputs, NEVER, np.int64)
-        self._active = np.ones(self._inputs, np.int8)
+        self._given_up = NEVER  # what a silent input has behind this is not waited for
+        self._active = np.ones(self._inputs, np.bool_)
         self._online = online_models
         self.table = self._allocate(1024)
         self._index = IdIndex()
@@ -72,6 +80,9 @@ class Joiner:
         self._end = 0
         self._touched = 0  # rows of the table that have been written to
         self._mature = 0
+        self._on_show = 0  # rows that are shown, and not mature
+        self._unlabelled = 0  # rows, not mature, that wait for clicks: they do not carry their label
+        self._needs_clicks = False  # there has been such a row, or a click
         self._runs: list[Run] = []  # all runs with live rows, by start
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
         self._compact_at = _MANY_RUNS
@@ -83,7 +94,7 @@ class Joiner:
     # -- time ----------------------------------------------------------------------------------------------------
 
     def look_ahead(self, batch: Batch) -> int:
-        """The watermark as it will be when every input of the batch has reached its earliest event there."""
+        """How far `firm` will be when every input of the batch has reached its earliest event there."""
         newest = self._newest.copy()
         if self._inputs == 1:
             newest[0] = max(newest[0], _earliest(batch.impressions.ts, batch.clicks.ts))
@@ -91,19 +102,39 @@ class Joiner:
             for number, ts in enumerate((batch.impressions.ts, batch.clicks.ts)):
                 if ts.size:
                     newest[number] = max(newest[number], _earliest(ts))
-        return int(kernel.watermark_of(newest, self._active, self.policy.allowed_lateness, self.watermark))
+        return self._firm(newest)
 
     def set_idle(self, input_number: int, idle: bool) -> None:
         """An input without events for long (by somebody else's clock) stops holding the watermark back."""
-        active = np.int8(not idle)
-        if self._active[input_number] != active:
-            self._active[input_number] = active
-            if idle and self._active.any():
-                self.watermark = int(
-                    kernel.watermark_of(self._newest, self._active, self.policy.allowed_lateness, self.watermark)
-                )
-            elif idle:  # nobody holds anybody back, whoever fell silent first
-                self.watermark = max(self.watermark, int(self._newest.max()) - self.policy.allowed_lateness)
+        self._active[input_number] = not idle
+        if idle:
+            self._move_on()
+
+    def _firm(self, newest: NDArray[np.int64]) -> int:
+        """How far `firm` is when the inputs have come to `newest`; labels that impressions carry wait for no clicks."""
+        reached = int(newest.min()) if self._unlabelled else int(newest[0])
+        return self.firm if reached == NEVER else max(self.firm, reached - self.policy.allowed_lateness)
+
+    def _move_on(self) -> None:
+        """The inputs have come further, or fallen silent."""
+        active = self._newest[self._active]
+        # when all are idle nobody holds anybody back, whoever fell silent first
+        reached = int(active.min()) if active.size else int(self._newest.max())
+        self.firm = self._firm(self._newest)
+        if reached != NEVER:
+            reached -= self.policy.allowed_lateness
+            self.watermark = max(self.watermark, reached)
+            # not everything can be kept for an input that is silent for longer than this
+            self._given_up = max(self._given_up, reached - self.policy.correction_horizon)
+            self.firm = max(self.firm, self._given_up)
+        self.watermark = max(self.watermark, self.firm)
+
+    def _passed(self) -> int:
+        """Every event to come has a key of this plus the lateness, or a greater one."""
+        if self._inputs == 1 or not self._needs_clicks:
+            return self.firm
+        read = int(self._newest.min())
+        return self._given_up if read == NEVER else max(self._given_up, read - self.policy.allowed_lateness)
 
     def is_idle(self, input_number: int) -> bool:
         """Whether an input was set idle."""
@@ -131,21 +162,25 @@ class Joiner:
         accepted = np.empty(len(imp), np.int32)
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
-        found_ts, lost_ts = np.empty(len(clk) + held.end, np.int64), np.empty(len(clk), np.int64)
+        found_ts, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(2))
         start = self._end
         index.fetch(imp.id)
-        self._end, held_end, self.watermark, flips = kernel.join_batch(
+        self._end, held_end, flips = kernel.join_batch(
             imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
-            self._newest, self._active, self.watermark, policy.attribution_window, policy.allowed_lateness,
-            policy.correction_horizon, table.id, table.ts, table.state, table.value, index.places, index.bits,
-            index.shift, self._start, start, held.id, held.ts, held.value, held.taken, held.index, held.end, accepted,
-            flip_row, flip_state, flip_value, found_ts, lost_ts, counters, self.delays, np.array(DELAY_EDGES),
+            self._newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
+            table.ts, table.behind, table.state, table.value, index.places, index.bits, index.shift, self._start, start,
+            held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state, flip_value, found_ts, lost_ts, counters, self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
         held.grown_to(held_end)
         self.newest_event = max(self.newest_event, int(self._newest.max()))
         self._touched = max(self._touched, self._end)
         rows = np.arange(start, self._end, dtype=np.int64)
         index.used += rows.size
+        if self._inputs > 1:
+            unlabelled = int(np.count_nonzero(table.state[rows] & KNOWN == 0))
+            self._unlabelled += unlabelled
+            self._needs_clicks = self._needs_clicks or unlabelled > 0 or len(clk) > 0
+        self._move_on()
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
         self._found.append(found_ts[: counters[kernel.FOUND]])
@@ -182,19 +217,52 @@ class Joiner:
         rows = np.concatenate([part for _, part in parts])
         if len(parts) > 1:
             rows = rows[np.argsort(self.table.ts[rows], kind="stable")]
-        self.table.state[rows] |= MATURED
+        state = self.table.state[rows]
+        self.table.state[rows] = state | MATURED
+        shown = int(np.count_nonzero(state & SHOWN))
         self._mature += rows.size
+        self._on_show -= shown
+        self.counts["matured"] += rows.size - shown
+        if self._inputs > 1:
+            self._unlabelled -= int(np.count_nonzero(state & KNOWN == 0))
+        return rows
+
+    def show(self) -> NDArray[np.int64]:
+        """Rows that the watermark has passed, but not `firm`, and that were not given here before; in order of time.
+
+        They count as matured for readers, as their labels are now; `mature` gives them out again.
+        """
+        if self.watermark <= self.firm or not self._due:
+            return np.empty(0, np.int64)
+        first = min(run.start for _, run in self._due)
+        table, waiting = self.table, slice(first, self._end)
+        limit = self.watermark - self.policy.attribution_window
+        rows = np.flatnonzero((table.state[waiting] & (MATURED | SHOWN) == 0) & (table.ts[waiting] <= limit)) + first
+        rows = rows[np.argsort(table.ts[rows], kind="stable")]
+        table.state[rows] |= SHOWN
+        self._on_show += rows.size
         self.counts["matured"] += rows.size
         return rows
 
+    def hide(self, rows: NDArray[np.int64]) -> None:
+        """Rows that `show` gave, and that have not matured, may be given there again."""
+        self.table.state[rows] &= ~np.uint8(SHOWN)
+        self._on_show -= rows.size
+        self.counts["matured"] -= rows.size
+
     def forget(self) -> None:
         """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
-        horizon = self.policy.correction_horizon
-        self._give_up(self._held.expire(self.watermark - horizon))
+        horizon, passed = self.policy.correction_horizon, self._passed()
+        if self._inputs == 1:
+            self._give_up(self._held.expire(self.firm - horizon))
+        else:  # every impression to come has a key of the newest one at the least, so it comes after these
+            newest = int(self._newest[0])
+            self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
+            self._give_up(self._held.expire(self._given_up - horizon))
         before = self._start
         self._start = int(
             kernel.first_kept(
-                self.table.ts, self.table.state, self._start, self._end, self.watermark - horizon - self.policy.hold
+                self.table.ts, self.table.state, self._start, self._end, passed - horizon - self.policy.hold
             )
         )
         surplus = self._end - self._start - self.policy.max_pending
@@ -221,15 +289,15 @@ class Joiner:
 
     def finish(self) -> None:
         """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
-        self.watermark = FOREVER
+        self.watermark = self.firm = self._given_up = FOREVER
         self._give_up(self._held.expire(FOREVER))
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
-        """Impressions whose label is not mature."""
-        return self._end - self._start - self._mature
+        """Impressions whose label is not mature, nor shown."""
+        return self._end - self._start - self._mature - self._on_show
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
         """The newest rows whose label is not mature, at most so many, in order of arrival (of the newest `4 * most` rows)."""
@@ -360,6 +428,9 @@ class Joiner:
         online = [column[live] for column in (*table.score, *table.trained)]
         return {
             "watermark": self.watermark,
+            "firm": self.firm,
+            "given_up": self._given_up,
+            "needs_clicks": self._needs_clicks,
             "newest_event": self.newest_event,
             "newest": self._newest.copy(),
             "active": self._active.copy(),
@@ -379,6 +450,7 @@ class Joiner:
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
         """Takes over what `state` gave, into a joiner without rows."""
         self.watermark, self.newest_event = state["watermark"], state["newest_event"]
+        self.firm, self._given_up, self._needs_clicks = state["firm"], state["given_up"], state["needs_clicks"]
         self._newest[:], self._active[:] = state["newest"], state["active"]
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
@@ -392,6 +464,9 @@ class Joiner:
             column[:n] = saved
         self._index.reserve(n, table.id, 0, 0)
         self._index.fill(table.id, n)
+        waiting = rows["state"][rows["state"] & MATURED == 0]
+        self._on_show = int(np.count_nonzero(waiting & SHOWN))
+        self._unlabelled = int(np.count_nonzero(waiting & KNOWN == 0)) if self._inputs > 1 else 0
         self._held.restore(state["held"])
         self._runs = unpack_runs(state["runs"], codes)
         self._schedule()
@@ -479,6 +554,7 @@ class Joiner:
         counts["duplicate_clicks"] += c[kernel.DUPLICATE_CLICKS]
         counts["unmatched_clicks"] += c[kernel.UNMATCHED]
         counts["late_clicks"] += c[kernel.LATE_CLICKS]
+        counts["early_clicks"] += c[kernel.EARLY_CLICKS]
         counts["corrected"] += c[kernel.FIXED]
 
     def _reserve(self, impressions: int, clicks: int) -> None:
@@ -496,8 +572,9 @@ class Joiner:
         return Table(
             id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
             request=np.empty(n, np.uint64), slices=np.empty(n, np.int64) if self.policy.wide_slices else np.empty(n, np.uint32), series=np.empty(n, np.int32),
-            pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), previous=np.empty(n, np.int32),
-            item=np.empty(n, np.int8), value=np.empty(n if self.policy.keep_value else 0, np.float64),
+            pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), behind=np.empty(n, np.uint32),
+            previous=np.empty(n, np.int32), item=np.empty(n, np.int8),
+            value=np.empty(n if self.policy.keep_value else 0, np.float64),
             score=[np.empty(n, np.float64) for _ in range(self._online)],
             trained=[np.empty(n, np.int64) for _ in range(self._online)],
         )  # fmt: skip

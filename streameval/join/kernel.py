@@ -1,13 +1,17 @@
-"""The join itself: one batch, event by event in arrival order.
+"""The join itself: one batch, event by event.
 
-Every decision is made against the watermark as it stood when the event arrived (its own time included), so the fates
-do not depend on how the stream was cut into batches:
+An event's *key* is the newest time in its log up to it, itself included: impressions have a log and clicks have one,
+unless they share it. The events of both, merged by key (impressions first where keys are equal), stand in the one order
+that every reader finds, and an event's fate is decided against the watermark there: its key less the lateness. So fates
+are a function of the two logs. They do not depend on how the stream was cut into batches, nor on how far one log was
+read ahead of the other: a click knows by its key whether its impression had come already, and the other way round.
 
 - an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
   the horizon is expired; one older than the watermark is late, and counted where it belongs;
 - a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
-- a click later than the attribution window (by its own time) is late and changes nothing; one in time makes the
-  impression positive, once; in time but arriving after maturity it is a correction.
+- a click later than the attribution window (by its own time) is late and changes nothing, and one earlier than the
+  impression by more than the lateness is early: clocks are that far apart at the most, so it is no click on it;
+- one in time makes the impression positive, once; in time but arriving after maturity it is a correction.
 """
 
 from __future__ import annotations
@@ -17,27 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.join.held import enter_held
-from streameval.join.index import enter, find
-from streameval.join.policy import CLICKED, CORRECTED, FOREVER, KNOWN, LATE, MATURED, NEVER
+from streameval.join.index import enter, find, find_around
+from streameval.join.policy import CLICKED, CORRECTED, KNOWN, LATE, MATURED, SHOWN
 from streameval.sketches.directory import mix
 
 # indexes of the counters
 DUPLICATE_IMPRESSIONS, EXPIRED, LATE_IMPRESSIONS = 0, 1, 2
 MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
 FOUND, LOST = 8, 9  # clicks whose times were written to found_ts and lost_ts
-COUNTERS = 10
+EARLY_CLICKS = 10
+COUNTERS = 11
 
 
-@numba.njit(inline="always")
-def watermark_of(newest: NDArray[np.int64], active: NDArray[np.int8], lateness: int, before: int) -> int:
-    """The slowest active input's newest time less the lateness; it never goes back."""
-    low = FOREVER
-    for i in range(newest.size):
-        if active[i]:
-            low = min(low, newest[i])
-    if low in (FOREVER, NEVER):
-        return before
-    return max(before, low - lateness)
+MOST_BEHIND = (1 << 32) - 1  # ms, 49 days: further back than that nobody looks for an impression
 
 
 @numba.njit(inline="always")
@@ -61,13 +57,12 @@ def join_batch(
     c_ts: NDArray[np.int64],
     c_value: NDArray[np.float64],
     newest: NDArray[np.int64],
-    active: NDArray[np.int8],
-    watermark: int,
     window: int,
     lateness: int,
     horizon: int,
     ids: NDArray[np.uint64],
     ts: NDArray[np.int64],
+    behind: NDArray[np.uint32],
     state: NDArray[np.uint8],
     value: NDArray[np.float64],
     places: NDArray[np.uint32],
@@ -77,6 +72,7 @@ def join_batch(
     end: int,
     h_id: NDArray[np.uint64],
     h_ts: NDArray[np.int64],
+    h_key: NDArray[np.int64],
     h_value: NDArray[np.float64],
     h_taken: NDArray[np.bool_],
     h_index: NDArray[np.int32],
@@ -90,8 +86,8 @@ def join_batch(
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
-) -> tuple[int, int, int, int]:
-    """One batch, event by event in arrival order. Returns (end of rows, end of held clicks, watermark, flips)."""
+) -> tuple[int, int, int]:
+    """One batch, event by event in arrival order. Returns (end of rows, end of held clicks, flips)."""
     i = 0
     c = 0
     flips = 0
@@ -100,7 +96,8 @@ def join_batch(
     while i < i_id.size or c < c_id.size:
         if c >= c_id.size or (i < i_id.size and i_order[i] < c_order[c]):
             newest[0] = max(newest[0], i_ts[i])
-            watermark = watermark_of(newest, active, lateness, watermark)
+            key = newest[0]
+            watermark = key - lateness
             hashed = mix(i_id[i])
             seen, place = find(places, bits, shift, ids, front, i_id[i], hashed)
             if i_ts[i] + horizon <= watermark:
@@ -114,6 +111,7 @@ def join_batch(
                 n += 1
                 ids[row] = i_id[i]
                 ts[row] = i_ts[i]
+                behind[row] = np.uint32(min(key - i_ts[i], MOST_BEHIND))
                 flags = np.uint8(0)
                 if i_label[i] >= 0:
                     flags |= np.uint8(KNOWN | (CLICKED if i_label[i] == 1 else 0))
@@ -123,47 +121,73 @@ def join_batch(
                 if value.size:
                     value[row] = 0.0
                 enter(places, bits, place, hashed, row + shift)
-                # clicks that came first
+                # clicks that were read first
                 mask = np.uint64(h_index.size - 1)
                 h = hashed & mask
                 while h_index[h] != 0:
                     k = h_index[h] - 1
-                    if h_id[k] == i_id[i] and not h_taken[k] and h_ts[k] + horizon > watermark:
-                        h_taken[k] = True
-                        found_ts[counters[FOUND]] = h_ts[k]
-                        counters[FOUND] += 1
-                        if flags & KNOWN:
-                            counters[DUPLICATE_CLICKS] += 1
-                        elif h_ts[k] > i_ts[i] + window:
-                            counters[LATE_CLICKS] += 1
-                        else:
-                            if flags & CLICKED:
-                                counters[DUPLICATE_CLICKS] += 1
+                    if h_id[k] == i_id[i] and not h_taken[k]:
+                        came_after = h_key[k] >= key and click_input > 0
+                        older, then = (i_ts[i], h_key[k]) if came_after else (h_ts[k], key)
+                        if older + horizon > then - lateness:
+                            h_taken[k] = True
+                            early = h_ts[k] + lateness < i_ts[i]
+                            if early:
+                                counters[EARLY_CLICKS] += 1
+                                lost_ts[counters[LOST]] = h_ts[k]
+                                counters[LOST] += 1
                             else:
-                                flags |= np.uint8(CLICKED)
-                                counters[MATCHED] += 1
-                                _count_delay(delays, delay_edges, h_ts[k] - i_ts[i])
-                            if value.size:
-                                value[row] = max(value[row], h_value[k])
+                                found_ts[counters[FOUND]] = h_ts[k]
+                                counters[FOUND] += 1
+                            if early:
+                                pass
+                            elif flags & KNOWN:
+                                counters[DUPLICATE_CLICKS] += 1
+                            elif h_ts[k] > i_ts[i] + window:
+                                counters[LATE_CLICKS] += 1
+                            else:
+                                if flags & CLICKED:
+                                    counters[DUPLICATE_CLICKS] += 1
+                                else:
+                                    flags |= np.uint8(CLICKED)
+                                    counters[MATCHED] += 1
+                                    _count_delay(delays, delay_edges, h_ts[k] - i_ts[i])
+                                    if came_after and i_ts[i] + window <= h_key[k] - lateness:
+                                        counters[FIXED] += 1
+                                        flags |= np.uint8(CORRECTED)
+                                if value.size:
+                                    value[row] = max(value[row], h_value[k])
                     h = (h + np.uint64(1)) & mask
                 state[row] = flags
             i += 1
         else:
             newest[click_input] = max(newest[click_input], c_ts[c])
-            watermark = watermark_of(newest, active, lateness, watermark)
-            row, _ = find(places, bits, shift, ids, front, c_id[c], mix(c_id[c]))
-            if row >= 0 and ts[row] + horizon > watermark:
+            key = newest[click_input]
+            watermark = key - lateness
+            row, later = find_around(places, bits, shift, ids, ts, behind, front, c_id[c], key)
+            came_after = row >= 0 and ts[row] + horizon > watermark
+            if not came_after:  # in the merged order the click waits, if its impression is here already
+                row = later
+            if came_after or (row >= 0 and c_ts[c] + horizon > ts[row] + np.int64(behind[row]) - lateness):
                 flags = state[row]
-                found_ts[counters[FOUND]] = c_ts[c]
-                counters[FOUND] += 1
-                if flags & KNOWN:
+                early = c_ts[c] + lateness < ts[row]
+                if early:
+                    counters[EARLY_CLICKS] += 1
+                    lost_ts[counters[LOST]] = c_ts[c]
+                    counters[LOST] += 1
+                else:
+                    found_ts[counters[FOUND]] = c_ts[c]
+                    counters[FOUND] += 1
+                if early:
+                    pass
+                elif flags & KNOWN:
                     counters[DUPLICATE_CLICKS] += 1
                 elif c_ts[c] > ts[row] + window:
                     counters[LATE_CLICKS] += 1
                 else:
                     first = not flags & CLICKED
                     raised = value.size > 0 and c_value[c] > value[row]
-                    if flags & MATURED and (first or raised):
+                    if flags & (MATURED | SHOWN) and (first or raised):
                         flip_row[flips] = row
                         flip_state[flips] = flags
                         flip_value[flips] = value[row] if value.size else 0.0
@@ -172,26 +196,27 @@ def join_batch(
                         state[row] = flags | np.uint8(CLICKED)
                         counters[MATCHED] += 1
                         _count_delay(delays, delay_edges, c_ts[c] - ts[row])
-                        if ts[row] + window <= watermark:
+                        if came_after and ts[row] + window <= watermark:
                             counters[FIXED] += 1
                             state[row] |= np.uint8(CORRECTED)
                     else:
                         counters[DUPLICATE_CLICKS] += 1
                     if raised:
                         value[row] = c_value[c]
-            elif c_ts[c] + horizon <= watermark:
+            elif c_ts[c] + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1
                 lost_ts[counters[LOST]] = c_ts[c]
                 counters[LOST] += 1
             else:
                 h_id[h_end] = c_id[c]
                 h_ts[h_end] = c_ts[c]
+                h_key[h_end] = key
                 h_value[h_end] = c_value[c]
                 h_taken[h_end] = False
                 enter_held(h_index, c_id[c], h_end)
                 h_end += 1
             c += 1
-    return end, h_end, watermark, flips
+    return end, h_end, flips
 
 
 @numba.njit(cache=True, nogil=True)

@@ -8,6 +8,7 @@ NEVER = -(1 << 62)
 FOREVER = 1 << 62
 
 CLICKED, KNOWN, MATURED, LATE, CORRECTED = 1, 2, 4, 8, 16
+SHOWN = 32  # not mature, but counted for readers because an input is silent
 
 DELAY_EDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 10800.0, 86400.0, float("inf"))
 

@@ -41,6 +41,7 @@ class Table:
     series: NDArray[np.int32]
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
+    behind: NDArray[np.uint32]  # ms that the impression came behind the newest of its log
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
     item: NDArray[np.int8]  # the item's block, see `sketches.blocks`
     value: NDArray[np.float64]  # empty unless kept
@@ -51,7 +52,7 @@ class Table:
         """Every column."""
         return [
             self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
-            self.previous, self.item, self.value, *self.score, *self.trained,
+            self.behind, self.previous, self.item, self.value, *self.score, *self.trained,
         ]  # fmt: skip
 
 
@@ -82,9 +83,15 @@ def _is_spent(run: Run) -> bool:
 
 
 def _alike(a: Run, b: Run) -> bool:
-    forms = [(r.features is None, r.features is None or r.features.dicts is None, r.names is None) for r in (a, b)]
+    forms = [(*_forms(r.features), r.names is None) for r in (a, b)]
     mature = [r.given == r.end - r.start for r in (a, b)]
     return forms[0] == forms[1] and (all(mature) or a.given == b.given == 0)
+
+
+def _forms(features: Features | None) -> tuple[bool, bool, bool]:
+    if features is None:
+        return True, True, True
+    return False, features.dicts is None, features.offset is None
 
 
 def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
@@ -103,6 +110,7 @@ def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
             np.concatenate((a.features.index, b.features.index)),
             np.concatenate((a.features.value, b.features.value)),
             dicts,
+            _offsets([a.features, b.features]),
         )
     if a.shadow is not None or b.shadow is not None:
         first, second = _shadow(a), _shadow(b)
@@ -118,6 +126,11 @@ def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
             np.concatenate((a.names.request_id, b.names.request_id)),
         )
     return Run(a.start, b.end, order, features, shadow, names, a.given + b.given)
+
+
+def _offsets(parts: list[Features]) -> NDArray[np.int64] | None:
+    offsets = [f.offset for f in parts if f.offset is not None]
+    return np.concatenate(offsets) if len(offsets) == len(parts) else None
 
 
 def _shadow(run: Run) -> Shadow:
@@ -163,5 +176,6 @@ def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Feat
         np.concatenate([f.index for _, f in pieces]),
         np.concatenate([f.value for _, f in pieces]),
         dicts,
+        _offsets([f for _, f in pieces]),
     )
     return take_features(whole, back)

@@ -37,6 +37,7 @@ def pack_runs(runs: Sequence[Run], front: int) -> dict[str, Any]:
             "index": np.concatenate([np.empty(0, np.uint64), *(f.index for f in features)]),
             "value": np.concatenate([np.empty(0, np.float64), *(f.value for f in features)]),
             "dicts": [None if f.dicts is None else msgspec.msgpack.encode(f.dicts) for f in features],
+            "offsets": [f.offset for f in features],
         },
         "shadow": {
             "lengths": _lengths([s.indptr for s in shadows]),
@@ -50,6 +51,7 @@ def unpack_runs(state: Mapping[str, Any], codes: Codes) -> list[Run]:
     """The runs of `pack_runs`; shadow versions get this process' codes."""
     features, shadow = state["features"], state["shadow"]
     dicts = iter(features["dicts"])
+    offsets = iter(features.get("offsets", [None] * len(features["dicts"])))  # none before failures were told
     order_at, feature_rows, feature_at, shadow_rows, shadow_at = 0, 0, 0, 0, 0
     runs = []
     columns = zip(*(state[name].tolist() for name in ("start", "end", "given")), strict=True)
@@ -64,7 +66,14 @@ def unpack_runs(state: Mapping[str, Any], codes: Codes) -> list[Run]:
             part = slice(feature_at, feature_at + int(indptr[-1]))
             packed = next(dicts)
             rows = None if packed is None else tuple(msgspec.msgpack.decode(packed, type=list[dict[str, float]]))
-            run.features = Features(indptr, features["index"][part].copy(), features["value"][part].copy(), rows)
+            offset = next(offsets)
+            run.features = Features(
+                indptr,
+                features["index"][part].copy(),
+                features["value"][part].copy(),
+                rows,
+                None if offset is None else offset.copy(),
+            )
             feature_rows, feature_at = feature_rows + n, part.stop
         if state["has_shadow"][number]:
             indptr = _indptr(shadow["lengths"][shadow_rows : shadow_rows + n])

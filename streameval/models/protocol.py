@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,6 +11,15 @@ from numpy.typing import NDArray
 from streameval.events import Features
 
 Needs = Literal["hashed", "dicts"]
+
+# why a model failed on an impression; docs/operations.md says what each means
+FAILURES = (
+    "raised", "no_answer", "other_labels", "one_class", "not_a_number", "not_finite", "out_of_range",
+    "not_learned_yet", "learn_raised", "learn_overflow",
+)  # fmt: skip
+
+# (row, reason, what happened in words that quote nothing of the event) -> whether to go on with the next row
+Failed = Callable[[int, str, str], bool]
 
 
 class ModelError(ValueError):
@@ -24,11 +33,15 @@ class OnlineModel(Protocol):
     def needs(self) -> Needs:
         """Which form of the features it reads: hashed columns, or one dict an impression."""
 
-    def predict(self, features: Features) -> NDArray[np.float64]:
-        """P(click) in [0, 1] of n impressions (float64[n]); changes nothing."""
+    def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
+        """P(click) in [0, 1] of n impressions (float64[n]); changes nothing.
 
-    def learn(self, features: Features, labels: NDArray[np.int8]) -> None:
-        """Learns n labels (0 or 1), one after the other in this order."""
+        NaN, and a call of `failed` in the order of rows, where there is none; rows after one at which `failed` says
+        to stop may be NaN.
+        """
+
+    def learn(self, features: Features, labels: NDArray[np.int8], failed: Failed) -> None:
+        """Learns n labels (0 or 1), one after the other in this order; `failed` is called for those it cannot learn."""
 
     def state(self) -> Mapping[str, Any]:
         """Everything that `restore` needs to go on as if nothing had happened, as it is now.

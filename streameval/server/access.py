@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streameval.config import ConfigError, Server
-from streameval.server.problems import Problem, problem_response
+from streameval.server.problems import Problem, Refuse
 
 TOKEN_VARIABLE = "STREAMEVAL_TOKEN"  # noqa: S105  (its name, not its value)
 HEALTH = frozenset({"/livez", "/readyz", "/healthz"})  # a prober has no token
@@ -135,9 +135,10 @@ def _digest(token: bytes) -> bytes:
 class Door:
     """ASGI middleware: lets a request in, or answers 401 or 403. Only HTTP comes here: WebSockets are switched off."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    def __init__(self, app: ASGIApp, access: Access, refuse: Refuse) -> None:
         self._app = app
         self._access = access
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses before anything of the request is looked at."""
@@ -146,6 +147,6 @@ class Door:
             try:
                 self._access.check(scope["method"], scope["path"], request.headers.getlist("authorization"))
             except Problem as problem:
-                await problem_response(request, problem)(scope, receive, send)
+                await self._refuse(scope, receive, send, problem)
                 return
         await self._app(scope, receive, send)

@@ -12,6 +12,7 @@ from streameval.compare.announce import Announcement, Announcements, Full, annou
 from streameval.compare.choice import newest_first
 from streameval.compare.reading import Deploy
 from streameval.compare.reading_json import deploy_json
+from streameval.names import spelled
 from streameval.publish import Publisher
 from streameval.server import schemas_compare as schemas
 from streameval.server.answers import answer, answer_of_write, parse_time, rfc3339
@@ -62,7 +63,7 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
         if at > now + AHEAD:
             raise bad_parameter("at", str(body.at), "lies more than an hour ahead; give the time of the deploy", "body")
         snapshot = publisher.latest()
-        said = Announcement(body.model, body.version, at, body.note, body.link)
+        said = Announcement(spelled(body.model), spelled(body.version), at, body.note, body.link)
         on_record = announced_deploy(snapshot.deploys, said)
         try:
             left, again = announcements.put(said)

@@ -16,9 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from streameval.server.collector import SnapshotCollector
+from streameval.server.turns import Turns
 
 
-def install(app: FastAPI, collector: SnapshotCollector) -> None:
+def install(app: FastAPI, collector: SnapshotCollector, turns: Turns) -> None:
     """Adds the route, with a registry of its own."""
     # Prometheus before 2.50 would keep each _created as a series of its own
     disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in prometheus-client
@@ -33,7 +34,7 @@ def install(app: FastAPI, collector: SnapshotCollector) -> None:
             encoder, content_type = choose_encoder(request.headers.get("accept", ""))
         except (ValueError, TypeError):  # a version in the Accept header that is no version
             encoder, content_type = choose_encoder("")
-        body = await run_in_threadpool(encoder, registry)
+        body = await run_in_threadpool(turns.measured(encoder), registry)
         return Response(body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
 
     app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from streameval.compare.reading_json import role_json
 from streameval.publish import Publisher
 from streameval.report import Result, Snapshot, bucket_json
 from streameval.server import schemas
@@ -31,13 +32,13 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         snapshot = publisher.latest()
         if query.past:
             past = past_results(history, query)
-            rows = [result_json(r) for r in past.results]
+            rows = [_row(snapshot, r) for r in past.results]
             return answer_of_past(snapshot, {**covered(past), **_counted(past.matched, query.limit), "results": rows})
         found = matching_results(snapshot, query)
         return answer(
             request,
             snapshot,
-            lambda: {**_counted(len(found), query.limit), "results": [result_json(r) for r in found[: query.limit]]},
+            lambda: {**_counted(len(found), query.limit), "results": [_row(snapshot, r) for r in found[: query.limit]]},
         )
 
     @routes.get("/buckets", response_model=schemas.Buckets)
@@ -81,6 +82,10 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         return answer(request, snapshot, lambda: _scores(result, query.bins))
 
     return routes
+
+
+def _row(snapshot: Snapshot, result: Result) -> dict[str, Any]:
+    return {**result_json(result), **role_json(snapshot.roles.get(result.series))}
 
 
 def _counted(matched: int, limit: int) -> dict[str, Any]:

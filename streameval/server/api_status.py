@@ -10,7 +10,7 @@ from starlette.responses import Response
 from streameval.publish import Publisher
 from streameval.server import schemas
 from streameval.server.answers import answer
-from streameval.server.overview import checks, status
+from streameval.server.overview import checks, degraded, status
 from streameval.server.problems import Problem, problem_responses
 
 
@@ -21,18 +21,30 @@ def router(publisher: Publisher, version: str) -> APIRouter:
     @routes.get("/livez", tags=["health"], response_model=schemas.Health)
     async def livez() -> dict[str, Any]:
         """The process answers. Looks at nothing else, so an outage elsewhere never restarts it."""
-        return {"status": "alive", "checks": {}}
+        return {"status": "alive", "checks": {}, "degraded": []}
 
-    @routes.get("/readyz", tags=["health"], response_model=schemas.Health, responses=problem_responses(503))
+    @routes.get(
+        "/readyz",
+        tags=["health"],
+        response_model=schemas.Health,
+        responses=problem_responses(503),
+    )
     async def readyz() -> dict[str, Any]:
-        """Partitions assigned, state restored, caught up; 503 names the checks that fail."""
-        found = checks(publisher.latest())
+        """Partitions assigned, state restored, caught up; 503 names the checks that fail.
+
+        What is `degraded` does not make it fail: the logged path goes on without a suspended online model.
+        """
+        snapshot = publisher.latest()
+        found, amiss = checks(snapshot), degraded(snapshot)
         failing = [name for name, passed in found.items() if not passed]
         if failing:
             raise Problem(
-                503, "not ready: " + ", ".join(failing), extra={"checks": found}, headers={"Retry-After": "5"}
+                503,
+                "not ready: " + ", ".join(failing),
+                extra={"checks": found, "degraded": amiss},
+                headers={"Retry-After": "5"},
             )
-        return {"status": "ready", "checks": found}
+        return {"status": "ready", "checks": found, "degraded": amiss}
 
     routes.add_api_route(
         "/healthz",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from streameval.compare.announce import Announcements
 from streameval.config import Server
@@ -29,9 +31,11 @@ from streameval.server import (
 )
 from streameval.server.access import Access, Door, exposure, read_token
 from streameval.server.collector import SnapshotCollector
+from streameval.server.head import HeadAsGet
 from streameval.server.limits import Limits
 from streameval.server.security import SecurityHeaders, security_headers
 from streameval.server.tls import tls_context
+from streameval.server.turns import InTurn, Turns
 from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history_reader import HistoryReader
 
@@ -58,10 +62,13 @@ def create_app(
     history: HistoryReader | None = None,
     announcements: Announcements | None = None,
     letters: RecentLetters | None = None,
+    paced: bool = False,
 ) -> FastAPI:
     """Everything that readers get over HTTP; past ranges only with a `history`, deploys are left in `announcements`.
 
     `letters`: where the source's dead letters pass by.
+
+    `paced`: an ingest loop runs in this process, so questions get a budget of processor time (see `turns`).
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
     in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
@@ -85,19 +92,25 @@ def create_app(
     app.state.tls = tls_context(settings)
     app.state.headers = security_headers(app.state.tls is not None)
     problems.install(app)
+    turns = Turns(publisher, paced=paced)
     # the last one added sees a request first
-    app.add_middleware(Limits)
-    app.add_middleware(Door, access)
+    app.add_middleware(InTurn, turns)
+    app.add_middleware(Limits, turns.refuse)
+    app.add_middleware(Door, access, turns.refuse)
     app.add_middleware(problems.Crashes)
     app.add_middleware(SecurityHeaders, app.state.headers)
-    app.include_router(api_status.router(publisher, version))
-    app.include_router(api_results.router(publisher, history))
-    app.include_router(api_series.router(publisher, history))
-    app.include_router(api_deploys.router(publisher, announcements, clock))
-    app.include_router(api_comparisons.router(publisher, access))
-    app.include_router(api_users.router(publisher))
-    app.include_router(api_dead_letters.router(publisher, access, letters))
-    app.include_router(api_stream.router(streams))
+    app.add_middleware(HeadAsGet)
+    for routes in (
+        api_status.router(publisher, version),
+        api_results.router(publisher, history),
+        api_series.router(publisher, history),
+        api_deploys.router(publisher, announcements, clock),
+        api_comparisons.router(publisher, access),
+        api_users.router(publisher),
+        api_dead_letters.router(publisher, access, letters),
+        api_stream.router(streams),
+    ):
+        app.include_router(_measured(routes, turns))
     collector = SnapshotCollector(
         publisher,
         version=version,
@@ -105,10 +118,20 @@ def create_app(
         max_series=settings.max_series,
         clock=clock,
     )
-    api_metrics.install(app, collector)
+    api_metrics.install(app, collector, turns)
     pages.install(app)
     _describe(app, access)
     return app
+
+
+def _measured(routes: APIRouter, turns: Turns) -> APIRouter:
+    """The routes, with what those that FastAPI runs in threads work charged to their questions."""
+    for route in routes.routes:
+        if isinstance(route, APIRoute) and not (
+            inspect.iscoroutinefunction(route.endpoint) or inspect.isasyncgenfunction(route.endpoint)
+        ):
+            route.endpoint = turns.measured(route.endpoint)
+    return routes
 
 
 def _describe(app: FastAPI, access: Access) -> None:

@@ -48,6 +48,7 @@ def _samples(c: Comparison, labels: tuple[str, ...]) -> Iterator[Sample]:
     start = timestamp(c.start)
     if start is not None:
         yield "comparison_start_timestamp_seconds", labels, start
+    yield from _decision(c, labels)
     yield from _evidence((*labels, OVERALL), c.log_e_worse, c.verdict)
     for reading in c.metrics:
         at = (*labels, reading.metric)
@@ -61,6 +62,26 @@ def _samples(c: Comparison, labels: tuple[str, ...]) -> Iterator[Sample]:
             if value is not None and math.isfinite(value):
                 yield family, at, value
         yield from _evidence(at, reading.log_e_worse, reading.verdict)
+
+
+def _decision(c: Comparison, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """What the verdict fell on; nothing while there is none."""
+    if c.supported_now is not None:
+        yield "comparison_supported", labels, float(c.supported_now)
+    decided_at = timestamp(c.decided_at)
+    if c.decided_on is None or decided_at is None:
+        return
+    at = (*labels, c.decided_on.metric)
+    yield "comparison_decided_timestamp_seconds", at, decided_at
+    then = c.decided_on.then
+    numbers = {
+        "comparison_decided_difference": then.difference,
+        "comparison_decided_lower_bound": then.lower,
+        "comparison_decided_upper_bound": then.upper,
+    }
+    for family, value in numbers.items():
+        if value is not None and math.isfinite(value):
+            yield family, at, value
 
 
 def _evidence(at: tuple[str, ...], log_e: float, verdict: Verdict) -> Iterator[Sample]:

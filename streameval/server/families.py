@@ -104,10 +104,14 @@ FAMILIES: tuple[Family, ...] = (
     *_gauges(
         (*COMPARISON, "metric"),
         comparison_difference="Candidate less baseline; of log_loss and calibration the ratio less 1.",
-        comparison_lower_bound="Lower bound of the difference, valid at every look at once.",
-        comparison_upper_bound="Upper bound of the difference, valid at every look at once.",
+        comparison_lower_bound="Lower bound of the difference, valid at every look at once, per metric.",
+        comparison_upper_bound="Upper bound of the difference, valid at every look at once, per metric.",
         comparison_margin="A difference beyond it, in the bad direction, is worse.",
         comparison_log_e="Evidence for worse: natural logarithm of the e-value; metric overall combines them.",
+        comparison_decided_timestamp_seconds="Event time when the verdict that stands fell, on this metric.",
+        comparison_decided_difference="comparison_difference of the metric that the verdict fell on, as it was then.",
+        comparison_decided_lower_bound="Its lower bound then, valid at every look, for this side by itself.",
+        comparison_decided_upper_bound="Its upper bound then, valid at every look, for this side by itself.",
     ),
     *_gauges(
         (*COMPARISON, "metric", "verdict"),
@@ -115,6 +119,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         COMPARISON,
+        comparison_supported="1 while what is known now shows the verdict that fell, 0 when it does not; absent while undecided.",
         comparison_withheld="1 while nothing is decided because the join is unhealthy, else 0.",
         comparison_impressions="Impressions that the comparison rests on, labels final.",
         comparison_clicks="Clicks among them.",
@@ -143,6 +148,7 @@ FAMILIES: tuple[Family, ...] = (
     *_counters(("event", "fate"), events_total="Events by what became of them; one event may have several fates."),
     *_counters(("reason",), events_invalid_total="Events that went to the dead letters."),
     *_gauges((), pending_impressions="Impressions whose label is not final yet."),
+    *_gauges((), quarantined_events="Events dated far ahead of their stream, held back until it follows."),
     *_gauges(
         ("partition",),
         watermark_timestamp_seconds="Event time up to which everything has arrived; absent before the first event.",
@@ -151,6 +157,11 @@ FAMILIES: tuple[Family, ...] = (
     *_gauges(("topic", "partition"), consumer_lag_records="Records not read yet; absent when unknown."),
     *_counters(("topic", "partition"), events_lost_total="Messages that Kafka deleted before they were read."),
     *_gauges(("table",), table_bytes="Memory of a state table."),
+    *_gauges(
+        ("slice",),
+        slice_values="Values of a slice dimension that are told apart; results show those with most impressions.",
+        slice_overflowed="1 when more values came than are told apart: which ones depends on the order of events.",
+    ),
     *_gauges(
         ("table",), budget_used_ratio="How full a bounded table is; at 1 its stated behaviour at the limit begins."
     ),
@@ -184,6 +195,7 @@ FAMILIES: tuple[Family, ...] = (
         history_parts_folded_total="Hours and days made of finer parts.",
         history_failures_total="Transactions of the history that failed; what they held is tried again.",
         history_panes_lost_total="Panes that left memory before the history could take them.",
+        history_rows_skipped_total="Rows that could not be written, without which their panes were; the log names them.",
         history_panes_refused_total="Panes that came when they were part of an hour or a day already.",
     ),
     *_counters(("why",), history_parts_deleted_total="Parts deleted from the history: too old, or too many bytes."),
@@ -197,6 +209,14 @@ FAMILIES: tuple[Family, ...] = (
         attribution_window_seconds="The configured attribution window.",
     ),
     *_counters(("model_name",), online_updates_total="Labels that an online model has learned."),
+    *_counters(
+        ("model_name", "reason"),
+        online_failures_total="Events that an online model could not score or learn.",
+    ),
+    *_gauges(
+        ("model_name",),
+        online_suspended_partitions="Partitions whose events an online model is not asked for, after too many failures.",
+    ),
     *_gauges(
         (),
         snapshot_timestamp_seconds="Wall-clock time of the snapshot behind this scrape.",

@@ -24,6 +24,9 @@ FATES = {
     "duplicate_clicks": ("click", "duplicate"),
     "unmatched_clicks": ("click", "unmatched"),
     "late_clicks": ("click", "late"),
+    "early_clicks": ("click", "early"),
+    "runaway_impressions": ("impression", "runaway"),
+    "runaway_clicks": ("click", "runaway"),
     "corrected": ("click", "corrected"),
 }
 
@@ -39,6 +42,7 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for reason, count in invalid.items():
         yield "events_invalid_total", (reason,), count
     yield "pending_impressions", (), events.get("pending", 0)
+    yield "quarantined_events", (), events.get("quarantined", 0)
     yield from _partitions(snapshot)
     for i, (lower, upper) in enumerate(zip(snapshot.bucket_edges, snapshot.bucket_edges[1:], strict=False)):
         yield "bucket_info", (f"{i:02d}", _number(lower), _number(upper)), 1
@@ -51,6 +55,9 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "table_bytes", (table,), size
     for table, share in snapshot.budget_used.items():
         yield "budget_used_ratio", (table,), share
+    for dimension, values in snapshot.slice_values.items():
+        yield "slice_values", (dimension,), values.counted
+        yield "slice_overflowed", (dimension,), float(values.overflowed)
     if snapshot.checkpoints is not None:
         yield from _checkpoints(snapshot.checkpoints)
     if snapshot.history is not None:
@@ -66,6 +73,11 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for model, updates in snapshot.online_updates.items():
         if Series(model, "online", "online") not in gone:
             yield "online_updates_total", (model,), updates
+    for model, failures in snapshot.online_failures.items():
+        for reason, count in failures.items():
+            yield "online_failures_total", (model, reason), count
+        suspended = sum(one.model == model for one in snapshot.suspensions)
+        yield "online_suspended_partitions", (model,), suspended
     yield "snapshot_timestamp_seconds", (), snapshot.taken_at
     yield "snapshot_number", (), snapshot.number
     yield "start_timestamp_seconds", (), snapshot.started_at
@@ -130,5 +142,6 @@ def _history(state: HistoryState) -> Iterator[tuple[str, tuple[str, ...], float]
     yield "history_failures_total", (), state.failures
     yield "history_panes_lost_total", (), state.lost
     yield "history_panes_refused_total", (), state.refused
+    yield "history_rows_skipped_total", (), state.skipped
     yield "history_parts_deleted_total", ("age",), state.deleted_by_age
     yield "history_parts_deleted_total", ("size",), state.deleted_by_size

@@ -11,7 +11,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streameval.server.problems import Problem, problem_response
+from streameval.server.problems import Problem, Refuse
 
 MAX_ADDRESS = 16_384  # bytes of path and query: a user id of 1,024 characters of four bytes, each escaped, fits
 MAX_HEADERS = 16_384  # bytes of all headers together: more than browsers and proxies send
@@ -22,8 +22,9 @@ BODY_SECONDS = 10.0  # for a whole body
 class Limits:
     """ASGI middleware: 414, 431, 413 and 408 for what is too long or too slow."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, refuse: Refuse) -> None:
         self._app = app
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on with its body, if it has one, already read."""
@@ -36,7 +37,7 @@ class Limits:
             if "content-length" in request.headers or "transfer-encoding" in request.headers:
                 receive = _read_already(await _body(request, receive), receive)
         except Problem as problem:
-            await problem_response(request, problem)(scope, receive, send)
+            await self._refuse(scope, receive, send, problem)
             return
         await self._app(scope, receive, send)
 

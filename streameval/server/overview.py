@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from streameval.compare.choice import headlines
+from streameval.compare.reading_json import role_json
 from streameval.compare.words import headline
 from streameval.report import METRIC_NAMES, CheckpointState, PartitionState, Snapshot
 from streameval.server.answers import LAST_MS, result_json, rfc3339, series_json
@@ -23,6 +24,10 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
                 "candidate": c.candidate.version,
                 "baseline": c.baseline.version,
                 "verdict": c.verdict,
+                "decided_at": rfc3339(c.decided_at),
+                "supported_now": c.supported_now,
+                "withheld": c.withheld,
+                **role_json(c.roles[1]),
                 "impressions": c.impressions,
                 "clicks": c.clicks,
                 "words": headline(c),
@@ -30,10 +35,15 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
             for c in headlines(snapshot.deploys, snapshot.comparisons)
         ],
         "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
         "events": _events(snapshot),
         "join": _join(snapshot),
         "partitions": [_partition(state) for state in snapshot.partitions],
-        "results": [result_json(result, buckets=False) for result in snapshot.results if result.slice is None],
+        "results": [
+            {**result_json(result, buckets=False), **role_json(snapshot.roles.get(result.series))}
+            for result in snapshot.results
+            if result.slice is None
+        ],
     }
 
 
@@ -50,6 +60,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "started_at": rfc3339(round(snapshot.started_at * 1000)),
         "uptime_seconds": max(0.0, snapshot.taken_at - snapshot.started_at),
         "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
         "events": _events(snapshot),
         "join": _join(snapshot),
         "attribution_window_seconds": snapshot.attribution_window / 1000,
@@ -57,6 +68,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "series": [
             {
                 **series_json(series.model, series.version, series.source),
+                **role_json(snapshot.roles.get(series)),
                 "last_seen": rfc3339(round(snapshot.last_seen[series] * 1000))
                 if series in snapshot.last_seen
                 else None,
@@ -67,9 +79,12 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         ],
         "windows": list(dict.fromkeys(r.window for r in snapshot.results)),
         "slices": {dimension: list(values) for dimension, values in slices.items()},
+        "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
         "metrics": list(METRIC_NAMES),
         "undefined": [{"metric": m, "reason": r, "results": n} for m, r, n in undefined],
         "online_updates": dict(snapshot.online_updates),
+        "online_failures": {model: dict(reasons) for model, reasons in snapshot.online_failures.items()},
+        "suspensions": [asdict(one) for one in snapshot.suspensions],
         "stage_seconds": dict(snapshot.stage_seconds),
         "table_bytes": dict(snapshot.table_bytes),
         "budget_used": dict(snapshot.budget_used),
@@ -83,6 +98,20 @@ def checks(snapshot: Snapshot) -> dict[str, bool]:
     if not snapshot.ready and snapshot.number == 0:
         return {"first_snapshot": False}
     return dict(snapshot.ready)
+
+
+def degraded(snapshot: Snapshot) -> list[str]:
+    """What is amiss while the rest goes on, in sentences: nothing for which traffic should go elsewhere."""
+    out = [one.words() for one in snapshot.suspensions]
+    if snapshot.history is not None and snapshot.history.skipped:
+        out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
+    for dimension, values in snapshot.slice_values.items():
+        if values.overflowed:
+            out.append(
+                f"slices: {dimension} has had more than {values.most_counted} values; which of them are in __other__ "
+                "depends on the order of events"
+            )
+    return out
 
 
 def _events(snapshot: Snapshot) -> dict[str, Any]:

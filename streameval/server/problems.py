@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +24,9 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _MOST = 20  # wrong parameters that are explained: an address has room for thousands
 
 log = logging.getLogger(__name__)
+
+
+Refuse = Callable[[Scope, Receive, Send, "Problem"], Awaitable[None]]  # answers a request with a problem
 
 
 class Problem(Exception):  # noqa: N818  the RFC's word
@@ -93,7 +96,7 @@ class Crashes:
             if scope["type"] != "http":
                 raise
             route = getattr(scope.get("route"), "path", "(no route)")  # its pattern: a path may hold a user id
-            log.error("%s %s failed:\n%s", scope["method"][:_SHOWN], route, trace(error))
+            log.error("%s %s failed", scope["method"][:_SHOWN], route, extra={"trace": trace(error)})
             log.debug("the whole of it", exc_info=error)
             if not begun:
                 problem = Problem(500, "the server failed to answer; its log says why")
@@ -148,7 +151,8 @@ def _allowed(request: Request) -> str:
     """The methods that some route takes at this path: the router names those of the first route only."""
     routes = [route for route in request.app.routes if not isinstance(route, Mount)]  # static files match them all
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
-    return ", ".join(m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes))
+    taken = {m for m, scope in asked.items() if any(r.matches(scope)[0] == Match.FULL for r in routes)}
+    return ", ".join(m for m in _METHODS if m in taken or (m == "HEAD" and "GET" in taken))
 
 
 def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from streameval.compare.reading import Setup
-from streameval.events import MAX_NAME
+from streameval.names import MAX_NAME
 from streameval.report import METRIC_NAMES
 from streameval.server.answers import parse_time
 from streameval.units import parse_duration

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streameval.compare.reading import RoleName
+
 
 class _Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,8 +64,14 @@ class Bucket(_Shape):
 
 
 class Row(_Series):
-    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew."""
+    """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew.
 
+    `role` is what the series is there for now: live (with `traffic_share`, of its model's recent impressions), shadow,
+    learning or retired.
+    """
+
+    role: RoleName | None
+    traffic_share: float | None
     window: str
     slice: Slice | None
     impressions: int
@@ -357,6 +365,8 @@ class Partition(_Shape):
 class KnownSeries(_Series):
     """A series with its numbers over the whole run."""
 
+    role: RoleName | None
+    traffic_share: float | None
     last_seen: str | None
     impressions: int
     clicks: int
@@ -421,6 +431,31 @@ class History(_Shape):
     failures: int
     unwritten: int
     lost: int
+    skipped: int
+
+
+class SliceValues(_Shape):
+    """How many values of a slice dimension are told apart; results show those with most impressions.
+
+    `overflowed`: more came than are counted, and which of them are in `__other__` depends on the order of events.
+    """
+
+    counted: int
+    most_counted: int
+    most_shown: int
+    overflowed: bool
+
+
+class Suspended(_Shape):
+    """An online model that a partition's events are not given to any more, and the event that was the last straw."""
+
+    model: str
+    topic: str
+    partition: int
+    offset: int | None
+    verb: str
+    reason: str
+    cause: str
 
 
 class Status(_Stamped):
@@ -430,6 +465,7 @@ class Status(_Stamped):
     started_at: str
     uptime_seconds: float
     ready: dict[str, bool]
+    degraded: list[str]
     events: dict[str, int | dict[str, int]]
     join: Join
     attribution_window_seconds: float
@@ -437,9 +473,12 @@ class Status(_Stamped):
     series: list[KnownSeries]
     windows: list[str]
     slices: dict[str, list[str]]
+    slice_values: dict[str, SliceValues]
     metrics: list[str]
     undefined: list[UndefinedCount]
     online_updates: dict[str, int]
+    online_failures: dict[str, dict[str, int]]
+    suspensions: list[Suspended]
     stage_seconds: dict[str, float]
     table_bytes: dict[str, int]
     budget_used: dict[str, float]
@@ -448,20 +487,26 @@ class Status(_Stamped):
 
 
 class Health(_Shape):
-    """A health answer; `checks` names what was looked at."""
+    """A health answer; `checks` names what was looked at, `degraded` says what is amiss while the rest goes on."""
 
     status: str
     checks: dict[str, bool]
+    degraded: list[str]
 
 
 class Headline(_Shape):
-    """The comparison that speaks for a model's newest deploy, in a line of words."""
+    """The comparison that speaks for a model's newest deploy, in a line of words; the role is its candidate's."""
 
     comparison: str
     model: str
     candidate: str
     baseline: str
     verdict: str
+    decided_at: str | None
+    supported_now: bool | None
+    withheld: bool
+    role: RoleName | None
+    traffic_share: float | None
     impressions: int
     clicks: int
     words: str
@@ -473,6 +518,7 @@ class Overview(_Stamped):
     started_at: str
     verdicts: list[Headline]
     ready: dict[str, bool]
+    degraded: list[str]
     events: dict[str, int | dict[str, int]]
     join: Join
     partitions: list[Partition]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streameval.compare.reading import Setup
+from streameval.compare.reading import RoleName, Setup
 from streameval.compare.reading import Verdict as Word
 from streameval.server.schemas import _Series, _Shape, _Stamped
 
@@ -42,8 +42,29 @@ class Announced(_Stamped):
     deploy: AnnouncedDeploy
 
 
+class Estimate(_Shape):
+    """A difference; each bound holds at every look with probability 1 - alpha for this metric and this side by itself."""
+
+    difference: float | None
+    lower: float | None
+    upper: float | None
+
+
+class DecidedOn(Estimate):
+    """What a verdict fell on, as it was then, over the traffic `since`; `alone`: its bound shows the verdict by itself."""
+
+    metric: str
+    since: str | None
+    alone: bool
+
+
 class Reading(_Shape):
-    """One metric: candidate less baseline; of log loss and calibration the ratio less 1. Bounds hold at every look."""
+    """One metric: candidate less baseline; of log loss and calibration the ratio less 1.
+
+    Per metric: its interval holds at every look with probability 1 - alpha, its verdict is at alpha, for this metric by itself.
+    An interval beyond the margin means that this metric's verdict is `worse` once the floors are met; the comparison's
+    verdict weighs all metrics and may be undecided. `supported_now`: whether the evidence of now would lead to the verdict.
+    """
 
     metric: str
     baseline: float | None
@@ -58,11 +79,13 @@ class Reading(_Shape):
     log_e_not_worse: float | None
     p_worse: float | None
     verdict: Word
+    decided_at: str | None
+    supported_now: bool | None
     reason: str | None
 
 
 class Change(_Shape):
-    """Something on record about the verdict; `kind` is verdict, contrary, retracted, withheld or restored."""
+    """Something on record about the verdict; `kind` is verdict, contrary, retracted, withheld, restored or anew."""
 
     at: str | None
     kind: str
@@ -126,11 +149,18 @@ class Early(_Shape):
 
 
 class ComparedSeries(_Series):
-    """One side of a comparison."""
+    """One side of a comparison; `role` is live (with `traffic_share`), shadow, learning or retired."""
+
+    role: RoleName | None
+    traffic_share: float | None
 
 
 class Comparison(_Shape):
-    """One candidate against one baseline in one setup; `words` says it in a line."""
+    """One candidate against one baseline in one setup; `words` says it in a line.
+
+    `decided_on` is the metric that the words name as long as the verdict stands, `decided_now` the same difference as it is
+    now, and `supported_now` whether that still shows the verdict.
+    """
 
     id: str
     deploy: str
@@ -146,6 +176,12 @@ class Comparison(_Shape):
     alpha: float
     verdict: Word
     since: str | None
+    decided_at: str | None
+    decided_on: DecidedOn | None
+    decided_now: Estimate | None
+    supported_now: bool | None
+    retracted: bool
+    clustered_by: str
     reason: str | None
     withheld: bool
     floors_met: bool
@@ -195,7 +231,11 @@ class ComparisonWithLooks(_Stamped, Comparison):
 
 
 class Verdict(_Stamped):
-    """The verdict on a model's newest deploy, flat. `warning_only`: a setup that cannot prove anything."""
+    """The verdict on a model's newest deploy, flat. `warning_only`: a setup that cannot prove anything.
+
+    `decided_on` is the metric that it fell on, `decided_difference` and its bounds are those of then; `supported_now`: whether
+    what is known now still shows it.
+    """
 
     model: str
     candidate: str | None
@@ -211,6 +251,12 @@ class Verdict(_Stamped):
     reliable: bool
     reason: str | None
     since: str | None
+    decided_at: str | None
+    decided_on: str | None
+    decided_difference: float | None
+    decided_lower: float | None
+    decided_upper: float | None
+    supported_now: bool | None
     looked: str | None
     words: str
     alpha: float | None

@@ -11,6 +11,7 @@ from streameval.compare.words import headline
 from streameval.report import Snapshot
 from streameval.server.answers import rfc3339
 
+_THEN = {name: f"decided_{name}" for name in ("difference", "lower", "upper")}  # when the verdict fell
 _NUMBERS = ("difference", "lower", "upper", "margin")
 
 
@@ -33,6 +34,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         return {
             **shared,
             **dict.fromkeys(("baseline", "setup", "comparison", "since", "looked", "alpha")),
+            **dict.fromkeys(("decided_at", "decided_on", *_THEN.values(), "supported_now")),
             "verdict": "undecided",
             "worse": False,
             "not_worse": False,
@@ -60,6 +62,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "reliable": join.reliable and not c.withheld,
         "reason": c.reason if join.reliable else c.reason or join.reason,
         "since": rfc3339(c.since),
+        **_decision(c),
         "looked": rfc3339(c.looked),
         "words": headline(c),
         "alpha": c.alpha,
@@ -69,6 +72,16 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "impressions": c.impressions,
         "clicks": c.clicks,
         **_metrics(c),
+    }
+
+
+def _decision(c: Comparison) -> dict[str, Any]:
+    on = c.decided_on
+    return {
+        "decided_at": rfc3339(c.decided_at),
+        "decided_on": None if on is None else on.metric,
+        **{flat: None if on is None else finite(getattr(on.then, name)) for name, flat in _THEN.items()},
+        "supported_now": c.supported_now,
     }
 
 

@@ -3,7 +3,7 @@
 user_id = "uid"                                   a column
 model = { constant = "policy" }                   the same for every row
 user_id = { join = ["f0", "f1"], separator = ":" }  several columns
-impression_id = { row = true }                    the row's number
+impression_id = { row = true }                    the row's number; as `ts`: of ms since 2000-01-01
 ts = { column = "hour", format = "%y%m%d%H" }     a time in its own format (UTC), or unit = "s" | "ms" | "us"
 slices = { country = "geo", policy = { constant = "bts" } }
 predictions = { v2 = "score_v2" }
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streameval.config import ConfigError
+from streameval.sources.raw import EARLIEST
 
 FIELDS = (
     "type", "impression_id", "ts", "user_id", "model", "model_version", "pclick", "request_id", "item_id", "position",
@@ -126,7 +127,9 @@ class ColumnMap:
         if "constant" in spec:
             return pa.array([spec["constant"]] * n)
         if "row" in spec:
-            return pa.array([str(first_row + i) for i in range(n)], pa.string())
+            # a log without times gets a ms a row, from the first that an event may have
+            first = first_row + (EARLIEST if key == "files.columns.ts" else 0)
+            return pa.array([str(first + i) for i in range(n)], pa.string())
         if "join" in spec:
             parts = [_as_text(key, name, _column(table, key, name)).fill_null("") for name in spec["join"]]
             return pc.binary_join_element_wise(*parts, spec.get("separator", "_"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from streameval.columns import concat_clicks, concat_impressions
 from streameval.events import Batch, Catalog, Clicks, Impressions, empty_clicks, empty_impressions
 from streameval.sources import decode_arrow, decode_json
 from streameval.sources.protocol import DeadLetter
@@ -62,9 +65,12 @@ class Decoder:
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
         rows = decode_json.decode(values, self._dicts, self.max_message)
-        kind = np.asarray(kinds, np.int8)[np.asarray(rows.message, np.int64)] if rows.message else np.zeros(0, np.int8)
+        message = np.asarray(rows.message, np.int64)
+        kind = np.asarray(kinds, np.int8)[message] if rows.message else np.zeros(0, np.int8)
         raw = decode_json.to_raw(rows, kind, self._catalog.dimensions, self._hashed, self._dicts)
         impressions, clicks, problems = assemble(raw, self._rules())
+        if impressions.features is not None:
+            impressions = _placed(impressions, np.asarray(offsets, np.int64)[message[impressions.order]])
         letters = []
         for row in sorted(problems):
             number = rows.message[row]
@@ -79,6 +85,7 @@ class Decoder:
         """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
         raw = decode_arrow.to_raw(table, 0, self._catalog.dimensions, self._hashed, self._dicts, text)
         impressions, clicks, problems = assemble(raw, self._rules())
+        impressions = _placed(impressions, impressions.order.astype(np.int64) + first_offset)
         letters = _row_letters(table, problems, topic, partition, first_offset)
         return self._batch(partition, impressions, clicks, True, None, letters), letters
 
@@ -111,11 +118,11 @@ class Decoder:
                 letters.append(_letter(value or b"", problem, where, partition, offset))
                 continue
             letters += _row_letters(table, problems, where, partition, offset, same=True)
-            impressions.append(_renumbered(imp, order))
+            impressions.append(_placed(_renumbered(imp, order), np.full(len(imp), offset, np.int64)))
             clicks.append(Clicks(clk.order + np.int32(order), clk.id, clk.ts, clk.value))
             order += table.num_rows
-        merged = decode_arrow.concat_impressions(impressions) if impressions else empty_impressions()
-        return self._batch(partition, merged, decode_arrow.concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters), letters  # fmt: skip
+        merged = concat_impressions(impressions) if impressions else empty_impressions()
+        return self._batch(partition, merged, concat_clicks(clicks) if clicks else empty_clicks(), shared, next_offsets, letters), letters  # fmt: skip
 
     def _rules(self) -> Rules:
         return Rules(self._catalog, self._clock() + self._max_future, self._names, self._hashed or self._dicts)
@@ -139,6 +146,13 @@ def _renumbered(impressions: Impressions, order: int) -> Impressions:
     """The impressions with their places counted from `order`."""
     columns = {name: getattr(impressions, name) for name in Impressions.__slots__}
     return Impressions(**{**columns, "order": impressions.order + np.int32(order)})
+
+
+def _placed(impressions: Impressions, offset: NDArray[np.int64]) -> Impressions:
+    """The impressions whose features, if they have any, know the offsets of their messages."""
+    if impressions.features is None:
+        return impressions
+    return replace(impressions, features=replace(impressions.features, offset=offset))
 
 
 def _topic(topics: Sequence[str], kind: int) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 from numpy.typing import NDArray
 
-from streameval.events import Clicks, Features, Impressions, Names, Shadow
+from streameval.events import Features
 from streameval.sources import features as feature_columns
 from streameval.sources.decode_json import has_surrogate, parse_time
 from streameval.sources.ipc_size import unpacked_size
@@ -405,48 +405,3 @@ def _as_text(name: str, column: pa.Array) -> pa.Array:
     if not (_is_plain(kind) or pa.types.is_null(kind)):
         raise _must_be(f"slices.{name}", column, "text, a number or a boolean")
     return pa.array([None if v is None else json.dumps(v) for v in column.to_pylist()], pa.string())
-
-
-def concat_impressions(parts: Sequence[Impressions]) -> Impressions:
-    """Several batches' impressions as one."""
-    if len(parts) == 1:
-        return parts[0]
-    plain = {
-        name: np.concatenate([getattr(p, name) for p in parts])
-        for name in ("order", "id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
-    }  # fmt: skip
-    shadow = None
-    if any(p.shadow is not None for p in parts):
-        filled = [p.shadow or Shadow(np.zeros(len(p) + 1, np.int64), np.empty(0, np.int32), np.empty(0)) for p in parts]
-        shadow = Shadow(
-            _join_indptr([s.indptr for s in filled]),
-            np.concatenate([s.series for s in filled]),
-            np.concatenate([s.pclick for s in filled]),
-        )
-    features = None
-    given = [p.features for p in parts if p.features is not None]
-    if len(given) == len(parts):
-        dicts = None if given[0].dicts is None else tuple(d for f in given for d in f.dicts or ())
-        features = Features(
-            _join_indptr([f.indptr for f in given]),
-            np.concatenate([f.index for f in given]),
-            np.concatenate([f.value for f in given]),
-            dicts,
-        )
-    names = None
-    texts = [p.names for p in parts if p.names is not None]
-    if len(texts) == len(parts):
-        names = Names(*(np.concatenate([getattr(t, f) for t in texts]) for f in Names.__slots__))
-    return Impressions(**plain, shadow=shadow, features=features, names=names)
-
-
-def concat_clicks(parts: Sequence[Clicks]) -> Clicks:
-    """Several batches' clicks as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return Clicks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Clicks.__slots__))
-
-
-def _join_indptr(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    lengths = np.concatenate([np.diff(p) for p in parts])
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any, cast
 
@@ -262,11 +262,16 @@ def _times(
     return out, has
 
 
+# the hour 24, which datetime does not know: the end of a day is the next one's beginning
+_END_OF_DAY = re.compile(r"^([^T ]+[T ])24((?::?00){0,2}(?:[.,]0+)?(?:Z|[+-][\d:]+)?)$", re.IGNORECASE)
+
+
 def parse_time(text: str) -> int | None:
     """ms since the epoch of an ISO 8601 time (UTC when it names no offset); None when it is not one."""
+    text, midnights = _END_OF_DAY.subn(r"\g<1>00\2", text.strip())
     try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
+        when = datetime.fromisoformat(text) + timedelta(days=midnights)
+    except (ValueError, OverflowError):
         return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

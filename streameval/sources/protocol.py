@@ -16,7 +16,7 @@ REASONS = (
     "wrong_schema",  # an Arrow stream or file whose columns or types are not ours
     "missing_field",  # a required field is absent or null
     "wrong_type",  # a field has another type than the contract says
-    "out_of_range",  # pclick outside [0, 1], a negative time, NaN, ...
+    "out_of_range",  # pclick outside [0, 1], a time before 2000 or in another unit than ms, NaN, ...
     "future_timestamp",  # further ahead of the wall clock than join.max_future
 )
 

@@ -20,6 +20,7 @@ from streameval.sources.features import take_hashed
 from streameval.sources.own_slices import own_codes
 
 IMPRESSION, CLICK = 1, 2
+EARLIEST = 946_684_800_000  # ms: 2000-01-01, which in seconds is a day of January 1970
 Problem = tuple[str, str, str]  # reason, field, message
 
 
@@ -85,7 +86,7 @@ def assemble(raw: RawEvents, rules: Rules) -> tuple[Impressions, Clicks, dict[in
     imp = kind == IMPRESSION
     _check_ids(raw, imp, check)
     check(~raw.has_ts, "missing_field", "ts", lambda _: "ts: is required, as integer ms since the epoch or ISO 8601")
-    check(raw.ts < 0, "out_of_range", "ts", lambda i: f"ts = {raw.ts[i]}: must not be negative")
+    _check_unit_of_time(raw.ts, check)
     check(
         raw.ts > rules.latest,
         "future_timestamp",
@@ -96,6 +97,10 @@ def assemble(raw: RawEvents, rules: Rules) -> tuple[Impressions, Clicks, dict[in
     p, q = raw.pclick, raw.propensity
     check(imp & ((p > 1) | (p < 0)), "out_of_range", "pclick", lambda i: f"pclick = {p[i]}: must be in [0, 1]")
     check(imp & ((q > 1) | (q <= 0)), "out_of_range", "propensity", lambda i: f"propensity = {q[i]}: must be in (0, 1]")
+    nameless = np.zeros(n, bool)
+    if raw.prediction_row.size:
+        nameless[raw.prediction_row[pc.equal(raw.prediction_version, "").to_numpy(zero_copy_only=False)]] = True
+    check(imp & nameless, "missing_field", "predictions", lambda _: 'predictions: "" is no name of a version')
     wrong = np.zeros(n, bool)
     wrong[raw.prediction_row[~((raw.prediction >= 0) & (raw.prediction <= 1))]] = True
     check(imp & wrong, "out_of_range", "predictions", lambda _: "predictions: every pClick must be in [0, 1]")
@@ -137,6 +142,19 @@ def _check_ids(raw: RawEvents, imp: NDArray[np.bool_], check: Callable[..., None
         column = getattr(raw, name)
         absent = ~(pc.fill_null(pc.greater(pc.binary_length(column), 0), False).to_numpy(zero_copy_only=False))
         check(where & absent, "missing_field", name, lambda _, name=name: f"{name}: is required and must not be empty")
+
+
+def _check_unit_of_time(ts: NDArray[np.int64], check: Callable[..., None]) -> None:
+    """No log is older than 2000, and none of 2000 or later, in ms, looks like one written in another unit."""
+
+    def say(what: str) -> Callable[[int], str]:
+        return lambda i: (
+            f"ts = {ts[i]}: must be ms since the epoch, from 2000-01-01 on; {what} instead of milliseconds?"
+        )
+
+    check(ts < EARLIEST, "out_of_range", "ts", say("seconds"))
+    check(ts >= EARLIEST * 1_000_000, "out_of_range", "ts", say("nanoseconds"))
+    check(ts >= EARLIEST * 1000, "out_of_range", "ts", say("microseconds"))
 
 
 def _impressions(raw: RawEvents, rules: Rules, rows: NDArray[np.int64]) -> Impressions:
@@ -206,7 +224,8 @@ def _series(model: pa.Array, version: pa.Array, catalog: Catalog) -> NDArray[np.
 def _slice_codes(
     column: pa.Array, dimension: int, catalog: Catalog, absent: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """Value codes of what `slices` says; `absent`: of events whose slices say nothing (None: `__missing__`)."""
+    """Value codes of what `slices` says; `absent`: of events whose slices say nothing, or "" (None: `__missing__`)."""
+    column = _blank_is_null(column)
     if absent is not None and column.null_count == len(column):
         return absent
     encoded = column.dictionary_encode()
@@ -232,8 +251,7 @@ def _shadow(raw: RawEvents, rows: NDArray[np.int64], series: NDArray[np.int32], 
     code = np.empty(at.size, np.int32)
     model_of = series[at]
     for one in np.unique(model_of).tolist():
-        model = catalog.series[one].model
-        table = np.array([catalog.series_code(model, v, "logged") for v in versions], np.int32)
+        table = np.array([catalog.version_code(one, v) for v in versions], np.int32)
         mine = model_of == one
         code[mine] = table[version[mine]]
     # the version that logged this pClick is already counted by it

@@ -22,6 +22,7 @@ from streameval.store import user_samples
 from streameval.store.history_format import SAMPLE_ENTRIES, HistoryFormat
 
 _NEVER = -(1 << 62)
+_UNFIT = (LookupError, ValueError, OverflowError)  # what a row raises that cannot be encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +100,36 @@ class EncodedPane:
     counts: PaneCounts
     vectors: tuple[tuple[Series, tuple[str, str] | None, EncodedVector], ...]  # slice None: overall
     samples: tuple[tuple[Series, int, bytes], ...]  # series, k, the sample's bytes
+    unfit: tuple[str, ...]  # rows that could not be encoded, and why
 
 
 def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
-    """The rows of a pane, compressed."""
+    """The rows of a pane, compressed. One that cannot be is left out: it must not keep the others from the disk."""
     vectors: list[tuple[Series, tuple[str, str] | None, EncodedVector]] = []
+    unfit: list[str] = []
     for code, vector in _by_row(rows.overall, form.overall):
-        vectors.append((rows.series[code], None, encode_vector(vector, form.overall)))
+        try:
+            vectors.append((rows.series[code], None, encode_vector(vector, form.overall)))
+        except _UNFIT as error:
+            unfit.append(f"series {code}: {error!r}")
     for row, vector in _by_row(rows.slices, form.slice):
-        code, dimension, value = rows.slice_names[row]
-        vectors.append((rows.series[code], (dimension, value), encode_vector(vector, form.slice)))
+        try:
+            code, dimension, value = rows.slice_names[row]
+            vectors.append((rows.series[code], (dimension, value), encode_vector(vector, form.slice)))
+        except _UNFIT as error:
+            unfit.append(f"slice {row}: {error!r}")
     samples = []
     if form.weighting != "value":  # the value of a user's clicks is not kept, so nothing could be made of them
         counted = {series for series, where, _ in vectors if where is None}
         for code, kept in rows.users.items():
-            if rows.series[code] not in counted:  # everything was retracted
+            if code >= len(rows.series) or rows.series[code] not in counted:  # everything was retracted
                 continue
-            sample = user_samples.collect(kept.added, kept.retracted, kept.ids, kept.halvings, SAMPLE_ENTRIES[0])
-            samples.append((rows.series[code], sample.k, user_samples.encode(sample)))
-    return EncodedPane(rows.pane * form.lengths[0], rows.counts, tuple(vectors), tuple(samples))
+            try:
+                sample = user_samples.collect(kept.added, kept.retracted, kept.ids, kept.halvings, SAMPLE_ENTRIES[0])
+                samples.append((rows.series[code], sample.k, user_samples.encode(sample)))
+            except _UNFIT as error:
+                unfit.append(f"users of {rows.series[code]!r}: {error!r}")
+    return EncodedPane(rows.pane * form.lengths[0], rows.counts, tuple(vectors), tuple(samples), tuple(unfit))
 
 
 def encode_vector(vector: SparseVector, layout: Layout) -> EncodedVector:

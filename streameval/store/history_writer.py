@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from streameval.events import Series
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store import history_points, user_samples
@@ -33,6 +34,11 @@ _CUT = 0.95  # of that share is left after a deletion, so that not every write d
 
 _KEY = "level = ? AND start = ? AND partition = ?"
 _INSIDE = "level = ? AND start >= ? AND start < ? AND partition = ?"
+
+# What SQLite raises about one row, which has changed nothing then: a name or key that is there, a number or a text that
+# cannot be stored. Of anything else it is not known what it would do to the rows after it.
+_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError, ValueError)
+_NAMED = 20  # rows of one call that the log names
 
 Key = tuple[int, int, int]  # level, start, partition
 
@@ -59,16 +65,18 @@ class HistoryWriter:
         self._db: sqlite3.Connection | None = self._open()
         self.counts: Counter[str] = (
             Counter()
-        )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; failures
+        )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; rows: skipped; failures
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
         """Puts panes in the place of what was there of them, in one transaction; no panes: only says whose it is.
 
-        Panes that are part of an hour or a day already are left as they are, and counted as refused. Raises FencedError
+        Panes that are part of an hour or a day already are left as they are, and counted as refused. A row that cannot
+        be written is skipped, counted and named in the log; the rest of its pane is written. Raises FencedError
         when a higher epoch of the partition has written, StoreError when it cannot be done now.
         """
         encoded = [encode_pane(rows, self._form) for rows in panes]  # before the transaction: others may write
         done: Counter[str] = Counter()
+        skipped: list[tuple[int, str]] = []  # pane, row
         with self._transaction() as db:
             _fence(db, partition, epoch)
             for pane in encoded:
@@ -76,9 +84,14 @@ class HistoryWriter:
                     done["refused"] += 1
                 else:
                     _delete(db, _KEY, (0, pane.start, partition))
-                    _insert_pane(db, pane, partition)
+                    skipped += [(pane.start, row) for row in _insert_pane(db, pane, partition)]
                     done["written"] += 1
+        done["skipped"] = len(skipped)
         self.counts.update(done)
+        for start, row in skipped[:_NAMED]:
+            log.error("history: partition %d, pane from %d ms: not written: %s", partition, start, row)
+        if len(skipped) > _NAMED:
+            log.error("history: partition %d: %d more rows were not written", partition, len(skipped) - _NAMED)
         if done["refused"]:
             log.warning(
                 "history: %d panes of partition %d were left as they are, in hours or days", done["refused"], partition
@@ -257,19 +270,26 @@ def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:
     db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (partition, epoch))
 
 
-def _insert_pane(db: sqlite3.Connection, pane: EncodedPane, partition: int) -> None:
+def _insert_pane(db: sqlite3.Connection, pane: EncodedPane, partition: int) -> list[str]:
+    """Writes the rows that can be written; returns the others, and why."""
+    skipped = list(pane.unfit)
     key, c = (0, pane.start, partition), pane.counts
     db.execute(
         "INSERT INTO parts VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?)",
         (*key, c.seen, c.matured, c.clicks, c.corrected, c.newest),
     )
     for series, where, vector in pane.vectors:
-        slice_id = OVERALL if where is None else _id(db, "slices", ("dimension", "value"), where)
-        name = (series.model, series.version, series.source)
-        _insert_vector(db, _id(db, "series", ("model", "version", "source"), name), slice_id, key, vector)
+        try:
+            slice_id = OVERALL if where is None else _id(db, "slices", ("dimension", "value"), where)
+            _insert_vector(db, _series_id(db, series), slice_id, key, vector)
+        except _UNFIT as error:
+            skipped.append(f"{series!r}, slice {where!r}: {error}")
     for series, k, entries in pane.samples:
-        name = (series.model, series.version, series.source)
-        _insert_sample(db, _id(db, "series", ("model", "version", "source"), name), key, k, entries)
+        try:
+            _insert_sample(db, _series_id(db, series), key, k, entries)
+        except _UNFIT as error:
+            skipped.append(f"users of {series!r}: {error}")
+    return skipped
 
 
 def _insert_vector(db: sqlite3.Connection, series: int, where: int, key: Key, v: EncodedVector) -> None:
@@ -281,6 +301,10 @@ def _insert_vector(db: sqlite3.Connection, series: int, where: int, key: Key, v:
 
 def _insert_sample(db: sqlite3.Connection, series: int, key: Key, k: int, entries: bytes) -> None:
     db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?)", (series, *key, k, entries))
+
+
+def _series_id(db: sqlite3.Connection, series: Series) -> int:
+    return _id(db, "series", ("model", "version", "source"), (series.model, series.version, series.source))
 
 
 def _id(db: sqlite3.Connection, table: str, columns: tuple[str, ...], names: tuple[str, ...]) -> int:

@@ -76,7 +76,12 @@ def test_the_overview_shows_the_numbers_of_the_api(demo, watch) -> None:
 
     assert until(same)
     words = page.locator(".verdict .words").all_inner_texts()
-    assert any(re.match(r"ctr v2 is worse than v1: .* 99% interval", line) for line in words)
+    assert any(re.match(r"ctr v2 is worse than v1: decided .* on .* \(99% per metric: ", line) for line in words)
+    # the model that learns within the monitor serves nobody: whatever is said of it, it is no alarm
+    assert page.locator('.verdict[data-verdict="worse"]:not([data-calm])').count() == 1
+    assert page.locator(".verdict[data-calm]").count() == 1
+    assert "ftrl" in page.locator(".verdict[data-calm] .words").inner_text()
+    assert sorted(page.locator(".models .source").all_inner_texts())[-1].startswith("shadow")
 
 
 def test_the_other_views_show_the_numbers_of_the_api(demo, watch) -> None:

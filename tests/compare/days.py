@@ -48,9 +48,9 @@ class Days:
         *,
         swing: float = 1.0,
         knows: bool = False,
-        online: bool = False,
+        online: bool | Quality = False,
     ) -> dict[Key, NDArray[np.int64]]:
-        """Rows of an hour. `swing` multiplies everybody's odds; whether the versions know."""
+        """Rows of an hour. `swing` multiplies everybody's odds; whether the versions know. `online`: how good a model that learns is."""
         rng = self._rng
         if hour // 24 != self._day:
             self._day = hour // 24
@@ -60,7 +60,7 @@ class Days:
         p = self._pclick(truth, quality, hour, told)
         rows = {(served, None): self._row(user, clicked, quality, p, told)}
         if online:
-            other = Quality(1.2)
+            other = online if isinstance(online, Quality) else Quality(1.2)
             q = self._pclick(truth, other, hour, told)
             rows[served, ONLINE] = self._pair(user, clicked, quality, p, other, q, told)
         return rows

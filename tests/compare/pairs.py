@@ -39,5 +39,10 @@ def pair_rows(
     return BlockSums(blocks, scalars)
 
 
+def ledger_row(some: BlockSums) -> NDArray[np.int64]:
+    """As the ledger keeps it."""
+    return np.concatenate((some.blocks.ravel(), some.scalars))
+
+
 def plus(a: BlockSums, b: BlockSums, sign: int = 1) -> BlockSums:
     return BlockSums(a.blocks + sign * b.blocks, a.scalars + sign * b.scalars)

@@ -65,6 +65,26 @@ def test_a_harmless_deploy_is_rarely_warned_about(online: bool) -> None:
     assert false <= runs * (alpha + 2 * math.sqrt(alpha * (1 - alpha) / runs))
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_model_that_still_learns_is_no_yardstick(learned: bool) -> None:
+    """Through it the error was ten times that of levels. One that has learned for long knows the difference better than levels do."""
+    world, start = Days(3), 12 * DAY
+    through, plain = tracked(start), tracked(start)
+    for hour in range(start + 20):
+        old = Quality(1.2 if learned else 1.0 + 8.0 / (1 + hour / DAY))
+        for key, row in world.hour(hour, NEW if hour >= start else OLD, GOOD, online=old).items():
+            through.gain(hour * 60, key, row)
+            if key[1] is None:
+                plain.gain(hour * 60, key, row)
+        for one in (through, plain):
+            if hour >= start:
+                one.look((hour + 1) * HOUR, None)
+    with_it, without = ({m.metric: m.stderr for m in one.reading().metrics} for one in (through, plain))
+    for metric in ("log_loss", "auc"):
+        ratio = with_it[metric] / without[metric]
+        assert (ratio < 0.8) if learned else ratio == 1.0
+
+
 @pytest.mark.parametrize(("online", "days"), [(False, 7), (True, 3)])
 def test_a_bad_version_is_warned_about_within_days(online: bool, days: int) -> None:
     """By levels with the four weeks of history that they deserve; with an online model as a yardstick two weeks do."""

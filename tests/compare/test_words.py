@@ -8,21 +8,81 @@ from dataclasses import replace
 import pytest
 
 from streameval.compare.choice import best, headlines, newest_first, speaks_for
-from streameval.compare.reading import Finding
+from streameval.compare.reading import DecidedOn, Estimate, Finding, Role
 from streameval.compare.words import clock_time, difference, headline, plain
 from streameval.events import Series
 from tests.comparisons import MINUTE, NOON, comparison, deploy, reading, unknown
 
+WORSE = (
+    "v2 is worse than v1: decided 12:03 UTC on AUC -0.018 (99% per metric: -0.026 to -0.010), now -0.012 (-0.016 to "
+    "-0.008); also worse: log loss"
+)
+NOT_KEPT = dict.fromkeys(("decided_at", "decided_on", "decided_now", "supported_now"))  # by an older checkpoint
+
 
 def test_a_verdict_is_one_sentence_with_the_metric_that_tells_it() -> None:
-    assert headline(comparison()) == "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC"
+    assert headline(comparison()) == WORSE
     assert headline(comparison("not_worse")).startswith("v2 is not worse than v1: ")
     line = headline(comparison("undecided"))
     assert line == (
-        "v2 against v1 is undecided: AUC -0.003, 99% interval -0.007 to +0.001, after 41,234 impressions and "
+        "v2 against v1 is undecided: AUC -0.003 (99% per metric: -0.007 to +0.001), after 41,234 impressions and "
         "802 clicks (too few clicks)"
     )
     assert headline(comparison(candidate=Series("ctr", "v2", "logged"))).startswith("ctr v2 is worse")
+
+
+def test_a_verdict_that_is_not_shown_any_more_says_so() -> None:
+    gone = comparison(decided_now=Estimate(-0.001, -0.007, 0.005), supported_now=False)
+    assert headline(gone) == (
+        "v2 was found worse than v1: decided 12:03 UTC on AUC -0.018 (99% per metric: -0.026 to -0.010), now -0.001 "
+        "(-0.007 to +0.005), which no longer shows it; also worse: log loss"
+    )
+    together = replace(comparison(), decided_on=DecidedOn("auc", Estimate(-0.01, -0.021, 0.001), NOON, alone=False))
+    assert "decided 12:03 UTC on all metrics together, first AUC -0.01 (99% per metric: -0.02 to +0.00)" in headline(
+        together
+    )
+    later = replace(
+        comparison(), decided_on=DecidedOn("auc", Estimate(-0.018, -0.026, -0.01), NOON + MINUTE, alone=True)
+    )
+    assert "-0.010) of the traffic since 12:01 UTC, now" in headline(later)
+
+
+def test_a_verdict_of_an_older_checkpoint_is_held_against_the_interval_of_now() -> None:
+    auc = reading("auc", difference=-0.001, lower=-0.007, upper=0.005, log_e_worse=-1.0)
+    assert headline(comparison(metrics=(auc,), **NOT_KEPT)) == (
+        "v2 was found worse than v1: decided 12:03 UTC, now AUC -0.001 (99% per metric: -0.007 to +0.005), which no longer "
+        "shows it"
+    )
+    assert headline(comparison(metrics=(reading("auc"),), **NOT_KEPT)) == (
+        "v2 is worse than v1: decided 12:03 UTC, now AUC -0.012 (99% per metric: -0.016 to -0.008)"
+    )
+
+
+def test_metrics_that_are_worse_by_themselves_are_named_beside_another_verdict() -> None:
+    auc, loss = reading("auc"), reading("log_loss", "undecided")
+    assert headline(comparison("undecided", metrics=(loss, auc), reason=None)).endswith(
+        "after 41,234 impressions and 802 clicks; worse by that metric alone: AUC"
+    )
+    past = replace(auc, supported_now=False)
+    assert "alone" not in headline(comparison("undecided", metrics=(loss, past), reason=None))
+
+
+def test_what_serves_nobody_is_said_and_what_learns_is_not_judged() -> None:
+    live, shadow, learning = Role("live", 0.9), Role("shadow"), Role("learning")
+    assert headline(comparison(roles=(live, shadow))) == WORSE + " (it scores in shadow and serves nobody)"
+    assert headline(comparison(roles=(shadow, live))) == WORSE
+    begun = comparison(
+        "undecided", roles=(live, learning), reason="learning", candidate=Series("ftrl", "online", "online")
+    )
+    assert headline(begun).startswith(
+        "ftrl online is learning, and not judged against v1 yet: AUC -0.003 (99% per metric"
+    )
+
+
+def test_a_verdict_was_retracted() -> None:
+    assert headline(comparison("undecided", retracted=True)).endswith(
+        "(a verdict was retracted: labels that it rested on have changed)"
+    )
 
 
 def test_a_warning_and_a_withheld_verdict_say_what_they_are() -> None:
@@ -30,32 +90,32 @@ def test_a_warning_and_a_withheld_verdict_say_what_they_are() -> None:
         comparison(setup="before_after")
     )
     held = comparison(withheld=True, reason="join_rate_low")
-    assert headline(held).endswith("since 12:03 UTC (withheld: join rate low)")
+    assert headline(held).endswith("also worse: log loss (withheld: join rate low)")
 
 
 def test_nothing_known_is_said_without_numbers() -> None:
     assert headline(comparison("undecided", metrics=(), impressions=0, clicks=0)) == (
         "v2 against v1 is undecided: after 0 impressions and 0 clicks (too few clicks)"
     )
-    assert headline(comparison(metrics=(unknown("auc"),), since=None)) == "v2 is worse than v1"
+    assert headline(comparison(metrics=(unknown("auc"),), since=None, **NOT_KEPT)) == "v2 is worse than v1"
 
 
 @pytest.mark.parametrize(
     ("metric", "value", "lower", "upper", "says"),
     [
-        ("auc", -0.012, -0.0165, -0.0082, "AUC -0.012, 95% interval -0.017 to -0.008"),
-        ("auc", -0.00041, -0.00052, -0.0003, "AUC -0.0004, 95% interval -0.0005 to -0.0003"),
-        ("log_loss", 0.0123, 0.008, 0.0165, "log loss +1.2%, 95% interval +0.8% to +1.7%"),
-        ("calibration", 1.41, 1.2, 1.6, "calibration +141%, 95% interval +120% to +160%"),
-        ("auc", -0.02, None, -0.01, "AUC -0.020, with 95% at most -0.010"),
-        ("log_loss", 0.02, 0.01, None, "log loss +2.0%, with 95% at least +1.0%"),
+        ("auc", -0.012, -0.0165, -0.0082, "AUC -0.012 (95% per metric: -0.017 to -0.008)"),
+        ("auc", -0.00041, -0.00052, -0.0003, "AUC -0.0004 (95% per metric: -0.0005 to -0.0003)"),
+        ("log_loss", 0.0123, 0.008, 0.0165, "log loss +1.2% (95% per metric: +0.8% to +1.7%)"),
+        ("calibration", 1.41, 1.2, 1.6, "calibration +141% (95% per metric: +120% to +160%)"),
+        ("auc", -0.02, None, -0.01, "AUC -0.020 (95% per metric: at most -0.010)"),
+        ("log_loss", 0.02, 0.01, None, "log loss +2.0% (95% per metric: at least +1.0%)"),
         ("auc", -0.02, None, None, "AUC -0.020"),
         ("auc", -0.02, -math.inf, math.inf, "AUC -0.020"),
-        ("auc", 0.0, 0.0, 0.0, "AUC +0.0000, 95% interval +0.0000 to +0.0000"),
+        ("auc", 0.0, 0.0, 0.0, "AUC +0.0000 (95% per metric: +0.0000 to +0.0000)"),
     ],
 )
 def test_numbers_have_the_places_that_their_interval_makes_sense_of(metric, value, lower, upper, says) -> None:
-    assert difference(reading(metric, difference=value, lower=lower, upper=upper), 0.05) == says
+    assert difference(reading(metric, difference=value, lower=lower, upper=upper), 0.05, metric) == says
 
 
 def test_a_time_has_its_date_only_on_another_day() -> None:
@@ -122,5 +182,5 @@ def part(dimension: str, value: str, share: float, impressions: int = 4_000, sig
 )
 def test_the_parts_that_carry_much_more_than_their_share_are_named(findings, says) -> None:
     line = headline(comparison(findings=findings))
-    assert line == "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC" + says
+    assert line == WORSE + says
     assert "mostly" not in headline(comparison("not_worse", findings=findings))

@@ -87,7 +87,7 @@ def check_columns(decoder: Decoder, batch: Batch, form: Form) -> None:
     catalog: Catalog = decoder._catalog
     assert ((i.series >= 0) & (i.series < len(catalog.series))).all()
     assert len(catalog.series) <= 2 * catalog.max_series + 2
-    assert all(len(values) <= catalog.max_values + 2 for values in catalog.values)
+    assert all(len(values) <= catalog.most_values + 2 for values in catalog.values)
     scored = ~np.isnan(i.pclick)
     if i.shadow is not None:
         _check_rows(i.shadow.indptr, len(i), i.shadow.pclick.size)

@@ -18,7 +18,7 @@ from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
 WINDOW, LATENESS, HORIZON = 50, 20, 200
 FATES = (
     "impressions", "clicks", "duplicate_impressions", "expired_impressions", "late_impressions", "matched_clicks",
-    "duplicate_clicks", "unmatched_clicks", "late_clicks", "corrected",
+    "duplicate_clicks", "unmatched_clicks", "late_clicks", "early_clicks", "corrected",
 )  # fmt: skip
 BASE = 1_000_000
 
@@ -35,8 +35,8 @@ def roughly_ordered(events: list, jitter: list[int]) -> list:
     return [events[i] for _, i in sorted(keyed)]
 
 
-def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[int]]:
-    joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON)), Catalog()
+def run(events: list, sizes: list[int], shared: bool = True) -> tuple[Joiner, dict[str, bool], list[int]]:
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON), shared=shared), Catalog()
     labels: dict[int, bool] = {}
     order: list[int] = []
     names = dict(
@@ -54,12 +54,12 @@ def run(events: list, sizes: list[int]) -> tuple[Joiner, dict[str, bool], list[i
     at = k = 0
     while at < len(events):
         size = sizes[k % len(sizes)]
-        batch = make_batch(events[at : at + size], catalog)
+        batch = make_batch(events[at : at + size], catalog, shared=shared)
         settle(joiner.mature(joiner.look_ahead(batch)))
         _, flips = joiner.add(batch)
         for row in flips.rows.tolist():
             labels[int(joiner.table.id[row]), int(joiner.table.ts[row])] = bool(joiner.table.state[row] & CLICKED)
-        settle(joiner.mature(joiner.watermark))
+        settle(joiner.mature(joiner.firm))
         joiner.forget()
         at, k = at + size, k + 1
     joiner.finish()
@@ -77,16 +77,71 @@ def test_labels_and_fates_equal_the_brute_force_joiner_at_any_batch_size(
 ) -> None:
     events = roughly_ordered(events, jitter)
     joiner, labels, _ = run(events, sizes)
-    twin = BruteForceJoiner(WINDOW, LATENESS, HORIZON)
-    expected: dict[tuple[str, int], bool] = {}
-    for event in events:
-        twin.feed(event)
-        for name, one in twin.shown.items():
-            expected[name, one.ts] = twin.clicked[name]
-    twin.finish()
+    twin, expected = brute_force(events)
     assert {f: joiner.counts[f] for f in FATES} == {f: twin.counts[f] for f in FATES}
     assert labels == expected
     assert joiner.pending == 0
+
+
+def brute_force(events: list) -> tuple[BruteForceJoiner, dict[tuple[str, int], bool]]:
+    twin = BruteForceJoiner(WINDOW, LATENESS, HORIZON)
+    labels: dict[tuple[str, int], bool] = {}
+    for event in events:
+        twin.feed(event)
+        for name, one in twin.shown.items():
+            labels[name, one.ts] = twin.clicked[name]
+    twin.finish()
+    return twin, labels
+
+
+def keyed(log: list, kind: int) -> list[tuple[int, int, int]]:
+    """(newest time of the log so far, kind, place in the log) of its events."""
+    return [(max(e.ts for e in log[: i + 1]), kind, i) for i in range(len(log))]
+
+
+def read(logs: tuple[list, list], turns: list[tuple[int, int]]) -> list:
+    """The events of two logs, a few of one and a few of the other in turn."""
+    out: list = []
+    at, k = [0, 0], 0
+    while any(at[kind] < len(logs[kind]) for kind in (0, 1)):
+        for kind, n in enumerate(turns[k % len(turns)] if k < 100 else (60, 60)):
+            out += logs[kind][at[kind] : at[kind] + n]
+            at[kind] += n
+        k += 1
+    return out
+
+
+@patch("streameval.join.joiner._MANY_RUNS", 3)
+@settings(max_examples=500, deadline=None)
+@given(
+    streams,
+    st.lists(st.integers(0, 300), min_size=1, max_size=7),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=6),
+    st.lists(st.integers(1, 20), min_size=1, max_size=5),
+)
+def test_two_logs_are_joined_as_if_merged_by_time_however_far_one_is_read_ahead(
+    events: list, jitter: list[int], turns: list[tuple[int, int]], sizes: list[int]
+) -> None:
+    events = roughly_ordered(events, jitter)
+    logs = [e for e in events if isinstance(e, Shown)], [e for e in events if isinstance(e, Tap)]
+    merged = [logs[kind][i] for _, kind, i in sorted(keyed(logs[0], 0) + keyed(logs[1], 1))]
+    twin, expected = brute_force(merged)
+    joiner, labels, _ = run(read(logs, turns), sizes, shared=False)
+    assert {f: joiner.counts[f] for f in FATES} == {f: twin.counts[f] for f in FATES}
+    assert labels == expected
+    assert joiner.pending == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(streams, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=6))
+def test_what_is_on_time_matures_in_one_order_however_far_one_log_is_read_ahead(
+    events: list, turns: list[tuple[int, int]]
+) -> None:
+    """Placement curves are made in the order of maturity."""
+    logs = [e for e in events if isinstance(e, Shown)], [e for e in events if isinstance(e, Tap)]
+    logs[0].sort(key=lambda e: e.ts)
+    _, _, order = run(read(logs, turns), [7], shared=False)
+    assert order == sorted(order)
 
 
 @settings(max_examples=100, deadline=None)

@@ -63,8 +63,8 @@ def test_ftrl_equals_its_twin_to_1e_9(bits: int, beta: float, l1: float, l2: flo
         low, high = features.indptr[start], features.indptr[end]
         part = Features(features.indptr[start : end + 1] - low, features.index[low:high], features.value[low:high])
         expected = [twin.p(x) for x in dicts[start:end]]
-        assert np.abs(model.predict(part) - expected).max() < 1e-9
-        model.learn(part, labels[start:end])
+        assert np.abs(model.predict(part, never) - expected).max() < 1e-9
+        model.learn(part, labels[start:end], never)
         for x, y in zip(dicts[start:end], labels[start:end], strict=True):
             twin.learn(x, int(y))
 
@@ -72,13 +72,13 @@ def test_ftrl_equals_its_twin_to_1e_9(bits: int, beta: float, l1: float, l2: flo
 def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
     features, _, labels = rows(200, 2, 16)
     one, other = Ftrl(bits=16), Ftrl(bits=16)
-    one.learn(features, labels)
-    other.learn(features, labels[::-1].copy())
+    one.learn(features, labels, never)
+    other.learn(features, labels[::-1].copy(), never)
     other.restore(made(one))
-    assert np.array_equal(one.predict(features), other.predict(features))
-    one.learn(features, labels)
-    other.learn(features, labels)
-    assert np.array_equal(one.predict(features), other.predict(features))
+    assert np.array_equal(one.predict(features, never), other.predict(features, never))
+    one.learn(features, labels, never)
+    other.learn(features, labels, never)
+    assert np.array_equal(one.predict(features, never), other.predict(features, never))
     with pytest.raises(ModelError, match="coordinate"):
         Ftrl(bits=4).restore(made(one))
 
@@ -86,13 +86,17 @@ def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
 def test_a_state_is_that_of_its_moment_whenever_it_is_picked() -> None:
     features, _, labels = rows(200, 2, 18)
     one, then = Ftrl(bits=18), Ftrl(bits=18)
-    one.learn(features, labels)
-    before = one.predict(features)
+    one.learn(features, labels, never)
+    before = one.predict(features, never)
     state = one.state()
-    one.learn(features, labels)
+    one.learn(features, labels, never)
     then.restore({"used": state["used"]()})
-    assert np.array_equal(then.predict(features), before)
-    assert not np.array_equal(one.predict(features), before)
+    assert np.array_equal(then.predict(features, never), before)
+    assert not np.array_equal(one.predict(features, never), before)
+
+
+def never(row: int, reason: str, cause: str) -> bool:
+    raise AssertionError(f"row {row}: {reason}: {cause}")
 
 
 def made(model: Ftrl) -> dict[str, object]:
@@ -103,3 +107,52 @@ def made(model: Ftrl) -> dict[str, object]:
 def test_parameters_out_of_range_are_refused_by_name(bad: dict[str, float]) -> None:
     with pytest.raises(ModelError, match=next(iter(bad))):
         Ftrl(**bad)
+
+
+def of_values(rows: list[dict[int, float]], bits: int) -> Features:
+    """`rows`: value by coordinate."""
+    indptr = np.concatenate(([0], np.cumsum([len(x) for x in rows]))).astype(np.int64)
+    index = np.array([i << (64 - bits) for x in rows for i in x], np.uint64)
+    return Features(indptr, index, np.array([v for x in rows for v in x.values()], float))
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str]] = []
+
+    def __call__(self, row: int, reason: str, cause: str) -> bool:
+        self.rows.append((row, reason))
+        return True
+
+
+@pytest.mark.parametrize("huge", [1e160, 1e200, 1.7e308])
+def test_values_beyond_what_a_double_can_learn_poison_nothing(huge: float) -> None:
+    good = of_values([{0: 1.0, 1: 2.0}] * 20, 8)
+    labels = np.tile(np.array([0, 1], np.int8), 10)
+    model, twin = Ftrl(bits=8), Ftrl(bits=8)
+    for one in (model, twin):
+        one.learn(good, labels, never)
+    heard = Heard()
+    model.learn(
+        of_values([{0: huge}, {0: 1.0}, {0: huge, 1: -huge}, {0: math.nan}], 8), np.array([1, 0, 1, 0], np.int8), heard
+    )
+    twin.learn(of_values([{0: 1.0}], 8), np.array([0], np.int8), never)
+    assert heard.rows == [(0, "learn_overflow"), (2, "learn_overflow"), (3, "learn_overflow")]
+    assert np.array_equal(model.predict(good, never), twin.predict(good, never))
+
+
+def test_a_score_that_is_no_number_is_a_failure() -> None:
+    model = Ftrl(alpha=5.0, l2=0.0, bits=8)
+    model.learn(of_values([{0: 1.0}, {1: 1.0}] * 50, 8), np.array([0, 1] * 50, np.int8), never)
+    heard = Heard()
+    p = model.predict(of_values([{0: 1.0}, {0: 1.7e308, 1: 1.7e308}, {1: 1e300}, {0: math.nan}], 8), heard)
+    assert heard.rows == [(1, "not_finite"), (3, "not_finite")]
+    assert np.isnan(p).tolist() == [False, True, False, True]
+
+
+def test_large_values_that_can_be_learned_are() -> None:
+    heard = Heard()
+    model = Ftrl(bits=8)
+    model.learn(of_values([{0: 1e60}], 8), np.array([1], np.int8), heard)
+    assert not heard.rows
+    assert model.predict(of_values([{0: 1e60}], 8), never)[0] > 0.5

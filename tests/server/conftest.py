@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from streameval.config import Server
 from streameval.events import Series
 from streameval.hashing import hash_one
+from streameval.learner import Suspension
 from streameval.metrics.auc import binned_auc
 from streameval.publish import Publisher
 from streameval.report import (
@@ -212,6 +213,10 @@ class Build:
             "bucket_edges": EDGES,
             "undefined": {"auc:no_impressions": 1},
             "online_updates": {"ftrl": 4800},
+            "online_failures": {"ftrl": {"not_finite": 100, "raised": 0}},
+            "suspensions": (
+                Suspension("ftrl", "impressions", 1, 4711, "score", "not_finite", "its features are too large"),
+            ),
             "ready": {"assigned": True, "caught_up": True},
             "attribution_window": 1_800_000,
             "lost": {("impressions", 0): 17},

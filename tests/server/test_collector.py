@@ -129,9 +129,14 @@ def test_a_version_past_its_ttl_leaves_every_family(scrape, build) -> None:
     assert 'model_version="v1"' in got.text
     assert 'model_version="v2"' not in got.text
     assert got.get("online_updates_total", model_name="ftrl") == 4800
+    assert got.get("online_failures_total", model_name="ftrl", reason="not_finite") == 100
+    assert got.get("online_failures_total", model_name="ftrl", reason="raised") == 0
+    assert got.get("online_suspended_partitions", model_name="ftrl") == 1
     later = scrape(build.snapshot(), now=NOW + 3601, **seen)
     assert "model_version" not in later.text
-    assert "ftrl" not in later.text
+    left = {line.partition("{")[0] for line in later.text.splitlines() if "ftrl" in line}
+    # a suspended model is not seen any more: that must go on being said
+    assert left == {"streameval_online_failures_total", "streameval_online_suspended_partitions"}
     assert 'model_version="v2"' in scrape(build.snapshot(), version_ttl="3h").text
 
 
@@ -223,6 +228,16 @@ def test_comparisons_are_gauges_with_bounds_and_a_verdict_is_a_set_of_states(scr
     assert got.get("comparison_difference", **where, metric="gauc") is None  # undefined is absent
     assert (got.get("comparison_impressions", **where), got.get("comparison_clicks", **where)) == (41_234, 802)
     assert got.get("comparison_withheld", **where) == 0
+    decided = {
+        name: got.get(f"comparison_decided_{name}", **where, metric="auc")
+        for name in ("difference", "lower_bound", "upper_bound")
+    }
+    assert decided == {"difference": -0.018, "lower_bound": -0.026, "upper_bound": -0.01}
+    assert got.get("comparison_decided_timestamp_seconds", **where, metric="auc") == NOW + 180
+    assert got.get("comparison_supported", **where) == 1
+    undecided = {**where, "setup": "split"}
+    assert got.get("comparison_supported", **undecided) is None
+    assert [one["setup"] for one in got.labels("comparison_decided_difference")] == ["paired"]
     assert got.get("comparison_start_timestamp_seconds", **where) == NOW
     assert got.get("deploy_timestamp_seconds", model_name="default", model_version="v2", kind="deploy") == NOW
 

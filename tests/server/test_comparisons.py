@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from streameval.compare.reading import METRICS
+from streameval.compare.reading import METRICS, Role
 from streameval.config import Server
 from streameval.events import Series
 from streameval.publish import Publisher
@@ -42,7 +42,14 @@ def test_comparisons_are_listed_without_their_looks(client) -> None:
     assert (one["verdict"], one["since"], one["impressions"], one["clicks"]) == (
         "worse", "2024-05-01T12:03:00.000Z", 41_234, 802,
     )  # fmt: skip
-    assert one["words"].startswith("v2 is worse than v1: AUC -0.012")
+    assert one["words"].startswith("v2 is worse than v1: decided 12:03 UTC on AUC -0.018")
+    assert (one["decided_at"], one["supported_now"]) == ("2024-05-01T12:03:00.000Z", True)
+    then = {"difference": -0.018, "lower": -0.026, "upper": -0.01}
+    assert one["decided_on"] == {"metric": "auc", **then, "since": "2024-05-01T12:00:00.000Z", "alone": True}
+    assert one["decided_now"] == {"difference": -0.012, "lower": -0.016, "upper": -0.008}
+    assert (one["retracted"], one["clustered_by"]) == (False, "user")
+    undecided = body["comparisons"][1]
+    assert {undecided[name] for name in ("decided_at", "decided_on", "decided_now", "supported_now")} == {None}
     gauc = next(m for m in one["metrics"] if m["metric"] == "gauc")
     assert (gauc["difference"], gauc["reason"]) == (None, "not_compared_in_this_setup")
 
@@ -116,7 +123,8 @@ def test_the_verdict_is_flat_and_from_the_best_comparison(client) -> None:
         "not_worse": False, "warning_only": False, "reliable": True, "reason": None, "alpha": 0.01, "log_e": 8.1,
         "since": "2024-05-01T12:03:00.000Z", "p_value": 0.0003, "impressions": 41_234, "clicks": 802,
         "difference_auc": -0.012, "margin_auc": 0.002, "reason_auc": None, "difference_gauc": None,
-        "reason_gauc": "not_compared_in_this_setup",
+        "reason_gauc": "not_compared_in_this_setup", "decided_at": "2024-05-01T12:03:00.000Z", "decided_on": "auc",
+        "decided_difference": -0.018, "decided_lower": -0.026, "decided_upper": -0.01, "supported_now": True,
     }  # fmt: skip
     assert {name: body[name] for name in want} == want
     assert client.get(VERDICT).json() == body
@@ -175,16 +183,43 @@ def test_the_report_has_deploys_and_comparisons_as_the_api_with_times_in_ms(buil
     assert told["since"] == NOON + 180_000
     # nothing is in a report that depends on when somebody looked
     assert [f for f in listed.pop("findings") if f["dimension"] != "user"] == told.pop("findings")
-    times = ("start", "looked", "since", "changes", "early")
+    times = ("start", "looked", "since", "decided_at", "decided_on", "changes", "early")
+    assert (told["decided_at"], told["decided_on"].pop("since")) == (NOON + 180_000, NOON)
+    del listed["decided_on"]["since"]
+    assert told["decided_on"] == listed["decided_on"]
     assert {k: v for k, v in told.items() if k not in times} == {k: v for k, v in listed.items() if k not in times}
     assert [d["at"] for d in report["deploys"]] == [NOON - 3_600_000, NOON]
 
 
 def test_the_overview_has_one_line_a_model(build) -> None:
     (line,) = overview(build.snapshot())["verdicts"]
-    assert line["words"] == "v2 is worse than v1: AUC -0.012, 99% interval -0.016 to -0.008, since 12:03 UTC"
-    assert (line["verdict"], line["impressions"]) == ("worse", 41_234)
+    assert line["words"].startswith("v2 is worse than v1: decided 12:03 UTC on AUC -0.018 (99% per metric: -0.026 to")
+    assert (line["verdict"], line["impressions"], line["supported_now"]) == ("worse", 41_234, True)
     assert overview(empty_snapshot(0.0))["verdicts"] == []
+
+
+def test_series_say_what_they_are_there_for(ask, client) -> None:
+    live, shadow = Role("live", 0.75), Role("shadow")
+    roles = {Series("default", "v1", "logged"): live, Series("default", "v2", "logged"): shadow}
+    told = {("v1", "live", 0.75), ("v2", "shadow", None)}
+    rows = ask("/api/v1/results?model=default", roles=roles).json()["results"]
+    assert {(row["version"], row["role"], row["traffic_share"]) for row in rows} == told
+    known = ask("/api/v1/status", roles=roles).json()["series"]
+    assert {(s["version"], s["role"], s["traffic_share"]) for s in known} == told | {("online", None, None)}
+    (one,) = ask("/api/v1/comparisons", comparisons=(comparison(roles=(live, shadow)),)).json()["comparisons"]
+    assert (one["baseline"]["role"], one["baseline"]["traffic_share"]) == ("live", 0.75)
+    assert (one["candidate"]["role"], one["candidate"]["traffic_share"]) == ("shadow", None)
+    assert {row["role"] for row in client.get("/api/v1/results").json()["results"]} == {None}
+
+
+def test_the_page_says_first_what_people_are_served(build) -> None:
+    learns = comparison("worse", number=3, candidate=Series("ftrl", "online", "online"), roles=(None, Role("shadow")))
+    deploys = (deploy(), deploy(3, model="ftrl", version="online", kind="shadow"))
+    lines = overview(build.snapshot(comparisons=(learns, comparison("not_worse")), deploys=deploys))["verdicts"]
+    assert [(line["model"], line["verdict"], line["role"]) for line in lines] == [
+        ("default", "not_worse", None),
+        ("ftrl", "worse", "shadow"),
+    ]
 
 
 def test_a_metric_has_its_standard_error_beside_it_or_a_reason(build, ask) -> None:

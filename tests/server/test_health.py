@@ -8,7 +8,7 @@ import pytest
 
 from streameval.config import ConfigError, Server
 from streameval.publish import Publisher
-from streameval.report import empty_snapshot
+from streameval.report import HistoryState, SliceValues, empty_snapshot
 from streameval.server import create_app
 from streameval.server.overview import overview, status
 from streameval.server.schemas import Overview, Status
@@ -37,8 +37,50 @@ def test_a_failing_check_is_named(client_of, build, path: str) -> None:
     assert answer.json()["checks"] == {"assigned": True, "restored": False, "caught_up": False}
 
 
-def test_ready_when_every_check_passes(client) -> None:
-    assert client.get("/readyz").json() == {"status": "ready", "checks": {"assigned": True, "caught_up": True}}
+SUSPENDED = (
+    'model "ftrl" is suspended since impressions, partition 1, offset 4711: not_finite: its features are too large'
+)
+
+
+def test_ready_when_every_check_passes_whatever_is_degraded_is_said(client) -> None:
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready", "checks": {"assigned": True, "caught_up": True}, "degraded": [SUSPENDED],
+    }  # fmt: skip
+
+
+def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> None:
+    body = client.get("/api/v1/status").json()
+    assert body["degraded"] == [SUSPENDED]
+    assert body["suspensions"][0]["offset"] == 4711
+    assert body["online_failures"] == {"ftrl": {"not_finite": 100, "raised": 0}}
+    assert overview(build.snapshot())["degraded"] == [SUSPENDED]
+
+
+def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> None:
+    given = build.snapshot(
+        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3),
+        slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
+    )
+    client = client_of(create_app(Publisher(given), Server(), version="1"))
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert [one for one in answer.json()["degraded"] if one != SUSPENDED] == [
+        "history: 3 rows could not be written; the log names them",
+        "slices: country has had more than 200 values; which of them are in __other__ depends on the order of events",
+    ]
+    body = client.get("/api/v1/status").json()
+    Status.model_validate(body)
+    assert body["slice_values"]["country"] == {
+        "counted": 200, "most_counted": 200, "most_shown": 50, "overflowed": True
+    }  # fmt: skip
+    assert body["history"]["skipped"] == 3
+    scraped = client.get("/metrics").text
+    assert "streameval_history_rows_skipped_total 3.0" in scraped
+    assert 'streameval_slice_values{slice="country"} 200.0' in scraped
+    assert 'streameval_slice_overflowed{slice="country"} 1.0' in scraped
+    assert 'streameval_slice_overflowed{slice="device"} 0.0' in scraped
 
 
 def test_the_status_says_where_the_program_stands_and_which_names_there_are(client) -> None:

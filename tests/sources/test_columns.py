@@ -17,6 +17,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
 from streameval.sources.protocol import SourceError
+from streameval.sources.raw import EARLIEST
 
 NOW = 1_800_000_000_000
 
@@ -86,7 +87,7 @@ def test_a_criteo_file_gives_its_labels_and_its_numeric_and_one_hot_features(tmp
     got = Mapped(CRITEO_MAP, tmp_path / name, max_events=4)
     assert got.letters == []
     assert got.ids == [str(i) for i in range(6)]
-    assert got.column("ts") == list(range(6))
+    assert got.column("ts") == list(range(EARLIEST, EARLIEST + 6))
     assert got.column("label") == [0, 1] * 3
     assert {got.catalog.series[s].model for s in got.column("series")} == {"criteo"}
     for row, features in zip(rows, got.features, strict=True):
@@ -318,14 +319,16 @@ def test_a_bad_row_of_a_mapped_table_is_kept_with_the_columns_that_were_not_mapp
 
 
 def test_features_by_glob_leave_out_what_is_excluded_or_blank_or_no_number(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("id,t,p,n1,n2,c1,c2,c3\na,5,0.5,1.5,x,red,,no\nb,6,0.5,nan,2,,blue,no\n")
+    (tmp_path / "t.csv").write_text(
+        "id,t,p,n1,n2,c1,c2,c3\na,1700000000005,0.5,1.5,x,red,,no\nb,1700000000006,0.5,nan,2,,blue,no\n"
+    )
     mapping = SMALL_MAP + 'ts = "t"\nfeatures = { columns = ["n?", "c*"], exclude = ["c3"], numeric = ["n*"] }'
     got = Mapped(mapping, tmp_path / "t.csv")
     assert got.features == [{"n1": 1.5, "c1=red": 1.0}, {"n2": 2.0, "c2=blue": 1.0}]
 
 
 def test_typed_columns_keep_their_numbers_unless_they_are_called_text(tmp_path: Path) -> None:
-    row = {"id": "a", "t": 5, "p": 0.5, "n": 7, "k": 7, "s": "x", "b": True, "l": ["a", "b"]}
+    row = {"id": "a", "t": 1_700_000_000_005, "p": 0.5, "n": 7, "k": 7, "s": "x", "b": True, "l": ["a", "b"]}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "t.parquet")
     mapping = SMALL_MAP + 'ts = "t"\nfeatures = { columns = ["n", "k", "s", "b", "l"], text = "k" }'
     got = Mapped(mapping, tmp_path / "t.parquet")
@@ -349,9 +352,9 @@ def test_typed_columns_keep_their_numbers_unless_they_are_called_text(tmp_path: 
 def test_a_column_that_is_not_there_is_one_error_with_the_key_and_the_columns_there_are(
     tmp_path: Path, wrong: str, says: str, name: str
 ) -> None:
-    row = {"id": "a", "t": 5, "p": 0.5}
+    row = {"id": "a", "t": 1_700_000_000_005, "p": 0.5}
     if name == "t.csv":
-        (tmp_path / name).write_text("id,t,p\na,5,0.5\n")
+        (tmp_path / name).write_text("id,t,p\na,1700000000005,0.5\n")
     elif name == "t.parquet":
         pq.write_table(pa.Table.from_pylist([row]), tmp_path / name)
     else:
@@ -368,7 +371,7 @@ def test_a_column_that_cannot_be_text_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_header_that_does_not_fit_the_file_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("a;5;0.5\nb;6;0.5\n")
+    (tmp_path / "t.csv").write_text("a;1700000000005;0.5\nb;1700000000006;0.5\n")
     with pytest.raises(SourceError) as failure:
         Mapped(SMALL_MAP + 'ts = "t"\nheader = ["id", "t", "p"]', tmp_path / "t.csv")
     assert "files.columns.header names 3 columns, the first row has 1" in str(failure.value)

@@ -76,7 +76,13 @@ def test_every_field_of_the_contract_is_read() -> None:
         ({"ts": "noon"}, "wrong_type", "ts"),
         ({"ts": 10**30}, "out_of_range", "ts"),
         ({"ts": NOW + 3_600_001}, "future_timestamp", "ts"),
+        ({"ts": 946_684_799_999}, "out_of_range", "ts"),
+        ({"ts": 1_700_000_000}, "out_of_range", "ts"),
+        ({"ts": "1999-12-31T23:59:59Z"}, "out_of_range", "ts"),
+        ({"ts": 1_700_000_000_000_000}, "out_of_range", "ts"),
+        ({"ts": 1_700_000_000_000_000_000}, "out_of_range", "ts"),
         ({"pclick": None, "clicked": 0}, "missing_field", "pclick"),
+        ({"predictions": {"": 0.5}}, "missing_field", "predictions"),
         ({"pclick": 1.01}, "out_of_range", "pclick"),
         ({"pclick": -0.1}, "out_of_range", "pclick"),
         ({"pclick": "0.5"}, "wrong_type", "pclick"),
@@ -107,8 +113,8 @@ def test_a_bad_field_is_named_with_its_reason(change: dict, reason: str, field: 
     ("event", "impressions", "clicks"),
     [
         (GOOD, 1, 0),
-        ({"impression_id": "i", "ts": 5}, 0, 1),
-        ({"type": "click", "impression_id": "i", "ts": 5, "value": 2.5}, 0, 1),
+        ({"impression_id": "i", "ts": 1_700_000_000_005}, 0, 1),
+        ({"type": "click", "impression_id": "i", "ts": 1_700_000_000_005, "value": 2.5}, 0, 1),
         ({**GOOD, "pclick": None, "predictions": {"v2": 0.1}}, 1, 0),
         ({**GOOD, "ts": "2024-05-01T12:00:00.250+02:00"}, 1, 0),
         ({**GOOD, "unknown": {"deep": [1]}}, 1, 0),
@@ -123,6 +129,50 @@ def test_kinds_and_spellings(event: dict, impressions: int, clicks: int) -> None
 def test_iso_times_are_ms_in_utc() -> None:
     batch, _ = one({**GOOD, "ts": "2024-05-01T12:00:00.250+02:00"})
     assert batch.impressions.ts[0] == 1_714_557_600_250
+
+
+@pytest.mark.parametrize(
+    ("end", "next_day"),
+    [
+        ("2024-05-01T24:00:00Z", "2024-05-02T00:00:00Z"),
+        ("2024-12-31T24:00Z", "2025-01-01T00:00:00Z"),
+        ("20240501T240000Z", "2024-05-02T00:00:00Z"),
+        ("2024-02-28T24:00:00.000+02:00", "2024-02-29T00:00:00+02:00"),
+    ],
+)
+def test_the_end_of_a_day_is_the_beginning_of_the_next(end: str, next_day: str) -> None:
+    times = [one({**GOOD, "ts": text})[0].impressions.ts.tolist() for text in (end, next_day)]
+    assert times[0] == times[1] != []
+
+
+@pytest.mark.parametrize("text", ["2024-05-01T24:00:01Z", "2024-05-01T24:01Z", "9999-12-31T24:00:00Z", "24:00:00Z"])
+def test_no_other_time_has_an_hour_24(text: str) -> None:
+    assert one({**GOOD, "ts": text})[1].reason == "wrong_type"
+
+
+@pytest.mark.parametrize(
+    ("ts", "unit"), [(1_700_000_000, "seconds"), (1_700_000_000_000_000, "microseconds"), (17 * 10**17, "nanoseconds")]
+)
+@pytest.mark.parametrize("kind", ["json", "arrow", "table", "text"])
+def test_times_in_another_unit_are_refused_alike_in_every_format(kind: str, ts: int, unit: str) -> None:
+    table = pa.table({"impression_id": ["i", "j"], "ts": [ts, 1_700_000_000_000]})  # of clicks
+    decoder = make_decoder()
+    where = {"topic": ("t",), "partition": 0}
+    if kind == "json":
+        values = [json.dumps(row).encode() for row in table.to_pylist()]
+        batch, letters = decoder.messages(values, [2, 2], offsets=[0, 1], format="json", shared=False, **where)
+    elif kind == "arrow":
+        batch, letters = decoder.messages([arrow_bytes(table)], [2], offsets=[0], format="arrow", shared=False, **where)
+    else:
+        table = (
+            table if kind == "table" else table.cast(pa.schema([("impression_id", pa.string()), ("ts", pa.string())]))
+        )
+        batch, letters = decoder.table(table, topic="t", partition=0, first_offset=0, text=kind == "text")
+    assert len(batch.clicks) == 1
+    assert [(letter.reason, letter.field) for letter in letters] == [("out_of_range", "ts")]
+    assert letters[0].message == (
+        f"ts = {ts}: must be ms since the epoch, from 2000-01-01 on; {unit} instead of milliseconds?"
+    )
 
 
 def test_a_bad_element_of_an_array_goes_alone() -> None:

@@ -39,5 +39,11 @@ def test_a_partition_that_stays_keeps_its_position_and_one_that_leaves_loses_it(
 
 
 def test_values_of_secret_options_are_not_repeated():
-    options = {"sasl.password": "hunter2", "client.id": "me", "ssl.key.pem": "", "sasl_plain_username": "bob"}
-    assert redacted("me, bob and hunter2", options) == "me, *** and ***"
+    options = {"sasl.password": "hunter2", "client.id": "me", "ssl.key.pem": "", "sasl_plain_username": "robert"}
+    assert redacted("me, robert and hunter2", options) == "me, *** and ***"
+
+
+def test_a_short_value_does_not_blank_half_of_a_message():
+    options = {"sasl_plain_username": "a", "sasl.password": "kafka", "ssl.key.password": "longer"}
+    message = "kafka-1:9092: a certificate was refused: longer"
+    assert redacted(message, options) == "kafka-1:9092: a certificate was refused: ***"

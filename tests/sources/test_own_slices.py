@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from streameval.events import MISSING, Catalog, Impressions
+from streameval.events import Catalog, Impressions
+from streameval.names import MISSING
 from streameval.sources.decode import Decoder
 
 DIMENSIONS = ("position", "country", "propensity")

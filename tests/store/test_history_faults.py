@@ -18,6 +18,7 @@ import pytest
 from streameval.store.errors import StoreError
 from streameval.store.history_format import DAY, HOUR, HistoryFormat
 from streameval.store.history_reader import HistoryReader
+from streameval.store.history_rows import PaneRows
 from streameval.store.history_writer import HistoryWriter
 
 MINUTE = 60_000
@@ -174,3 +175,54 @@ def test_readers_neither_wait_for_a_writer_nor_stop_it(writer, path, form, pane)
         writer.fold({0: START + DAY}, START + 9 * DAY)
         assert reading.execute("SELECT count(*) FROM parts").fetchone() == before
     assert replace(reader.range(reader.series_names(), None, None).coverage, expected=0).panes == 2
+
+
+# -- one bad row -----------------------------------------------------------------------------------------------------
+
+
+def rows_of(path: Path) -> dict[tuple[int, int, int], int]:
+    """Impressions by (start, series, slice)."""
+    db = sqlite3.connect(path)
+    try:
+        return {tuple(row[:3]): row[3] for row in db.execute("SELECT start, series, slice, impressions FROM vectors")}
+    finally:
+        db.close()
+
+
+def spoilt(rows: PaneRows, how: str) -> PaneRows:
+    """The same pane with one row of its slices that cannot be written; row 0 is the first of them."""
+    names = dict(rows.slice_names)
+    if how == "twice":
+        names[0] = names[1]
+    elif how == "nameless":
+        del names[0]
+    else:  # two names that are one as text
+        names[0], names[1] = (0, "country", "\ud800"), (0, "country", "\\ud800")
+    return replace(rows, slice_names=names)
+
+
+@pytest.mark.parametrize("how", ["twice", "nameless", "alike"])
+def test_a_row_that_cannot_be_written_is_skipped_and_named_and_the_rest_is_written(
+    writer, path, pane, caplog, how: str
+) -> None:
+    writer.write(0, 1, [pane(0)])
+    whole = {key[1:]: n for key, n in rows_of(path).items()}
+    writer.write(0, 1, [spoilt(pane(1), how), pane(2)])
+    writer.write(0, 1, [pane(3)])  # what comes later is not held up
+    found = rows_of(path)
+    by_pane = [{key[1:] for key in found if key[0] == START + i * MINUTE} for i in range(4)]
+    assert by_pane[0] == by_pane[2] == by_pane[3] == set(whole)
+    assert len(by_pane[1]) == len(whole) - 1
+    assert sum(key[1] == 0 for key in by_pane[1]) == 2, "the whole of either version is there"
+    assert (writer.counts["skipped"], writer.counts["written"], writer.counts["failures"]) == (1, 4, 0)
+    said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(said) == 1
+    assert said[0].startswith(f"history: partition 0, pane from {START + MINUTE} ms: not written: ")
+
+
+def test_many_bad_rows_do_not_fill_the_log(writer, pane, caplog) -> None:
+    writer.write(0, 1, [spoilt(pane(i), "twice") for i in range(60)])
+    assert writer.counts["skipped"] == 60
+    said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert len(said) == 21
+    assert said[-1] == "history: partition 0: 40 more rows were not written"

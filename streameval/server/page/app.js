@@ -58,11 +58,12 @@ function draw() {
   drawAge();
 }
 
-function drawWarning({ join, ready }) {
+function drawWarning({ join, ready, degraded = [] }) {
   const failing = Object.entries(ready).filter(([, passed]) => !passed).map(([check]) => check.replaceAll("_", " "));
   const parts = [];
   if (!join.reliable) parts.push(`The join is not reliable: ${join.reason ?? "unknown reason"}.`);
   if (failing.length) parts.push(`Not ready: ${failing.join(", ")}.`);
+  parts.push(...degraded.map((sentence) => `${sentence[0].toUpperCase()}${sentence.slice(1)}.`));
   const text = parts.join(" ");
   if ($("warning").textContent !== text) $("warning").textContent = text;
   $("warning").hidden = !text;

@@ -27,6 +27,7 @@ export const REASONS = {
   no_eligible_group: "no group with both labels",
   not_kept_for_slices: "not kept for slices",
   not_estimated: "not estimated",
+  learning: "the model has only begun to learn: it is not judged yet",
   too_few_clicks: "too few clicks yet",
   too_few_impressions: "too few impressions yet",
   too_few_blocks: "too few users yet",

@@ -1,8 +1,16 @@
 // Which series there are, and the colour and dash that each keeps in every view.
 
+import { percent } from "./format.js";
+
 export const key = ({ model, version, source }) => `${model}\u0000${version}\u0000${source}`;
 
 export const label = ({ model, version }, several = true) => (several ? `${model} ${version}` : version);
+
+// What a series is there for, in two words; "" when it is not known.
+export const roleOf = ({ role, traffic_share: share }) => (role === "live" && share !== null ? `live ${percent(share, 0)}` : (role ?? ""));
+
+// Whether it only scores what others serve: worth knowing, and no reason for alarm.
+export const servesNobody = ({ role }) => role === "shadow" || role === "learning";
 
 // The series of an overview, each once, in the order in which they were first seen.
 export function seriesOf(overview) {

@@ -9,6 +9,7 @@ from typing import Any
 from streameval.sources.protocol import SourceError
 
 _SECRET = re.compile(r"password|secret|token|key|pem|jaas|oauth|username", re.IGNORECASE)
+SHORTEST = 6  # characters of a value that is looked for in a message
 
 
 def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
@@ -19,9 +20,12 @@ def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> No
 
 
 def redacted(text: object, options: Mapping[str, Any]) -> str:
-    """A client's message without the values of those options that may be secrets."""
+    """A client's message without the values of those options that may be secrets.
+
+    A value of fewer than `SHORTEST` characters stays: a user name of "a" would blank every word.
+    """
     clean = str(text)
     for name, value in options.items():
-        if _SECRET.search(name) and isinstance(value, str) and value:
+        if _SECRET.search(name) and isinstance(value, str) and len(value) >= SHORTEST:
             clean = clean.replace(value, "***")
     return clean

@@ -7,6 +7,7 @@ import { refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, dateTime, DASH, number, percent, short, signed, signedPercent, significant } from "../format.js";
 import { metric, reason } from "../metrics.js";
+import { roleOf, servesNobody } from "../series.js";
 import { table } from "../tables.js";
 
 export const title = "Comparisons";
@@ -15,6 +16,7 @@ const AGAIN_MS = 4000;
 const RATIOS = new Set(["log_loss", "calibration"]); // told as ratio less 1
 const SETUPS = { paired: "on the same impressions", split: "on disjoint users", before_after: "before and after: can only warn" };
 const VERDICTS = { worse: "worse", not_worse: "not worse", undecided: "undecided" };
+const NOT_ANY_MORE = "no longer shown by current data";
 const VERSIONS_LOOK = { candidate: { index: 0, variable: "--series-0", class: "series-0", dash: [] } };
 
 export function mount(root) {
@@ -87,10 +89,11 @@ export function mount(root) {
           {},
           h(
             "button",
-            { type: "button", class: "deploy", "data-verdict": one.verdict, "data-focus": one.id, "aria-pressed": String(one === now), onclick: () => change({ id: one.id }) },
-            h("strong", {}, `${one.model} ${one.candidate.version}`),
+            { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-focus": one.id, "aria-pressed": String(one === now), onclick: () => change({ id: one.id }) },
+            h("strong", {}, `${one.model} ${one.candidate.version}`, roleOf(one.candidate) ? h("span", { class: "quiet source" }, roleOf(one.candidate)) : null),
             h("span", { class: "quiet" }, `against ${one.baseline.version}, ${SETUPS[one.setup]}`),
-            h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : VERDICTS[one.verdict]),
+            h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : one.reason === "learning" ? "learning" : VERDICTS[one.verdict]),
+            one.supported_now === false ? h("span", { class: "quiet" }, NOT_ANY_MORE) : null,
             h("span", { class: "quiet" }, `since ${dateTime(one.start)}`),
           ),
         ),
@@ -102,12 +105,15 @@ export function mount(root) {
     detail.hidden = !shown;
     if (!shown) return;
     const one = shown;
+    detail.toggleAttribute("data-calm", servesNobody(one.candidate));
     const name = given.metric && one.metrics.some((m) => m.metric === given.metric) ? given.metric : best(one);
     const now = one.metrics.find((m) => m.metric === name);
     replace(
       head,
-      h("div", { class: "verdict", "data-verdict": one.verdict }, h("span", { class: "says" }, h("strong", {}, one.words), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${count(one.impressions)} impressions, ${count(one.clicks)} clicks since ${dateTime(one.start)}; looked at ${dateTime(one.looked)}`))),
+      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, one.words), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${count(one.impressions)} impressions, ${count(one.clicks)} clicks since ${dateTime(one.start)}; looked at ${dateTime(one.looked)}`))),
+      decided(one),
       h("div", { class: "scroll" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
+      h("p", { class: "quiet" }, `Each metric is judged by itself: its interval and its verdict hold with ${level(one)} at all looks. The verdict above weighs all metrics, with ${level(one)} in all; the bounds that it was decided on hold with ${level(one)} each.`),
     );
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
@@ -127,7 +133,7 @@ export function mount(root) {
       lines: [{ name: "difference", look: VERSIONS_LOOK.candidate, x: times, y: of.map((m) => m?.difference ?? null), low: of.map((m) => m?.lower ?? null), high: of.map((m) => m?.upper ?? null) }],
       levels, range, format: form,
     });
-    replace(bandCaption, h("p", {}, `${metric(name).name}, ${one.candidate.version} less ${one.baseline.version}${RATIOS.has(name) ? " (ratio less 1)" : ""}: the band holds at all looks at once with probability ${1 - one.alpha}; beyond the margin (${form(worse * (now.margin ?? 0))}) it is worse. ${now.reason ? reason(now.reason) : ""}`));
+    replace(bandCaption, h("p", {}, `${metric(name).name}, ${one.candidate.version} less ${one.baseline.version}${RATIOS.has(name) ? " (ratio less 1)" : ""}: the band holds at all looks at once with probability ${1 - one.alpha}, for this metric by itself; beyond the margin (${form(worse * (now.margin ?? 0))}) it is worse. ${now.reason ? reason(now.reason) : ""}`));
     evidence.draw({
       lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
       levels: [{ value: -Math.log10(one.alpha), text: `worse is proven above this (1 / ${one.alpha})` }, { value: 0, text: "" }],
@@ -156,8 +162,25 @@ export function mount(root) {
   };
 }
 
-// The metric with the most evidence either way.
-function best({ metrics }) {
+const level = (one) => `${(1 - one.alpha) * 100} %`;
+
+// What the verdict fell on, then and now; null while undecided.
+function decided(one) {
+  const { decided_on: on, decided_now: now, supported_now: supported } = one;
+  if (!on) return null;
+  const told = (e) => `${difference(on.metric, e.difference)} (${e.lower === null ? DASH : difference(on.metric, e.lower)} to ${e.upper === null ? DASH : difference(on.metric, e.upper)})`;
+  const row = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
+  return h(
+    "dl",
+    { class: "facts decided" },
+    row(`Decided ${dateTime(one.decided_at)} on ${metric(on.metric).name}${on.alone ? "" : ", with the other metrics"}`, told(on)),
+    row(on.since && on.since !== one.start ? `Now, of the traffic since ${dateTime(on.since)}` : "Now", now ? told(now) : DASH, supported ? null : h("span", { class: "badge" }, NOT_ANY_MORE)),
+  );
+}
+
+// The metric that the verdict fell on; while undecided the one with the most evidence either way.
+function best({ metrics, decided_on: on }) {
+  if (on) return on.metric;
   const evidence = (m) => Math.max(m.log_e_worse ?? 0, m.verdict === "worse" ? Infinity : 0);
   return [...metrics].sort((a, b) => evidence(b) - evidence(a))[0].metric;
 }
@@ -175,9 +198,9 @@ function metricTable(one, chosen, choose) {
     difference(m.metric, m.difference),
     m.lower === null ? DASH : `${difference(m.metric, m.lower)} to ${difference(m.metric, m.upper)}`,
     difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin),
-    h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
+    h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": m.verdict }, VERDICTS[m.verdict]), m.supported_now === false ? h("span", { class: "quiet" }, ` ${m.decided_at ? `since ${dateTime(m.decided_at)}; ` : ""}${NOT_ANY_MORE}`) : null, m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null),
   ];
-  const names = ["Metric", one.baseline.version, one.candidate.version, "Difference", `${(1 - one.alpha) * 100} % interval`, "Margin", "Verdict"];
+  const names = ["Metric", one.baseline.version, one.candidate.version, "Difference", `${level(one)} interval, per metric`, "Margin", "Verdict"];
   return table(names, one.metrics.map(row), { numeric: (i) => i > 0 && i < 6 });
 }
 

@@ -19,8 +19,12 @@ const FATES = [
   ["duplicate_clicks", "Clicks that came twice"],
   ["late_impressions", "Impressions too late to count"],
   ["late_clicks", "Clicks too late to correct"],
+  ["early_clicks", "Clicks dated before their impression"],
   ["late_unscored", "Late impressions that could not be scored in time"],
   ["expired_impressions", "Impressions that expired"],
+  ["quarantined", "Events far ahead of their stream, held back"],
+  ["runaway_impressions", "Impressions ahead of a stream that never followed"],
+  ["runaway_clicks", "Clicks ahead of a stream that never followed"],
   ["matured_early", "Matured early, for memory"],
   ["forgotten_early", "Forgotten early, for memory"],
 ];

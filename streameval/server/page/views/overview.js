@@ -7,7 +7,7 @@ import { select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, count, DASH, number, short, significant } from "../format.js";
 import { metric, reason } from "../metrics.js";
-import { key, labelsComplete, look } from "../series.js";
+import { key, labelsComplete, look, roleOf, servesNobody } from "../series.js";
 
 export const title = "Overview";
 
@@ -72,18 +72,25 @@ function defaultWindow(windows) {
 const MARKS = { worse: "✕", not_worse: "✓", undecided: "…" };
 const SAYS = { worse: "Worse", not_worse: "Not worse", undecided: "Undecided" };
 
+// What people are served comes first; what serves nobody is told without the colours and marks of an alarm.
 function drawVerdicts(place, overview) {
   const cards = overview.verdicts.map((one) =>
     h(
       "a",
-      { class: "verdict", "data-verdict": one.verdict, "data-focus": one.comparison, href: href("comparisons", { id: one.comparison }) },
-      h("span", { class: "mark", "aria-hidden": "true" }, MARKS[one.verdict]),
-      h("span", { class: "says" }, h("strong", {}, SAYS[one.verdict]), h("span", { class: "words" }, one.words)),
+      { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one), "data-focus": one.comparison, href: href("comparisons", { id: one.comparison }) },
+      h("span", { class: "mark", "aria-hidden": "true" }, servesNobody(one) ? "·" : MARKS[one.verdict]),
+      h("span", { class: "says" }, h("strong", {}, says(one)), h("span", { class: "words" }, one.words)),
       h("span", { class: "quiet evidence" }, `${short(one.impressions)} impressions, ${short(one.clicks)} clicks`),
     ),
   );
   if (!cards.length) cards.push(h("p", { class: "quiet" }, "No deploy has been compared yet: a verdict falls some time after a version goes live."));
   replace(place, cards);
+}
+
+function says({ verdict, role, supported_now: supported }) {
+  if (role === "learning") return "Learning";
+  const word = supported === false ? `${SAYS[verdict]} when decided; not shown any more` : SAYS[verdict];
+  return role === "shadow" ? `In shadow: ${word.toLowerCase()}` : word;
 }
 
 function drawTiles(place, overview, perSecond, complete) {
@@ -122,7 +129,7 @@ function modelRow(overview, row, lines, models) {
     { scope: "row", class: style.class },
     h("span", { class: "swatch", "aria-hidden": "true" }),
     h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, models > 1 ? `${row.model} ${row.version}` : row.version),
-    h("span", { class: "quiet source" }, row.source),
+    h("span", { class: "quiet source", "data-role": row.role ?? "" }, roleOf(row) || row.source),
     row.reliable ? null : h("span", { class: "pill", "data-state": "lost", title: row.reliable_reason ?? "" }, "not reliable"),
   );
   const newest = row.newest_label ? age(Date.parse(row.newest_label)) : DASH;

@@ -1,0 +1,269 @@
+"""Events whose time leaps ahead of their stream, held back until the stream follows. Stands in front of the joiner.
+
+One impression dated two days ahead would take the watermark with it, and all that comes in these two days would be
+expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
+
+- the stream has reached its time; or
+- `ENOUGH` others are as far ahead (or as many as the stream has had events at all, if fewer): then it was no error but
+  a gap, and all that waited goes on. An event that is not ahead takes one from their number, so that clocks that are
+  wrong here and there never get a majority.
+
+A stream begins with two events that agree: the first alone may be the one that is wrong. At the end of the log what
+still waits has no stream that it belongs to, and is refused.
+
+Every input of a partition has its own `Leaps`, and what it lets through is a function of that input's events in their
+order: batches may be cut anywhere. A batch without a leap passes as it is, for the price of its newest time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.columns import concat_clicks, concat_impressions, take_clicks, take_impressions
+from streameval.events import Clicks, Codes, Features, Impressions, empty_clicks, empty_impressions
+from streameval.join.policy import FOREVER, NEVER
+from streameval.join.rows import Run
+from streameval.join.saved_runs import pack_runs, unpack_runs
+
+log = logging.getLogger(__name__)
+
+ENOUGH = 20  # events that have leapt to about the same time are no error of one
+MOST = 1_000  # events that wait, of an input; beyond, the oldest are refused
+_COLUMNS = ("id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
+_Events = tuple[Impressions, Clicks]
+
+_NEWEST, _VOTES, _SEEN = 0, 1, 2  # of the state: newest time, leaps less others, events let through (up to ENOUGH)
+
+
+@numba.njit(cache=True, nogil=True)
+def _median(values: NDArray[np.int64]) -> int:
+    return int(np.sort(values)[values.size // 2])
+
+
+@numba.njit(cache=True, nogil=True)
+def _let_go(
+    ts: NDArray[np.int64],
+    upto: int,
+    by: int,
+    waiting: NDArray[np.int64],
+    n: int,
+    out: NDArray[np.int64],
+    freed: NDArray[np.int64],
+    end: int,
+) -> tuple[int, int]:
+    """Those that wait with a time of at most `upto` go on, in order; returns (how many wait, end of `out`)."""
+    kept = 0
+    for k in range(n):
+        if ts[waiting[k]] <= upto:
+            out[end], freed[end] = waiting[k], by
+            end += 1
+        else:
+            waiting[kept] = waiting[k]
+            kept += 1
+    return kept, end
+
+
+@numba.njit(cache=True, nogil=True)
+def _screen(
+    ts: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    n: int,
+    limit: int,
+    state: NDArray[np.int64],
+    waiting: NDArray[np.int64],
+    out: NDArray[np.int64],
+    freed: NDArray[np.int64],
+    gone: NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them. Returns (waiting, end of out, end of gone).
+
+    `freed`: by which event those in `out` were let go (most by themselves).
+    """
+    end = refused = 0
+    for e in range(n, ts.size):
+        newest = state[_NEWEST]
+        if newest != NEVER and ts[e] <= newest + limit:
+            out[end] = freed[end] = e
+            end += 1
+            state[_SEEN] = min(state[_SEEN] + 1, ENOUGH)
+            state[_VOTES] = max(state[_VOTES] - 1, 0)
+            if ts[e] > newest:
+                state[_NEWEST] = ts[e]
+                n, end = _let_go(ts, ts[e], e, waiting, n, out, freed, end)
+            continue
+        again = False  # the same event once more is no other
+        for k in range(max(n - ENOUGH, 0), n):
+            again |= ids[waiting[k]] == ids[e] and ts[waiting[k]] == ts[e]
+        if n == MOST:
+            gone[refused] = waiting[0]
+            refused += 1
+            waiting[: n - 1] = waiting[1:n].copy()
+            n -= 1
+        waiting[n] = e
+        n += 1
+        upto = NEVER
+        if newest == NEVER:
+            for k in range(n - 1):
+                if not again and abs(ts[waiting[k]] - ts[e]) <= limit:
+                    upto = max(upto, ts[waiting[k]], ts[e])
+        elif not again:
+            state[_VOTES] += 1
+            if state[_VOTES] >= state[_SEEN]:
+                last = ts[waiting[max(n - state[_SEEN], 0) : n]]
+                most = _median(last) + limit
+                for t in last:
+                    if t <= most:
+                        upto = max(upto, t)
+        if upto != NEVER:
+            state[_NEWEST], state[_VOTES] = upto, 0
+            before = end
+            n, end = _let_go(ts, upto, e, waiting, n, out, freed, end)
+            state[_SEEN] = min(state[_SEEN] + end - before, ENOUGH)
+    return n, end, refused
+
+
+class Leaps:
+    """The events of one input that wait, and what is needed to know others."""
+
+    def __init__(self, horizon: int, shared: bool) -> None:
+        """`horizon`: ms that an event may be ahead of the newest one before it; `shared`: the input has both kinds."""
+        self._shared = shared
+        self._horizon = horizon
+        self._state = np.array([NEVER, 0, 0], np.int64)
+        self._waiting: _Events = empty_impressions(), empty_clicks()
+        self._first = FOREVER  # the earliest time that waits
+        self.counts: Counter[str] = Counter()  # refused events
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(len(part) for part in self._waiting)
+
+    def screen(self, impressions: Impressions, clicks: Clicks) -> _Events:
+        """What may go on to the joiner now: new events and such as have waited, in this order."""
+        columns = [ts for ts in (impressions.ts, clicks.ts) if ts.size]
+        if not columns:
+            return impressions, clicks
+        newest, latest = int(self._state[_NEWEST]), max(int(ts.max()) for ts in columns)
+        if newest != NEVER and latest <= newest + self._horizon and max(newest, latest) < self._first:
+            n = sum(ts.size for ts in columns)
+            self._state[:] = max(newest, latest), max(int(self._state[_VOTES]) - n, 0), min(int(self._state[_SEEN]) + n, ENOUGH)  # fmt: skip
+            return impressions, clicks
+        return self._one_by_one(impressions, clicks)
+
+    def finish(self) -> _Events:
+        """The log has ended: what waits is refused. Of a log too short to have begun it goes on."""
+        left = self._waiting
+        self._hold(empty_impressions(), empty_clicks())
+        if self._state[_NEWEST] == NEVER:
+            return left
+        self._refuse(len(left[0]), len(left[1]))
+        return empty_impressions(), empty_clicks()
+
+    def series_in_use(self) -> set[int]:
+        """The series of the impressions that wait, logged or shadow."""
+        impressions = self._waiting[0]
+        used = set(np.unique(impressions.series).tolist())
+        return used if impressions.shadow is None else used | set(np.unique(impressions.shadow.series).tolist())
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`; what waits does not change."""
+        impressions, clicks = self._waiting
+        run = Run(0, len(impressions), None, impressions.features, impressions.shadow, None)
+        return {
+            "state": self._state.copy(),
+            "counts": dict(self.counts),
+            "impressions": {name: getattr(impressions, name) for name in ("order", *_COLUMNS)},
+            "runs": pack_runs([run], 0),
+            "clicks": {name: getattr(clicks, name) for name in Clicks.__slots__},
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
+        """Takes over what `state` gave."""
+        self._state[:] = state["state"]
+        self.counts = Counter(state["counts"])
+        (run,) = unpack_runs(state["runs"], codes)
+        columns = dict(state["impressions"])
+        columns["series"], columns["slices"] = codes.series[columns["series"]], codes.slices(columns["slices"])
+        impressions = Impressions(**columns, shadow=run.shadow, features=run.features)
+        self._hold(impressions, Clicks(**state["clicks"]))
+
+    def begin_at(self, newest: int) -> None:
+        """A stream that is known already: its newest time, ms."""
+        if newest != NEVER:
+            self._state[:] = newest, 0, ENOUGH
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, impressions: Impressions, clicks: Clicks) -> _Events:
+        held = len(self)
+        places = [
+            np.concatenate((old.order, new.order + np.int32(held))) for old, new in self._beside(impressions, clicks)
+        ]
+        pool = (
+            concat_impressions([part for part in (self._waiting[0], impressions) if len(part)] or [impressions]),
+            concat_clicks([part for part in (self._waiting[1], clicks) if len(part)] or [clicks]),
+        )
+        arrival = np.argsort(np.concatenate(places), kind="stable")
+        ts, ids = (np.concatenate([getattr(part, name) for part in pool])[arrival] for name in ("ts", "id"))
+        waiting = np.zeros(MOST, np.int64)
+        waiting[:held] = np.arange(held)
+        out, freed, gone = (np.empty(ts.size, np.int64) for _ in range(3))
+        n, end, refused = _screen(ts, ids, held, self._horizon, self._state, waiting, out, freed, gone)
+        self._tell(held, n, end - (ts.size - held))
+        apart = arrival[gone[:refused]]
+        of_impressions = int(np.count_nonzero(apart < len(pool[0])))
+        self._refuse(of_impressions, refused - of_impressions)
+        self._hold(*_picked(pool, arrival[waiting[:n]]))
+        passed = _picked(pool, arrival[out[:end]])
+        if self._shared:
+            return passed
+        # the other input's events of the batch stand where they stood: a place is that of the event that set it free
+        where = (np.concatenate(places)[arrival[freed[:end]]] - held).astype(np.int32)
+        impressions, clicks = passed
+        return replace(impressions, order=where[: len(impressions)]), replace(clicks, order=where[: len(clicks)])
+
+    def _beside(self, impressions: Impressions, clicks: Clicks) -> tuple[tuple[Any, Any], ...]:
+        return (self._waiting[0], impressions), (self._waiting[1], clicks)
+
+    def _hold(self, impressions: Impressions, clicks: Clicks) -> None:
+        features = impressions.features
+        if features is not None:  # of their own: what they were taken out of is as large as a batch
+            own = Features(features.indptr.copy(), features.index.copy(), features.value.copy(), features.dicts)
+            impressions = replace(impressions, features=own)
+        self._waiting = impressions, clicks
+        self._first = min([FOREVER, *(int(part.ts.min()) for part in self._waiting if len(part))])
+
+    def _refuse(self, impressions: int, clicks: int) -> None:
+        self.counts["runaway_impressions"] += impressions
+        self.counts["runaway_clicks"] += clicks
+        if impressions or clicks:
+            log.warning(
+                "%d events were dated ahead of their stream, which never followed: refused", impressions + clicks
+            )
+
+    def _tell(self, before: int, after: int, more: int) -> None:
+        """`more`: how many more events went on than came."""
+        if after > before == 0 and self._state[_NEWEST] != NEVER:
+            log.warning("an event is dated ahead of its stream by more than join.correction_horizon: held back")
+        elif more > 0:
+            log.info("%d events that were ahead of their stream go on: it has followed", more)
+
+
+def _picked(pool: _Events, flat: NDArray[np.int64]) -> _Events:
+    """Events of the pool (its impressions first) in the given order, as a batch has them."""
+    shown = flat < len(pool[0])
+    order = np.arange(flat.size, dtype=np.int32)
+    return (
+        take_impressions(pool[0], flat[shown], order[shown]),
+        take_clicks(pool[1], flat[~shown] - len(pool[0]), order[~shown]),
+    )

@@ -1,0 +1,231 @@
+"""Two topics: what is counted is a function of the two logs, however far one was read ahead of the other.
+
+Not of polls, of batches, of silences that somebody waited out, nor of who looked in between. What online models learn
+is left out: that depends on batches, with one topic too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from streameval import health
+from streameval.config import Settings
+from streameval.join import joiner
+from streameval.pipeline import Pipeline
+from streameval.simulate.encode import events
+from streameval.simulate.scenario import Scenario, Version
+from streameval.simulate.traffic import Traffic
+from streameval.sources.decode import Decoder
+from streameval.store.history_format import HistoryFormat
+from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.testing import ManualClock, history_content
+from tests.laws.test_restart_laws import differences, make_settings, through_disk
+
+PARTITIONS = 2
+HORIZON_S = 90.0
+SILENT_S = (100.0, 150.0)  # of the stream: no click has a time in it
+SCENARIO = Scenario(
+    duration_s=300.0,
+    rate=20.0,
+    users=80,
+    ctr=0.2,
+    late_share=0.05,
+    window_s=40.0,
+    versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
+    shadow=True,
+    malformed=0.02,
+    duplicate=0.03,
+    unmatched=0.03,
+    shuffle_s=15.0,  # more than the lateness that is allowed
+)
+Log = list[bytes]
+
+
+@cache
+def logs() -> list[tuple[Log, Log]]:
+    """By partition: impressions and clicks, each in order of arrival; one click in ten comes late on the wire, some of them
+    later than the horizon, and for a while there is none."""
+    luck = Random(1)
+    arriving: list[list[list[tuple[float, bytes]]]] = [[[], []] for _ in range(PARTITIONS)]
+    for event in events(Traffic(SCENARIO)):
+        click = event.kind == "click"
+        at = (event.arrives - SCENARIO.start_ms) / 1000
+        if click and SILENT_S[0] <= at < SILENT_S[1]:
+            continue
+        if click and luck.random() < 0.1:
+            at += luck.choice([20.0, 60.0, 1.5 * HORIZON_S])
+        arriving[sum(event.key) % PARTITIONS][click].append((at, event.json()))
+    return [
+        ([value for _, value in sorted(shown)], [value for _, value in sorted(clicked)]) for shown, clicked in arriving
+    ]
+
+
+class Reading:
+    """A process that reads the logs of all partitions, in any steps."""
+
+    def __init__(self, config: Settings, store: Path) -> None:
+        self.config, self.store = config, store
+        self.clock = ManualClock()
+        self.pipeline = Pipeline(config, self.clock)
+        self.pipeline.has_history = True
+        self.decoder = Decoder(self.pipeline.catalog, clock=lambda: SCENARIO.start_ms + 900_000, max_future=0)
+        self.at = {(kind, p): 0 for kind in (0, 1) for p in range(PARTITIONS)}
+        form = HistoryFormat(config.windows.pane, config.buckets.edges, config.users.weighting)
+        self.history = HistoryWriter(store, form, Retention(10**12, 10**12, 10**12, 10**12))
+
+    def left(self, kind: int, partition: int) -> int:
+        return len(logs()[partition][kind]) - self.at[kind, partition]
+
+    def read(self, partition: int, impressions: int, clicks: int) -> None:
+        values: list[bytes] = []
+        kinds: list[int] = []
+        for kind, n in enumerate((impressions, clicks)):
+            start = self.at[kind, partition]
+            some = logs()[partition][kind][start : start + n]
+            self.at[kind, partition] += len(some)
+            values += some
+            kinds += [kind + 1] * len(some)
+        batch, _ = self.decoder.messages(
+            values,
+            kinds,
+            topic=("i", "c"),
+            partition=partition,
+            offsets=list(range(len(values))),
+            format="json",
+            shared=False,
+            next_offsets={(topic, partition): self.at[kind, partition] for kind, topic in enumerate("ic")},
+        )
+        self.pipeline.take(batch)
+
+    def wait(self, topics: str) -> None:
+        """A minute in which nothing comes, and these topics have been read to their ends, as far as anybody knows."""
+        for _ in range(30):
+            self.clock.advance(2.0)
+            self.pipeline.tick(lambda: [(topic, p) for topic in topics for p in range(PARTITIONS)])
+
+    def silence(self, luck: Random) -> None:
+        """One or both topics fall silent for longer than the idle timeout, and then go on.
+
+        Within what is promised: an input is waited for until the other is a correction horizon ahead of it; and
+        comparisons do not wait for a partition in which both stand still, when others go on.
+        """
+        newest = [monitor.joiner._newest.tolist() for monitor in self.pipeline.monitors.values()]
+        if any(abs(shown - clicked) > 900 * HORIZON_S for shown, clicked in newest):
+            return
+        whole = all(self.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS))
+        self.wait(luck.choice(["i", "c", "ic"] if whole else ["i", "c"]))
+        self.look()
+        for p in range(PARTITIONS):
+            self.read(p, 1, 1)
+
+    def look(self) -> None:
+        """What readers and the history are given in between."""
+        self.pipeline.snapshot(complete=len(self.pipeline.monitors) == PARTITIONS)
+        for partition, rows in self.pipeline.history_rows(range(PARTITIONS)).items():
+            self.history.write(partition, 1, rows)
+            self.pipeline.monitors[partition].scoreboard.overall.written(True)
+
+    def end(self) -> tuple[dict, dict]:
+        """The report, and the history."""
+        self.pipeline.finish()
+        report = self.pipeline.snapshot().report()
+        self.look()
+        self.history.close()
+        return report, history_content(self.store)
+
+
+@cache
+def truth(weighting: str, over: bool, folder: Path) -> tuple[dict, dict]:
+    """Read message by message as they came, by somebody who never looked away."""
+    reading = Reading(make_settings(weighting, "impression", False, False, over), folder / f"{weighting}-{over}.sqlite")
+    for partition in range(PARTITIONS):
+        shares = [len(log) for log in logs()[partition]]
+        while any(reading.left(kind, partition) for kind in (0, 1)):
+            reading.read(partition, 1 + shares[0] // 100, 1 + shares[1] // 100)
+    report, history = reading.end()
+    events_ = report["events"]
+    assert all(events_[fate] for fate in ("corrected", "late_clicks", "unmatched_clicks", "late_impressions"))
+    assert any(c["impressions"] for c in report["comparisons"])
+    return report, history
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("two-logs")
+
+
+@patch.object(joiner, "_MANY_RUNS", 3)
+@patch.object(health, "MIN_JOIN_RATE", 0.0)  # while the join is unhealthy as of now, no comparison looks at anything
+@patch.object(health, "SILENT_CLICKS", 1e9)  # it is judged by the panes that are still in memory
+@given(
+    weighting=st.sampled_from(["impressions", "value"]),
+    over=st.booleans(),
+    ahead=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=4),
+    sizes=st.lists(st.sampled_from([30, 150, 600, 5000]), min_size=1, max_size=4),
+    silences=st.sampled_from([0.0, 0.1]),
+    kills=st.sampled_from([0.0, 0.05]),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+)  # examples are slow: to make them smaller takes longer than to understand them
+def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
+    weighting: str,
+    over: bool,
+    ahead: list[float],
+    sizes: list[int],
+    silences: float,
+    kills: float,
+    seed: int,
+    folder: Path,
+) -> None:
+    expected, expected_history = truth(weighting, over, folder)
+    report, history_ = read(weighting, over, ahead, sizes, silences, kills, Random(seed), folder)
+    assert not differences(report, expected)
+    assert history_ == expected_history
+
+
+def read(
+    weighting: str,
+    over: bool,
+    ahead: list[float],
+    sizes: list[int],
+    silences: float,
+    kills: float,
+    luck: Random,
+    folder: Path,
+) -> tuple[dict, dict]:
+    """`ahead`: the share of clicks in what is read, in turns: 0 reads impressions only, for as long as there are any."""
+    config = make_settings(weighting, "impression", False, False, over)
+    store = folder / f"{luck.random()}.sqlite"
+    reading, step = Reading(config, store), 0
+    while any(reading.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS)):
+        step += 1
+        size, clicks = sizes[step % len(sizes)], ahead[step // 3 % len(ahead)]
+        for p in luck.sample(range(PARTITIONS), PARTITIONS):
+            wanted = [round(size * (1 - clicks)), round(size * clicks)]
+            if not any(n and reading.left(kind, p) for kind, n in enumerate(wanted)):
+                wanted = [size, size]
+            reading.read(p, *wanted)
+        if luck.random() < silences:
+            reading.silence(luck)
+        if luck.random() < 0.1:
+            reading.look()
+        if luck.random() < kills:
+            trees = [through_disk(reading, p, folder / f"{p}.checkpoint") for p in range(PARTITIONS)]
+            at = reading.at
+            reading.history.close()
+            reading = Reading(config, store)
+            for p in luck.sample(range(PARTITIONS), PARTITIONS):
+                reading.pipeline.restore_partition(p, trees[p])
+            reading.at = at
+    found = reading.end()
+    store.unlink()
+    return found
