@@ -153,6 +153,7 @@ class Evidence:
         self._found = np.full((OVERALL + 1, 2), -1, np.int64)
         self._retracted = np.full(OVERALL + 1, -1, np.int64)
         self._weights = rule.window_weights()
+        self._rhos = best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha)
         certified = np.array([m in rule.certified for m in METRICS])
         with np.errstate(divide="ignore"):
             self._constants = (
@@ -162,7 +163,7 @@ class Evidence:
                 np.log([rule.weights["log_loss"], rule.weights["auc"] * (1.0 - JOINT), rule.weights["auc"] * JOINT]),
                 certified,
                 np.log(self._weights),
-                best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
+                self._rhos,
                 float(best_rho(spent.OPTIMUM, rule.alpha)),
             )
 
@@ -247,7 +248,7 @@ class Evidence:
 
     def rho(self, leaf: str = "log_loss") -> float | None:
         """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
-        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._constants[6][0])
+        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._rhos[0])
         return None if math.isnan(frozen) else frozen
 
     def bounds(
@@ -272,7 +273,7 @@ class Evidence:
             share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, window, i]) else 2.0)  # of the verdict
             level = 1.0 if sides == 1 else min(0.5, share)
             alpha = self.rule.alpha * level / (2.0 if name in {MID, GAP} else 1.0)
-            rho = self._frozen[0, window, i] * self._constants[6][window]
+            rho = self._frozen[0, window, i] * self._rhos[window]
             v, df = self._error(name, s, clicks)
             with np.errstate(invalid="ignore", divide="ignore"):
                 half = half_width(v * s.weight**2, rho, alpha, df) / s.weight
