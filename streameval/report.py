@@ -7,7 +7,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -304,7 +304,11 @@ class Snapshot:
                 "overdue_clicks": self.join.overdue_clicks,
             },
             "results": [result.as_json() for result in self.results],
-            "slice_values": {dimension: asdict(values) for dimension, values in self.slice_values.items()},
+            # without `counted`: a process may know names of which nothing was counted after all
+            "slice_values": {
+                dimension: {"most_shown": values.most_shown, "overflowed": values.overflowed}
+                for dimension, values in self.slice_values.items()
+            },
             "deploys": [deploy_json(deploy) for deploy in self.deploys],
             "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
         }

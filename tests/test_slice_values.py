@@ -85,9 +85,8 @@ def test_those_with_most_impressions_are_shown_in_whatever_order_they_came(parti
             feed(pipeline, [row for row in rows if int(row["user_id"][1:]) % partitions == partition], partition)
         found.append(slices(pipeline))
         report = pipeline.snapshot().report()
-        assert report["slice_values"] == {
-            "country": {"counted": 7, "most_counted": 12, "most_shown": SHOWN, "overflowed": False}
-        }
+        assert report["slice_values"] == {"country": {"most_shown": SHOWN, "overflowed": False}}
+        assert pipeline.snapshot().slice_values["country"].counted == 7
     assert impressions(found[0]) == {"at": 7, "de": 40, "fr": 30, MISSING: 4, OTHER: 7 + 6 + 5 + 3}
     assert all(rows == found[0] for rows in found[1:])
 
