@@ -101,7 +101,8 @@ class Join(_Section):
         "10m", description="a request closes when the watermark is this far past its last impression's maturity"
     )
     idle_timeout: PositiveDuration = _written(
-        "30s", description="wall-clock time after which an input without events stops holding back what is shown (models and comparisons wait for it)"
+        "30s",
+        description="wall-clock time after which an input without events stops holding back what is shown (models and comparisons wait for it)",
     )
     max_future: PositiveDuration = _written(
         "1h", description="an event whose time is further than this ahead of the wall clock is refused"
