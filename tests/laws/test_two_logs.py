@@ -174,7 +174,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seed=st.integers(0, 1 << 32),
 )
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
+    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
 )  # examples are slow: to make them smaller takes longer than to understand them
 def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
     weighting: str,
