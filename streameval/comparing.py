@@ -28,6 +28,7 @@ from streameval.report import UserColumns
 log = logging.getLogger(__name__)
 
 HOUR = 3_600_000
+_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what happens to a pane, in this order
 RESTART = 6 * HOUR  # ms: windows of comparisons begin anew
 MOST_COMPARISONS = 64
 
@@ -91,11 +92,21 @@ class Comparisons:
         ended = complete >= FOREVER // self._pane
         silence = self._silent(monitors, complete, ended)
         looks = silence.looks
-        due = [((pane + 1) * self._pane, 0, pane) for pane in arrivals]
-        due += [((pane + 1) * self._pane + self._attribution_window, 1, pane) for pane in looks]
+        due = [((pane + 1) * self._pane, _ARRIVALS, pane) for pane in arrivals]
+        for kind, panes in (
+            (_LOOK, looks),
+            (_SILENT, [s.found for s in silence.silent] + ([] if silence.waiting is None else [silence.waiting])),
+            (_HEARD, [s.end - 1 for s in silence.silent]),
+        ):
+            due += [((pane + 1) * self._pane + self._attribution_window, kind, pane) for pane in panes]
+        first = {s.end - 1: s.first for s in silence.silent}
         last = looks[-1] if looks and ended else None
         for _, kind, pane in sorted(due):
-            if kind == 0:
+            if kind == _SILENT:
+                self._board.withhold((pane + 1) * self._pane, "no click came where many were due")
+            elif kind == _HEARD:  # clicks of impressions just before were held up, too
+                self._board.retract(first[pane] * self._pane - self._attribution_window, (pane + 1) * self._pane)
+            elif kind == _ARRIVALS:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
                     over = f" replaces {deploy.replaces}" if deploy.replaces else ""
                     log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
@@ -125,9 +136,6 @@ class Comparisons:
                     log.info("comparison %s begins anew: %s", anew.id, anew.reading().changes[-1].text)
                     for monitor in monitors:
                         self.begin(monitor)
-        if silence.waiting is not None:
-            pane, expected = silence.waiting
-            self._board.withhold((pane + 1) * self._pane, f"no click where about {expected:.0f} were due")
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
@@ -227,15 +235,13 @@ class Comparisons:
             self.rebuild(monitors)
 
     def _silent(self, monitors: Sequence[Monitor], complete: int, over: bool) -> Due:
-        """Which complete panes may be looked at. What was found when clicks were held up already is taken back."""
+        """Which complete panes may be looked at."""
         waiting = sorted({p for m in monitors for p in m.ledger.waiting(complete) if p >= self._board.looked})
         counts = []
         for pane in waiting:
             served = [m.ledger.served(pane) for m in monitors]
             counts.append((pane, sum(n for n, _ in served), sum(y for _, y in served)))
         silence = self._silence.due(counts, over)
-        for first, end in silence.silent:  # clicks of impressions just before were held up, too
-            self._board.retract(first * self._pane - self._attribution_window, end * self._pane)
         self._silence.forget_before(self._board.looked - self._horizon)
         return silence
 

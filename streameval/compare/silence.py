@@ -15,12 +15,21 @@ SILENT_CLICKS = 30.0  # expected clicks that did not come
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """Panes [first, end) without a click, that were put off; `found`: the pane at which so many were due."""
+
+    first: int
+    end: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
 class Due:
     """What is to be done with complete panes."""
 
     looks: list[int]  # panes to look at now, in order
-    silent: list[tuple[int, int]]  # stretches [first, end) that were put off
-    waiting: tuple[int, float] | None  # (pane at which it was found silent, clicks due) of a stretch that goes on
+    silent: list[Stretch]
+    waiting: int | None  # the pane at which a stretch that goes on was found silent
 
 
 class Silence:
@@ -43,16 +52,16 @@ class Silence:
                 if found is None and expected >= SILENT_CLICKS:
                     found = pane
                 continue
-            self._end(out, quiet, expected)
+            self._end(out, quiet, found)
             out.looks.append(pane)
             self._take(impressions, clicks)
             quiet, expected, found = [], 0.0, None
         if over or not self._clicks:
-            self._end(out, quiet, expected)
+            self._end(out, quiet, found)
             if found is not None:  # there will be no other look that takes in what is there
                 out.looks.append(quiet[-1][0])
             return out
-        return Due(out.looks, out.silent, None if found is None else (found, expected))
+        return Due(out.looks, out.silent, found)
 
     def forget_before(self, pane: int) -> None:
         """What was put off before a pane has been taken in."""
@@ -70,10 +79,10 @@ class Silence:
     def _expected(self, impressions: int) -> float:
         return impressions * self._clicks / self._impressions if self._impressions else 0.0
 
-    def _end(self, out: Due, quiet: list[tuple[int, int]], expected: float) -> None:
+    def _end(self, out: Due, quiet: list[tuple[int, int]], found: int | None) -> None:
         """A stretch without clicks has ended."""
-        if expected >= SILENT_CLICKS:
-            out.silent.append((quiet[0][0], quiet[-1][0] + 1))
+        if found is not None:
+            out.silent.append(Stretch(quiet[0][0], quiet[-1][0] + 1, found))
             self.put_off |= {pane for pane, _ in quiet}
             return
         for pane, impressions in quiet:

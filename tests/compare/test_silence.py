@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streameval.compare.silence import Silence
+from streameval.compare.silence import Silence, Stretch
 
 BEFORE = [(pane, 100, 3) for pane in range(100)]
 
@@ -28,10 +28,10 @@ def test_a_long_one_is_put_off_and_said_while_it_lasts() -> None:
     some = silence()
     quiet = [(pane, 100, 0) for pane in range(100, 112)]
     found = some.due(quiet, over=False)
-    assert (found.looks, found.silent, found.waiting) == ([], [], (109, 36.0))
+    assert (found.looks, found.silent, found.waiting) == ([], [], 109)
     assert some.due(quiet, over=False) == found  # asking changes nothing
     found = some.due([*quiet, (112, 100, 2)], over=False)
-    assert (found.looks, found.silent, found.waiting) == ([112], [(100, 112)], None)
+    assert (found.looks, found.silent, found.waiting) == ([112], [Stretch(100, 112, 109)], None)
     assert some.put_off == set(range(100, 112))
     some.forget_before(110)
     assert some.put_off == {110, 111}
@@ -40,7 +40,7 @@ def test_a_long_one_is_put_off_and_said_while_it_lasts() -> None:
 def test_at_the_end_of_the_stream_one_look_takes_in_what_is_there() -> None:
     some = silence()
     found = some.due([(pane, 100, 0) for pane in range(100, 112)], over=True)
-    assert (found.looks, found.silent) == ([111], [(100, 112)])
+    assert (found.looks, found.silent) == ([111], [Stretch(100, 112, 109)])
     assert 111 in some.put_off
     assert silence().due([(100, 100, 0)], over=True).looks == [100]
 
@@ -56,7 +56,7 @@ def test_it_does_not_matter_when_one_asks(clicks: list[int], asked: list[int]) -
     straight, bit_by_bit = silence(), silence()
     expected = straight.due(panes, over=True)
     looks: list[int] = []
-    silent: list[tuple[int, int]] = []
+    silent: list[Stretch] = []
     done = 100
     for upto in [*sorted(asked), len(panes)]:
         state = bit_by_bit.state()
@@ -65,6 +65,6 @@ def test_it_does_not_matter_when_one_asks(clicks: list[int], asked: list[int]) -
         found = bit_by_bit.due([p for p in panes[:upto] if p[0] >= done], over=upto == len(panes) and upto != 0)
         looks += found.looks
         silent += found.silent
-        ends = [p + 1 for p in found.looks] + [end for _, end in found.silent]
+        ends = [p + 1 for p in found.looks] + [one.end for one in found.silent]
         done = max([done, *ends])
     assert (looks, silent, bit_by_bit.state()) == (expected.looks, expected.silent, straight.state())
