@@ -236,7 +236,7 @@ class Comparisons:
 
     def _silent(self, monitors: Sequence[Monitor], complete: int, over: bool) -> Due:
         """Which complete panes may be looked at."""
-        waiting = sorted({p for m in monitors for p in m.ledger.waiting(complete) if p >= self._board.looked})
+        waiting = sorted({p for m in monitors for p in m.ledger.waiting(complete, start=self._board.looked)})
         counts = []
         for pane in waiting:
             served = [m.ledger.served(pane) for m in monitors]

@@ -92,7 +92,7 @@ def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None) -> dict[str,
     least what the scores promise: a rare disaster is in the scores before it is in the clicks.
     """
     found = _statistics(sums, gauc_sums)
-    if sums.items is not None:
+    if sums.items is not None and sums.items[..., cells.PAIR_N].any():
         no_scalars = np.zeros_like(sums.scalars)
         by_item = _statistics(BlockSums(sums.items, no_scalars))
         covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)

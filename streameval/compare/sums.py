@@ -62,6 +62,10 @@ class Sums(Protocol):
         """Of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
         ...
 
+    def impressions(self) -> int:
+        """That count in the first window."""
+        ...
+
     def totals(self) -> tuple[Ints, Ints]:
         """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
         ...
@@ -89,6 +93,7 @@ class PairedSums:
         self._gauc = self._empty_gauc()
         self._gauc_before = [self._empty_gauc()]
         self._starts: list[int] = [-(1 << 62)]
+        self._made: BlockSums | None = None  # the windows, until something is gained
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`."""
@@ -97,6 +102,7 @@ class PairedSums:
             some = oriented(some)
         elif key != (self._baseline, self._candidate):
             return
+        self._made = None
         self._add(self._total, some)
         for start, before in zip(self._starts, self._before, strict=True):
             if segment < start:
@@ -122,10 +128,12 @@ class PairedSums:
         before = self._empty()
         self._add(before, self._total)
         self._before.append(before)
+        self._made = None
 
     def clicks(self) -> Ints:
         """See `Sums`."""
-        return paired.clicks(self._windows())
+        of = [int(sums.blocks[:, cells.PAIR_Y].sum()) for sums in (self._total, *self._before)]
+        return np.array([[of[0] - before for before in of[1:]]], np.int64)
 
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
@@ -134,6 +142,10 @@ class PairedSums:
     def correlation(self) -> Reals:
         """See `Sums`."""
         return joint.correlation(*paired.deviations(self._windows()))
+
+    def impressions(self) -> int:
+        """See `Sums`."""
+        return int(self._total.blocks[:, cells.PAIR_N].sum())
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`."""
@@ -167,7 +179,9 @@ class PairedSums:
         return self._total.scalars.copy()
 
     def _windows(self) -> BlockSums:
-        return _less(self._total, self._before)
+        if self._made is None:
+            self._made = _less(self._total, self._before)
+        return self._made
 
     @staticmethod
     def _empty() -> BlockSums:
@@ -276,6 +290,10 @@ class SplitSums:
         by_user, by_item = (Strata(totals[i][None], devs[i][None]) for i in range(2))
         self._made = by_user, spreads[None], by_item
         return self._made
+
+    def impressions(self) -> int:
+        """See `Sums`: of both, in the hours in which both served."""
+        return int(self.arms()[:, :, cells.N].sum())
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `Sums`: of the hours in which both served."""

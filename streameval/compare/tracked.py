@@ -54,7 +54,7 @@ class Tracked:
         self.learning = False  # the candidate has only begun to learn: nothing is judged
         self._since: list[int | None] = []  # ms: where the traffic of later windows begins
         self._decision: Decision | None = None  # of the verdict that stands
-        self._now: Estimate | None = None  # what it fell on, at the last look
+        self._now: Estimate | None = None  # what it fell on, at the last look that was drawn
         self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
         self._seen = 0  # impressions at the last look
         self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
@@ -151,7 +151,7 @@ class Tracked:
 
     def is_due(self) -> bool:
         """Whether impressions have grown enough for a look to tell something new."""
-        return not self.learning and self._impressions() - self._seen > self._seen // GROWTH
+        return not self.learning and self._sums.impressions() - self._seen > self._seen // GROWTH
 
     def begin_anew(self, start: int, segment: int, why: str) -> None:
         """Judges only what comes from a segment on, of which nothing was gained yet; `start`: its begin, ms."""
@@ -169,7 +169,7 @@ class Tracked:
         self.looked, self._reading = at, None
         if withheld is not None or not self.is_due():
             return
-        self._seen = impressions = self._impressions()
+        self._seen = impressions = self._sums.impressions()
         statistics = self._statistics()
         was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
         path = self.evidence.advance(
@@ -180,6 +180,7 @@ class Tracked:
         self._decide(at, was, statistics)
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
         if self._record.due(impressions):
+            self._now = self._estimate_now(statistics)
             self._record.draw(at, impressions, int(self._sums.clicks()[0, 0]), self._differences(statistics), worse)
 
     # -- what it tells -------------------------------------------------------------------------------------------
@@ -295,10 +296,6 @@ class Tracked:
             floors_met=clicks >= self.rule.min_clicks,
         )  # fmt: skip
 
-    def _impressions(self) -> int:
-        baseline, candidate = self._sums.totals()
-        return int(baseline[cells.N]) + (int(candidate[cells.N]) if self.setup == "split" else 0)
-
     def _log_e(self) -> LogE:
         """At the last look; 0 before the first."""
         return self._path or ([0.0] * (OVERALL + 1), [0.0] * (OVERALL + 1))
@@ -313,10 +310,10 @@ class Tracked:
             self._decision = decide(
                 self.rule, self.verdict, at, self._log_e(), partial(self._estimates, statistics), starts, strict=strict
             )
-        self._now = self._estimate_now(statistics)
+            self._now = self._estimate_now(statistics)
 
     def _estimate_now(self, statistics: Mapping[str, Statistic]) -> Estimate | None:
-        """What the verdict fell on, as it is now; without sums as it was at the last look."""
+        """What the verdict fell on, as it is now; without sums as it was at the last look that was drawn."""
         if self._decision is None or not self.kept:
             return None if self._decision is None else self._now
         return self._estimates(statistics, self._decision.window).get(self._decision.on.metric)

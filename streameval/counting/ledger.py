@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.columns import Scored
+from streameval.counting.due import DuePanes
 from streameval.counting.ledger_sums import (
     LEVEL_WIDTH,
     PART_WIDTH,
@@ -67,7 +68,6 @@ class Ledger:
     ) -> None:
         """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets."""
         self._pane = pane
-        self._defer = -(-horizon // pane)  # panes after which what is late counts
         self._radix = radix
         self._dimensions = dimensions
         self._edges = np.array(edges)
@@ -77,6 +77,8 @@ class Ledger:
         self._part_names: tuple[list[Part], list[Part], list[Part]] = ([], [], [])  # of the three kinds
         self._part_of = np.full((MOST_ROWS, (dimensions + 1) * self._values), -1, np.int32)
         self._level_of = np.full((MOST_ROWS, len(edges) + 1), -1, np.int32)  # [row of what was served, bucket]
+        defer = -(-horizon // pane)  # panes after which what is late counts
+        self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
         # by pane, what is late apart
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_parts: tuple[dict[int, Parts], dict[int, Parts]] = ({}, {})
@@ -105,9 +107,12 @@ class Ledger:
         self._observe(*_rows(due, scored, corrected), -sign, late=1)
         self._observe(*_rows(labelled, scored, corrected | ~labelled.fresh), sign, late=1)
 
-    def waiting(self, end: int, but: Collection[int] = ()) -> list[int]:
-        """The panes before `end`, `but` for some, that wait to be looked at, oldest first; what is late apart."""
-        return sorted(pane for pane in self._waiting[0] if pane < end and pane not in but)
+    def waiting(self, end: int, but: Collection[int] = (), start: int = 0) -> list[int]:
+        """The panes from `start`, before `end`, `but` for some, that wait to be looked at, oldest first.
+
+        What is late apart, and what a look has put off.
+        """
+        return self._due.waiting(start, end, but)
 
     def served(self, pane: int) -> tuple[int, int]:
         """(impressions, clicks) on time of all versions that served in a pane that waits."""
@@ -148,6 +153,8 @@ class Ledger:
             for giver, cut in enumerate(known.cuts):
                 start, end = int(cut[j]), int(cut[j + 1])
                 while start < end:
+                    if pane not in self._waiting[late]:
+                        self._due.add(pane, late)
                     sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
                     parts = self._part_matrices(self._waiting_parts[late], pane)
                     given = scored.row, scored.series, scored.p, known.loss, known.bin
@@ -171,6 +178,7 @@ class Ledger:
         """From this pane on sums are kept apart from those before; it must not have been looked at."""
         if pane not in self._cuts:
             self._cuts = sorted([*self._cuts, pane])
+            self._due.cut()
 
     def segment(self, pane: int) -> int:
         """The first pane of the segment that a pane is in: of its hour, or of the last cut in it."""
@@ -192,12 +200,7 @@ class Ledger:
         of their segment.
         """
         out = []
-        due = [(pane, 1) for pane in self._waiting[1] if pane + self._defer < end]
-        for pane in self._waiting[0]:
-            until = self.end_of(self.segment(pane)) - 1 + self._defer if pane in put_off else pane
-            if until < end:
-                due.append((pane, 0))
-        for pane, late in sorted(due):
+        for pane, late in self._due.take(end, put_off):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
             for codes in self._waiting_codes[late].pop(pane, ()):
@@ -285,7 +288,9 @@ class Ledger:
         for kept in (self._segments, self._parts):
             for number in [n for n in kept if n < keep]:
                 del kept[number]
-        self._cuts = [cut for cut in self._cuts if cut >= keep]
+        if self._cuts and self._cuts[0] < keep:
+            self._cuts = [cut for cut in self._cuts if cut >= keep]
+            self._due.cut()
         if len(self._rows) > MOST_ROWS * 3 // 4:
             self._make_room()
 
@@ -366,6 +371,7 @@ class Ledger:
         self._enter()
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = matrix.copy()
+            self._due.add(pane, late)
         for late, pane, some in state["waiting_codes"]:
             self._waiting_codes[late][pane] = [some.copy()]
             self._codes_waiting += some.size
@@ -478,16 +484,22 @@ class Ledger:
                 self._part_names[LEVELS].append(name)
 
     def _part_matrices(self, kept: dict[int, Parts], number: int) -> Parts:
-        given = kept.get(number) or tuple(np.zeros((0, width), np.int64) for width in _WIDTHS)
-        a, b, c = (_grown(matrix, len(names)) for matrix, names in zip(given, self._part_names, strict=True))
-        kept[number] = a, b, c
-        return a, b, c
+        n, m, k = map(len, self._part_names)
+        known = kept.get(number)
+        if known is None:
+            known = np.zeros((n, PART_WIDTH), np.int64), np.zeros((m, SERVED_WIDTH), np.int64), np.zeros((k, LEVEL_WIDTH), np.int64)  # fmt: skip
+        elif (len(known[0]), len(known[1]), len(known[2])) != (n, m, k):
+            known = _grown(known[0], n), _grown(known[1], m), _grown(known[2], k)
+        else:
+            return known
+        kept[number] = known
+        return known
 
     @staticmethod
     def _matrix(kept: dict[int, Matrix], number: int, rows: int, width: int) -> Matrix:
         matrix = kept.get(number)
-        matrix = np.zeros((rows, width), np.int64) if matrix is None else _grown(matrix, rows)
-        kept[number] = matrix
+        if matrix is None or len(matrix) < rows:
+            matrix = kept[number] = np.zeros((rows, width), np.int64) if matrix is None else _grown(matrix, rows)
         return matrix
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.placements import Codes, clicks_of, renumbered, rows_of
+from streameval.counting.placements import Codes, by_rows, renumbered, rows_of
 
 
 class OpenScores:
@@ -20,12 +20,15 @@ class OpenScores:
 
     def add(self, pane: int, codes: Codes) -> None:
         """Adds a pane's codes, of any rows."""
-        rows = rows_of(codes)
         by_row = self._codes.setdefault(pane, {})
-        for row in np.unique(rows).tolist():
-            some = codes[rows == row]
-            by_row[row] = np.concatenate((by_row[row], some)) if row in by_row else some
-            self._clicks[pane, row] = self._clicks.get((pane, row), 0) + clicks_of(some)
+        ordered, ends, clicks = by_rows(codes)
+        start = 0
+        for row, end in enumerate(ends.tolist()):
+            if end > start:
+                some = ordered[start:end]
+                by_row[row] = np.concatenate((by_row[row], some)) if row in by_row else some
+                self._clicks[pane, row] = self._clicks.get((pane, row), 0) + int(clicks[row])
+            start = end
 
     def counts(self) -> Iterator[tuple[int, int, int, int]]:
         """(pane, row, scores, clicks), oldest first."""

@@ -69,9 +69,24 @@ def renumbered(codes: Codes, row: NDArray[np.int64]) -> Codes:
     return (codes[keep] & ~ROW_MASK) | (now[keep].astype(np.uint64) << np.uint64(_ROW))
 
 
-def clicks_of(codes: Codes) -> int:
-    """How many are of clicks."""
-    return int(((codes >> np.uint64(_LABEL)) & np.uint64(1)).sum())
+@numba.njit(cache=True, nogil=True)
+def by_rows(codes: Codes) -> tuple[Codes, NDArray[np.int64], NDArray[np.int64]]:
+    """(codes by row, and in order within a row; where each of the 256 rows ends; how many of a row are of clicks)."""
+    ends, clicks = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    for code in codes:
+        row = _field(code, _ROW, 8)
+        ends[row] += 1
+        clicks[row] += _field(code, _LABEL, 1)
+    place = np.zeros(256, np.int64)
+    for row in range(255):
+        ends[row + 1] += ends[row]
+        place[row + 1] = ends[row]
+    out = np.empty_like(codes)
+    for code in codes:
+        row = _field(code, _ROW, 8)
+        out[place[row]] = code
+        place[row] += 1
+    return out, ends, clicks
 
 
 @numba.njit(cache=True, nogil=True)

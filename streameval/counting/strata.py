@@ -87,7 +87,7 @@ class Strata:
             for segment, codes in by_segment.items():
                 row_sums = np.zeros(WIDTH, np.int64)
                 whole = np.concatenate(codes)
-                place(whole, key[1] >= 0, curves_of(_labels([whole])), row_sums)
+                place(whole, key[1] >= 0, _curves(key, _labels([whole])), row_sums)
                 out[segment, key] = row_sums
         return out
 
@@ -179,7 +179,7 @@ class Strata:
     ) -> None:
         if labels is None:  # nothing better is known than what is there
             labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
-        curves = curves_of(labels)
+        curves = _curves(key, labels)
         for pane, ledger, row in some:
             _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
 
@@ -195,7 +195,7 @@ class Strata:
         for (segment, key), some in late.items():
             vector = self._segments.get((segment, key))
             labels = _labels(codes for _, _, codes in some) if vector is None else _dense(vector)
-            curves = curves_of(labels)
+            curves = _curves(key, labels)
             for ledger, row, codes in some:
                 _gain(gains, segment, key, ledger.place(segment, row, codes, curves))
 
@@ -203,6 +203,11 @@ class Strata:
         before = end - self._kept
         if self._segments and min(segment for segment, _ in self._segments) < before:
             self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
+
+
+def _curves(key: Key, labels: Labels) -> Curves:
+    """Of a pair's both sides, or of the version that served."""
+    return curves_of(labels if key[1] >= 0 else labels[:1])
 
 
 def _labels(codes: Iterable[Codes]) -> Labels:
