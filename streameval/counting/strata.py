@@ -20,7 +20,7 @@ from streameval.counting.ledger import Key, Ledger
 from streameval.counting.placements import BINS, WIDTH, Codes, Labels, Row, add_labels, curves_of, place, rows_of
 from streameval.sketches.sparse import SparseVector
 
-ENOUGH = 1_000  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
+ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
 MOST = 1 << 18  # scores that are kept as codes for one
 REMEMBERED = 64  # closed strata whose labels are kept
 HOUR = 3_600_000
