@@ -132,8 +132,9 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
 
 
 def new_publisher(settings: Settings) -> Publisher:
-    """A publisher that holds an empty snapshot."""
-    return Publisher(empty_snapshot(time.time(), (0.0, *settings.buckets.edges, 1.0)))
+    """A publisher that holds an empty snapshot: no broker has answered yet, and nothing is assigned."""
+    empty = empty_snapshot(time.time(), (0.0, *settings.buckets.edges, 1.0))
+    return Publisher(replace(empty, ready={"broker": False, "assigned": False, "first_snapshot": False}))
 
 
 def replay(
