@@ -93,7 +93,7 @@ def test_degrees_of_freedom_are_stored_as_they_were_live(tmp_path: Path) -> None
     pipeline = Pipeline(Settings(), ManualClock())
     shown = [
         Shown(f"i{i}", START + i, user=f"u{i * i % 397}", pclick=(i % 97) / 97, clicked=int(i % 5 == 0))
-        for i in range(3000)
+        for i in range(900)
     ]
     pipeline.take(make_batch(shown, pipeline.catalog))
     pipeline.finish()
