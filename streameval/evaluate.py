@@ -6,7 +6,7 @@ scores. Windows end where every partition's labels are complete, on a pane's bou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from streameval.counting.scoreboard import OVERALL_BITS, SLICE_BITS, SliceRows
 from streameval.events import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.auc import ranked_auc
-from streameval.metrics.errors import standard_errors
+from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.registry import evaluate
 from streameval.metrics.tables import fixed_buckets, quantile_buckets, score_counts
 from streameval.metrics.view import Ranked, View
@@ -89,7 +89,7 @@ class Evaluator:
                 row = _row(vector, [code], self._overall)
                 if row is not None:
                     out.append(self._overall_result(monitors, frame, code, series, row, maturity, unreliable))
-        design = {(r.series, r.window): r.design_effects for r in out}
+        wholes = {(r.series, r.window): r for r in out}
         if self._catalog.dimensions:
             shown: dict[tuple[int, int, int], list[int]] = {}
             for frame in frames:
@@ -104,7 +104,7 @@ class Evaluator:
                         series = self._catalog.series[code]
                         result = self._result(
                             series, frame, where, self._slice, view, maturity, unreliable,
-                            design.get((series, frame.name)),
+                            wholes.get((series, frame.name)),
                         )  # fmt: skip
                         out.append(result)
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
@@ -213,10 +213,10 @@ class Evaluator:
         view: View,
         maturity: tuple[float | None, int, int | None],
         unreliable: dict[str, str],
-        design: Mapping[str, float] | None,
+        whole: Result | None,
     ) -> Result:
         share, _, newest = maturity
-        result = make_result(series, frame.name, where, view, layout, self._quantiles, share, newest, design)
+        result = make_result(series, frame.name, where, view, layout, self._quantiles, share, newest, whole)
         sliding = frame.index is not None
         why = result.reliable_reason or unreliable.get(frame.name)
         return replace(
@@ -253,15 +253,18 @@ def make_result(
     quantiles: int,
     matured_share: float | None,
     newest_label: int | None,
-    design: Mapping[str, float] | None = None,
+    whole: Result | None = None,
 ) -> Result:
     """Every metric and table of one view; unreliable only by itself, and without the ends of its window.
 
-    `design`: the design effects of the whole, for a slice (see `metrics.errors`).
+    `whole`: that of all slices together, for a slice, whose errors follow from it (see `metrics.errors`).
     """
     m = view.moments
     metrics, reasons = evaluate(view)
-    errors = standard_errors(view, metrics, design)
+    of_whole = None
+    if whole is not None:
+        of_whole = Errors(whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df)
+    errors = standard_errors(view, metrics, of_whole)
     scores = score_counts(view.negatives, view.positives, layout)
     return Result(
         series=series,
@@ -283,6 +286,8 @@ def make_result(
         reliable_reason=f"{m.violations} scores may have known their label" if m.violations else None,
         stderrs=errors.stderr,
         design_effects=errors.design,
+        stderr_df=errors.df,
+        gauc_stderr_df=errors.gauc_df,
     )
 
 

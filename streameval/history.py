@@ -33,7 +33,7 @@ class PaneHistory:
         self._pane = pane
         self._names = [m.name for m in METRICS]
         self._waiting: set[int] = set()  # complete panes that are still to be evaluated
-        # pane -> series -> (n, clicks, corrected, metrics, standard errors)
+        # pane -> series -> (n, clicks, corrected, metrics, standard errors, their degrees of freedom)
         self._done: dict[int, dict[int, NDArray[np.float64]]] = {}
         self._columns: dict[Series, PaneColumns] = {}
 
@@ -91,8 +91,9 @@ class PaneHistory:
                 read_blocks(row, self._layout),
             )  # fmt: skip
             values, _ = evaluate(view)
-            errors = standard_errors(view, values).stderr
-            numbers = [values[name] for name in self._names] + [errors.get(name) for name in WITH_STDERR]
+            errors = standard_errors(view, values)
+            numbers = [values[name] for name in self._names] + [errors.stderr.get(name) for name in WITH_STDERR]
+            numbers += [errors.df, errors.gauc_df]
             counts = (moments.impressions, moments.clicks, moments.corrected)
             out[code] = np.array([*counts, *(math.nan if number is None else number for number in numbers)])
         return out
@@ -110,9 +111,12 @@ class PaneHistory:
             metrics = {name: table[:, 3 + i].copy() for i, name in enumerate(self._names)}
             behind = 3 + len(self._names)
             stderrs = {name: table[:, behind + i].copy() for i, name in enumerate(WITH_STDERR)}
-            for array in (start, *metrics.values(), *stderrs.values()):
+            df, gauc_df = table[:, -2].copy(), table[:, -1].copy()
+            for array in (start, *metrics.values(), *stderrs.values(), df, gauc_df):
                 array.flags.writeable = False
-            columns[series] = PaneColumns(start, counts[:, 0], counts[:, 1], counts[:, 2], metrics, stderrs)
+            columns[series] = PaneColumns(
+                start, counts[:, 0], counts[:, 1], counts[:, 2], metrics, stderrs, df, gauc_df
+            )
         return columns
 
 

@@ -69,7 +69,8 @@ class Result:
 
     `metrics` has the names of `METRIC_NAMES`; an undefined one is None and `reasons` says why (a word like
     "no_clicks", "one_class", "no_eligible_user", "not_kept_for_slices"). `stderrs` has their standard errors by the same
-    names; why one is None is in `reasons` under "<name>_stderr", or is the metric's own reason.
+    names; why one is None is in `reasons` under "<name>_stderr", or is the metric's own reason. `stderr_df` and, of GAUC,
+    `gauc_stderr_df` are their degrees of freedom (see `metrics.errors`).
     """
 
     series: Series
@@ -93,6 +94,8 @@ class Result:
     gauc_sampling_error: float | None = None  # standard error of GAUC from sampling users, when users_sampled < 1
     stderrs: Mapping[str, float | None] = field(default_factory=dict)  # by metric, clustered by user; None: undefined
     design_effects: Mapping[str, float] = field(default_factory=dict)  # variance by user over variance by impression
+    stderr_df: float | None = None
+    gauc_stderr_df: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The result as in the report."""
@@ -114,6 +117,8 @@ class Result:
             "impressions": self.totals.impressions,
             "clicks": self.totals.clicks,
             **metrics,
+            "stderr_df": self.stderr_df,
+            "gauc_stderr_df": self.gauc_stderr_df,
             "reasons": reasons,
             "window_start": self.window_start,
             "window_end": self.window_end,
@@ -159,6 +164,8 @@ class PaneColumns:
     corrected: NDArray[np.int64]
     metrics: Mapping[str, NDArray[np.float64]]  # NaN: undefined
     stderrs: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # of `WITH_STDERR`; NaN: unknown
+    df: NDArray[np.float64] | None = None  # their degrees of freedom; NaN: between impressions
+    gauc_df: NDArray[np.float64] | None = None  # that of GAUC
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,10 @@ def test_a_pane_has_the_standard_errors_of_a_result_over_it() -> None:
         expected = whole.stderrs.get(name)
         assert (found == expected) if expected is not None else np.isnan(found)
     assert columns.stderrs["log_loss"][0] > 0
+    assert columns.df is not None
+    assert columns.gauc_df is not None
+    assert (columns.df.tolist(), columns.gauc_df.tolist()) == ([whole.stderr_df], [whole.gauc_stderr_df])
+    assert whole.as_json()["stderr_df"] == whole.stderr_df > 30
     assert not columns.stderrs["auc"].flags.writeable
 
 

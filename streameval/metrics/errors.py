@@ -7,6 +7,10 @@ which is right however an impression depends on the user's others; and over sing
 coefficients)^2, which is right only if they do not. The ratio of the two is the design effect. A slice, which keeps no
 blocks, takes its own variance between impressions times the design effect of the whole; so does ECE, whose coefficients
 depend on the bucket. The second moments of single impressions come from the score histogram, within its resolution.
+
+A variance between few blocks is itself uncertain, and too small more often than too large: 95% of the time an error is
+within Student's t of `df` standard errors, not within 1.96. With a few dominating users there are fewer blocks than
+non-empty ones: `df` is their effective number less one, (sum N_g)^2 / sum N_g^2 - 1, as in `compare.ratio`.
 """
 
 from __future__ import annotations
@@ -109,16 +113,25 @@ WITH_ERROR = (*INFLUENCES, "gauc", "ece")
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Standard errors by metric (None: unknown), and how much wider than between impressions they are, squared."""
+    """Standard errors by metric (None: unknown), and how much wider than between impressions they are, squared.
+
+    Degrees of freedom: `df` of all but GAUC, at most 63, None where the errors are between impressions; `gauc_df` of GAUC,
+    whose errors are between the users that have one, None without it.
+    """
 
     stderr: Mapping[str, float | None]
     design: Mapping[str, float]
+    df: float | None
+    gauc_df: float | None
+
+    def df_of(self, metric: str) -> float | None:
+        """Degrees of freedom of one metric's standard error."""
+        return self.gauc_df if metric == "gauc" else self.df
 
 
-def standard_errors(
-    view: View, values: Mapping[str, float | int | None], design: Mapping[str, float] | None = None
-) -> Errors:
-    """The errors of the metrics that have a value. `design`: of the whole, for a view that keeps no blocks."""
+def standard_errors(view: View, values: Mapping[str, float | int | None], whole: Errors | None = None) -> Errors:
+    """The errors of the metrics that have a value. `whole`: those of the whole, for a slice of it, which keeps no blocks."""
+    design = None if whole is None else whole.design
     by_impression, mean = _impressions(view)
     enough = view.blocks is not None and int((view.blocks[:, N] > 0).sum()) >= ENOUGH_BLOCKS
     by_block = view.blocks.astype(np.float64) if view.blocks is not None else np.zeros((0, BLOCK_CELLS))
@@ -152,9 +165,16 @@ def standard_errors(
     widening = effects if design is None else design
     if values.get("ece") is not None:
         stderr["ece"] = math.sqrt(_ece(view) * widening.get("calibration", 1.0))
+    gauc_df = None
     if values.get("gauc") is not None:
         stderr["gauc"] = _gauc(view)
-    return Errors(stderr, effects)
+        gauc_df = None if stderr["gauc"] is None else _gauc_df(view)
+    df = _df(by_block[:, N]) if enough else None if whole is None else whole.df
+    return Errors(stderr, effects, df, gauc_df)
+
+
+def _df(weights: NDArray[np.float64]) -> float:
+    return max(float(weights.sum() ** 2 / (weights * weights).sum()) - 1, 0.0)
 
 
 def _gauc(view: View) -> float | None:
@@ -166,6 +186,15 @@ def _gauc(view: View) -> float | None:
     both, one, plain = (square / SQUARE_SCALE for square in ranked.squares)
     spread = max(both - 2 * gauc * one + gauc * gauc * plain, 0.0)
     return math.sqrt(spread * ranked.users / (ranked.users - 1)) / weight
+
+
+def _gauc_df(view: View) -> float | None:
+    """The same of single users, by their weight in GAUC."""
+    ranked = view.ranked
+    if ranked is None or not ranked.squares[2]:
+        return None
+    weight = ranked.weight / 2.0**31
+    return max(weight * weight / (ranked.squares[2] / SQUARE_SCALE) - 1, 0.0)
 
 
 def _ece(view: View) -> float:

@@ -133,15 +133,17 @@ def _points(columns: PaneColumns, metric: str, rows: slice, length: int) -> list
         return []
     nothing = np.full(len(columns.start), math.nan)
     errors = {"auc": columns.metrics.get("auc_error", nothing), "gauc": np.zeros(len(columns.start))}
+    df_of = columns.gauc_df if metric == "gauc" else columns.df
     picked = (
         columns.start, columns.metrics[metric], columns.impressions, columns.clicks, columns.corrected,
-        errors.get(metric, nothing), columns.stderrs.get(metric, nothing),
+        errors.get(metric, nothing), columns.stderrs.get(metric, nothing), nothing if df_of is None else df_of,
     )  # fmt: skip
     points = []
-    for start, value, n, clicks, corrected, error, stderr in zip(
+    for start, value, n, clicks, corrected, error, stderr, df in zip(
         *(column[rows].tolist() for column in picked), strict=True
     ):
         defined = math.isfinite(value)
+        known = defined and math.isfinite(stderr)
         points.append(
             Point(
                 start=start,
@@ -152,7 +154,8 @@ def _points(columns: PaneColumns, metric: str, rows: slice, length: int) -> list
                 clicks=clicks,
                 corrected=corrected,
                 error=error if defined and math.isfinite(error) else None,
-                stderr=stderr if defined and math.isfinite(stderr) else None,
+                stderr=stderr if known else None,
+                stderr_df=df if known and math.isfinite(df) else None,
             )
         )
     return points
@@ -203,6 +206,7 @@ def _list(line: Line) -> list[dict[str, Any]]:
             "seconds": point.length / 1000,
             "value": point.value,
             "stderr": point.stderr,
+            "stderr_df": point.stderr_df,
             "reason": point.reason,
             "error": point.error,
             "impressions": point.impressions,
@@ -220,6 +224,7 @@ def _columns(line: Line) -> dict[str, list[Any]]:
         "seconds": [point.length / 1000 for point in points],
         "value": [point.value for point in points],
         "stderr": [point.stderr for point in points],
+        "stderr_df": [point.stderr_df for point in points],
         "error": [point.error for point in points],
         "impressions": [point.impressions for point in points],
         "clicks": [point.clicks for point in points],

@@ -66,6 +66,9 @@ class Bucket(_Shape):
 class Row(_Series):
     """Every metric of one series in one window and slice; `_stderr` is the standard error when users are drawn anew.
 
+    `stderr_df`: degrees of freedom of the standard errors, the effective number of blocks of users less one; null where
+    they are between impressions. `gauc_stderr_df`: of GAUC's, likewise of its users.
+
     `role` is what the series is there for now: live (with `traffic_share`, of its model's recent impressions), shadow,
     learning or retired.
     """
@@ -105,6 +108,8 @@ class Row(_Series):
     calibration_stderr: float | None
     ece: float | None
     ece_stderr: float | None
+    stderr_df: float | None
+    gauc_stderr_df: float | None
     reasons: dict[str, str]
     window_start: str | None
     window_end: str | None
@@ -211,7 +216,8 @@ class Scores(_Stamped, _Series):
 class SeriesPoint(_Shape):
     """A metric in one pane, or in an hour or a day of the history; `seconds` is its length.
 
-    `stderr`: of the value, users drawn anew, null where unknown. `error`: of auc the half-width of the certain
+    `stderr`: of the value, users drawn anew, null where unknown. `stderr_df`: its degrees of freedom, null where it is
+    between impressions. `error`: of auc the half-width of the certain
     interval, of gauc the standard error from sampling users (0: exact), else null.
     """
 
@@ -219,6 +225,7 @@ class SeriesPoint(_Shape):
     seconds: float
     value: float | None
     stderr: float | None
+    stderr_df: float | None
     reason: str | None
     error: float | None
     impressions: int
@@ -240,6 +247,7 @@ class SeriesColumns(_Shape):
     seconds: list[float]
     value: list[float | None]
     stderr: list[float | None]
+    stderr_df: list[float | None]
     error: list[float | None]
     impressions: list[int]
     clicks: list[int]

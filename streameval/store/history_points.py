@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.metrics.errors import standard_errors
+from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.registry import METRICS, evaluate
 from streameval.metrics.view import View
 from streameval.report import WITH_STDERR
@@ -35,8 +35,10 @@ OF_USERS = ("gauc", "gauc_users", "gauc_impressions")
 _VALUES = {metric.name: i for i, metric in enumerate(METRICS)}
 _STDERRS = {name: len(_VALUES) + i for i, name in enumerate(WITH_STDERR)}
 _SAMPLING = len(_VALUES) + len(_STDERRS)  # of GAUC, from taking a sample of users; NaN: all of them
-_WIDTH = _SAMPLING + 1
-_CONTENT = " ".join(("1", *_VALUES, *_STDERRS))  # what a point's numbers are; those of other programs are made anew
+_DF = _SAMPLING + 1  # of the standard errors, and of that of GAUC
+_GAUC_DF = _DF + 1
+_WIDTH = _GAUC_DF + 1
+_CONTENT = " ".join(("2", *_VALUES, *_STDERRS))  # what a point's numbers are; those of other programs are made anew
 _AT_ONCE = 16  # parts in one transaction: others wait for it
 
 _POINTS = """
@@ -62,6 +64,7 @@ class StoredPoint:
     corrected: int
     value: float
     stderr: float
+    stderr_df: float
     auc_error: float
     sampling_error: float
     reason: str | None
@@ -109,12 +112,13 @@ def stored(db: sqlite3.Connection, series: int, metric: str, start: int, end: in
     rows = db.execute(query, (series, start, end)).fetchall()
     table = np.frombuffer(b"".join(row[5] for row in rows), "<f8").reshape(-1, _WIDTH)
     unknown = np.full(len(rows), math.nan)
-    columns = (_VALUES[metric], _STDERRS.get(metric), _VALUES["auc_error"], _SAMPLING)
-    value, stderr, error, sampling = (unknown.tolist() if i is None else table[:, i].tolist() for i in columns)
+    df_of = _GAUC_DF if metric == "gauc" else _DF
+    columns = (_VALUES[metric], _STDERRS.get(metric), df_of, _VALUES["auc_error"], _SAMPLING)
+    value, stderr, df, error, sampling = (unknown.tolist() if i is None else table[:, i].tolist() for i in columns)
     out = {}
     for i, (level, begin, n, clicks, corrected, _, why) in enumerate(rows):
         reason = json.loads(why).get(metric) if why else None
-        out[level, begin] = StoredPoint(n, clicks, corrected, value[i], stderr[i], error[i], sampling[i], reason)
+        out[level, begin] = StoredPoint(n, clicks, corrected, value[i], stderr[i], df[i], error[i], sampling[i], reason)
     return out
 
 
@@ -150,15 +154,14 @@ def _worked_out(
         if form.weighting == "value":
             values.update(dict.fromkeys(OF_USERS))
             reasons.update(dict.fromkeys(OF_USERS, NOT_KEPT))
-        errors = standard_errors(view, values).stderr
+        errors = standard_errors(view, values)
         numbers = _numbers(values, errors, sampling)
         why = json.dumps(reasons) if reasons else ""
         counts = (moments.impressions, moments.clicks, moments.corrected)
         yield series, level, start, *counts, numbers, why
 
 
-def _numbers(
-    values: Mapping[str, float | int | None], errors: Mapping[str, float | None], sampling: float | None
-) -> bytes:
-    all_of_them = [*(values[name] for name in _VALUES), *(errors.get(name) for name in _STDERRS), sampling]
+def _numbers(values: Mapping[str, float | int | None], errors: Errors, sampling: float | None) -> bytes:
+    stderrs = (errors.stderr.get(name) for name in _STDERRS)
+    all_of_them = [*(values[name] for name in _VALUES), *stderrs, sampling, errors.df, errors.gauc_df]
     return np.array([math.nan if number is None else number for number in all_of_them], "<f8").tobytes()

@@ -106,21 +106,28 @@ class HistoryReader:
         """
         with self._reading() as db:
             coverage, parts = cover(db, self._form.lengths, start, end)
-            wanted = self._pairs(db, coverage, series, slices)
-            chosen = dict(list(wanted.items())[:limit])
-            self._afford(coverage, sum(n for n, _ in chosen.values()), sum(size for _, size in chosen.values()))
+            there = self._pairs(db, coverage, series, None if slices is None else [*slices, None])
+            only_slices = slices is not None and None not in slices
+            wanted = [pair for pair in there if not (only_slices and pair[1] == OVERALL)]
+            chosen = set(wanted[:limit])
+            # a slice's errors follow from the whole, which comes before it
+            read = {
+                pair: cost for pair, cost in there.items() if pair in chosen | {(one, OVERALL) for one, _ in chosen}
+            }
+            self._afford(coverage, sum(n for n, _ in read.values()), sum(size for _, size in read.values()))
             seen, matured = sum(part.seen for part in parts), sum(part.matured for part in parts)
             newest = max((part.newest for part in parts if part.newest is not None), default=None)
             share = matured / seen if seen else None
             series_ids, slice_ids = _series(db), _slices(db)
             results = []
-            design: dict[Series, Mapping[str, float]] = {}  # slices come after the whole, and take it from there
-            for pair in chosen:
+            wholes: dict[Series, Result] = {}
+            for pair in read:
                 name, where = series_ids[pair[0]], slice_ids[pair[1]]
-                result = self._result(db, coverage, pair, name, where, share, newest, design.get(name))
+                result = self._result(db, coverage, pair, name, where, share, newest, wholes.get(name))
                 if where is None:
-                    design[name] = result.design_effects
-                results.append(result if scores else replace(result, scores=_NO_SCORES))
+                    wholes[name] = result
+                if pair in chosen:
+                    results.append(result if scores else replace(result, scores=_NO_SCORES))
         return RangeResults(coverage, len(wanted), tuple(results))
 
     def series(
@@ -281,7 +288,7 @@ class HistoryReader:
         where: Slice,
         share: float | None,
         newest: int | None,
-        design: Mapping[str, float] | None,
+        whole: Result | None,
     ) -> Result:
         layout = self._form.overall if where is None else self._form.slice
         dense = np.zeros(layout.size, np.int64)
@@ -295,7 +302,7 @@ class HistoryReader:
             (ranked, error), sampled = user_samples.rank(sample, self._form.weighting), 0.5**sample.k
         result = make_result(
             series, "range", where, read_view(dense, layout, ranked), layout, self._quantiles, share, newest,
-            None if where is None else design,
+            None if where is None else whole,
         )  # fmt: skip
         if where is None and self._form.weighting == "value":
             result = replace(
@@ -321,7 +328,7 @@ class HistoryReader:
             error = _finite(point.sampling_error) or 0.0
         return Point(
             slot[1], self._form.lengths[slot[0]], _finite(point.value), point.reason, point.impressions, point.clicks,
-            point.corrected, error, _finite(point.stderr),
+            point.corrected, error, _finite(point.stderr), _finite(point.stderr_df),
         )  # fmt: skip
 
     def _own_slots(

@@ -40,6 +40,7 @@ class Point:
     corrected: int
     error: float | None  # auc: half-width of the certain interval; gauc: standard error, 0 if exact
     stderr: float | None = None  # of `value`, users drawn anew; None: unknown
+    stderr_df: float | None = None  # its degrees of freedom; None: between impressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def make_point(
     sampling_error: float | None = None,
     whole: View | None = None,
 ) -> Point:
-    """One metric of one view. `not_kept`: why there is no GAUC; `whole`: of a slice, for its design effect."""
+    """One metric of one view. `not_kept`: why there is no GAUC; `whole`: of a slice, for its errors."""
     found = _FUNCTIONS[metric](view)
     if metric in OF_USERS and not_kept is not None:
         found = Undefined(not_kept)
@@ -106,14 +107,16 @@ def make_point(
     elif metric == "gauc" and value is not None:
         error = sampling_error or 0.0
     m = view.moments
-    stderr = None
+    stderr = df = None
     if metric in WITH_STDERR and value is not None:
         # what has a value in a slice has one in the whole
-        design = None if whole is None else standard_errors(whole, _needed(whole, metric, value)).design
+        of_whole = None if whole is None else standard_errors(whole, _needed(whole, metric, value))
         if view.blocks is not None or whole is not None or metric == "gauc":
-            stderr = standard_errors(view, _needed(view, metric, value), design).stderr.get(metric)
+            errors = standard_errors(view, _needed(view, metric, value), of_whole)
+            stderr = errors.stderr.get(metric)
+            df = None if stderr is None else errors.df_of(metric)
     start, end = where
-    return Point(start, end - start, value, reason, m.impressions, m.clicks, m.corrected, error, stderr)
+    return Point(start, end - start, value, reason, m.impressions, m.clicks, m.corrected, error, stderr, df)
 
 
 def _needed(view: View, metric: str, value: float) -> dict[str, float | int | None]:

@@ -31,7 +31,13 @@ def panes(seed: int) -> PaneColumns:
     n = luck.integers(900, 1100, DAY)
     start = END_MS - 60_000 * np.arange(DAY, 0, -1)
     return PaneColumns(
-        start, n, n // 15, np.zeros(DAY, np.int64), {"auc": value}, {"auc": luck.uniform(0.005, 0.01, DAY)}
+        start,
+        n,
+        n // 15,
+        np.zeros(DAY, np.int64),
+        {"auc": value},
+        {"auc": luck.uniform(0.005, 0.01, DAY)},
+        luck.uniform(5, 63, DAY),
     )
 
 

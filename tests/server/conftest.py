@@ -110,6 +110,8 @@ class Build:
             reliable=True,
             reliable_reason=None,
             stderrs=dict.fromkeys(("ctr", "mean_pclick", "auc", "gauc", "log_loss", "rig", "calibration"), 0.01),
+            stderr_df=20.5,
+            gauc_stderr_df=4.5,
         )
 
     def empty_result(self, series: Series = V2, window: str = "5m") -> Result:
@@ -132,6 +134,8 @@ class Build:
             reliable=False,
             reliable_reason="join_rate_low",
             stderrs={},
+            stderr_df=None,
+            gauc_stderr_df=None,
         )
 
     def users(self, names: list[str], seed: int = 0) -> UserColumns:
@@ -155,8 +159,9 @@ class Build:
         impressions = np.full(count, 100, np.int64)
         metrics = {"auc": auc, "ctr": clicks / 100.0}
         return PaneColumns(
-            start, impressions, clicks, np.zeros(count, np.int64), metrics, {"auc": np.full(count, 0.02)}
-        )
+            start, impressions, clicks, np.zeros(count, np.int64), metrics, {"auc": np.full(count, 0.02)},
+            np.full(count, 20.5), np.full(count, 4.5),
+        )  # fmt: skip
 
     def many_slices(self, count: int) -> tuple[Result, ...]:
         """Results of `count` cities, the first with the fewest impressions."""

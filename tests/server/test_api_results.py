@@ -176,6 +176,7 @@ def test_a_series_has_its_panes_oldest_first_with_reasons_for_gaps(client, publi
         "seconds": 60.0,
         "value": None,
         "stderr": None,
+        "stderr_df": None,
         "reason": "no_clicks",
         "error": None,
         "impressions": 100,
@@ -184,6 +185,7 @@ def test_a_series_has_its_panes_oldest_first_with_reasons_for_gaps(client, publi
     }
     assert line["points"][-1]["value"] == pytest.approx(0.7)
     assert line["points"][-1]["stderr"] == pytest.approx(0.02)
+    assert line["points"][-1]["stderr_df"] == 20.5
 
 
 def test_the_columns_of_a_series_are_its_points(client) -> None:
@@ -194,7 +196,7 @@ def test_the_columns_of_a_series_are_its_points(client) -> None:
         assert (line["version"], line["truncated"]) == (expected["version"], expected["truncated"])
         columns = line["columns"]
         assert [rfc3339(round(start * 1000)) for start in columns["start"]] == [p["start"] for p in expected["points"]]
-        for name in ("seconds", "value", "stderr", "error", "impressions", "clicks"):
+        for name in ("seconds", "value", "stderr", "stderr_df", "error", "impressions", "clicks"):
             assert columns[name] == [p[name] for p in expected["points"]]
     answer = client.get("/api/v1/series?metric=auc&shape=rows")
     assert answer.status_code == 422

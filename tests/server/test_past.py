@@ -183,6 +183,7 @@ def test_a_series_in_steps_and_slices_is_that_of_the_results(past) -> None:
     assert (point["start"], point["seconds"]) == ("2024-05-01T08:00:00.000Z", 3600.0)
     for mine, theirs in (("value", "auc"), ("stderr", "auc_stderr"), ("error", "auc_error"), ("clicks", "clicks")):
         assert point[mine] == row[theirs]
+    assert point["stderr_df"] == row["stderr_df"]
     columns = past.get("/api/v1/series?metric=ctr&step=5m&shape=columns").json()
     SeriesAnswer.model_validate(columns)
     assert [len(line["columns"]["start"]) for line in columns["series"]] == [60, 60]
@@ -236,6 +237,8 @@ def test_without_a_history_steps_and_slices_come_from_memory(client_of) -> None:
     (point,) = body["series"][0]["points"]
     (row,) = client.get("/api/v1/results?window=all&slice=country:de").json()["results"]
     assert (point["value"], point["stderr"]) == (row["log_loss"], row["log_loss_stderr"])
+    (overall,) = client.get("/api/v1/results?window=all&slice=none").json()["results"]
+    assert point["stderr_df"] == row["stderr_df"] == overall["stderr_df"] is not None  # a slice has that of the whole
     assert (point["impressions"], point["clicks"]) == (600, row["clicks"])
     whole = client.get("/api/v1/series?metric=gauc&step=5m").json()["series"][0]["points"]
     assert [(p["value"], p["reason"]) for p in whole] == [(None, "needs_store_path")] * 4

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from streameval.config import Settings
 from streameval.events import Series
 from streameval.metrics.registry import METRICS
+from streameval.pipeline import Pipeline
 from streameval.report import WITH_STDERR
 from streameval.store.history_format import DAY, HistoryFormat
 from streameval.store.history_reader import HistoryReader, Line
-from streameval.store.history_rows import PaneRows
-from streameval.store.history_writer import HistoryWriter
+from streameval.store.history_rows import PaneRows, pane_rows
+from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.testing import ManualClock, Shown, make_batch
 from tests.store.conftest import MINUTE, START, V1, V2
 
 Pane = Callable[..., PaneRows]
@@ -47,7 +50,7 @@ def without_points(path: Path, form: HistoryFormat, metric: str) -> dict[Series,
         return lines(path, form, metric)
     finally:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            names = " ".join(["1", *(m.name for m in METRICS), *WITH_STDERR])
+            names = " ".join(["2", *(m.name for m in METRICS), *WITH_STDERR])
             db.execute("UPDATE settings SET value = ? WHERE name = 'points'", (names,))
 
 
@@ -58,6 +61,7 @@ def assert_same(stored: dict[Series, Line], added_up: dict[Series, Line]) -> Non
             assert (a.start, a.length, a.value, a.reason, a.error) == (b.start, b.length, b.value, b.reason, b.error)
             assert (a.impressions, a.clicks, a.corrected) == (b.impressions, b.clicks, b.corrected)
             assert b.stderr in (None, a.stderr)
+            assert b.stderr_df in (None, a.stderr_df)
 
 
 @pytest.mark.parametrize("folded", [False, True])
@@ -82,6 +86,34 @@ def test_the_error_of_a_stored_point_is_that_of_the_results(filled: HistoryWrite
         assert (point.value, point.stderr) == (result.metrics[metric], result.stderrs[metric])
         assert point.stderr is not None
         assert point.stderr > 0
+        assert point.stderr_df == (result.gauc_stderr_df if metric == "gauc" else result.stderr_df)
+
+
+def test_degrees_of_freedom_are_stored_as_they_were_live(tmp_path: Path) -> None:
+    pipeline = Pipeline(Settings(), ManualClock())
+    shown = [
+        Shown(f"i{i}", START + i, user=f"u{i * i % 397}", pclick=(i % 97) / 97, clicked=int(i % 5 == 0))
+        for i in range(900)
+    ]
+    pipeline.take(make_batch(shown, pipeline.catalog))
+    pipeline.finish()
+    live = pipeline.snapshot().results[0]
+    (monitor,) = pipeline.monitors.values()
+    rows = pane_rows(monitor, pipeline.catalog, pipeline._slice_rows, monitor.scoreboard.overall.numbers())
+    form = HistoryFormat(MINUTE, pipeline.settings.buckets.edges, "impressions")
+    writer = HistoryWriter(tmp_path / "history.sqlite", form, Retention(DAY, DAY, DAY, 1 << 30))
+    writer.write(0, 1, rows)
+    writer.refresh()
+    assert live.stderr_df is not None
+    assert 30 < live.stderr_df < 63
+    for metric, df in (("auc", live.stderr_df), ("ece", live.stderr_df), ("gauc", live.gauc_stderr_df)):
+        reader = HistoryReader(writer.path, form, 4)
+        (line,) = reader.series(metric, [live.series], None, None).values()
+        (added_up,) = reader.steps(metric, [live.series], None, None).values()
+        assert [line.points[0].stderr_df, added_up.points[0].stderr_df] == [df, df]
+    (past,) = HistoryReader(writer.path, form, 4).range([live.series], None, None, [None]).results
+    assert (past.stderr_df, past.gauc_stderr_df) == (live.stderr_df, live.gauc_stderr_df)
+    writer.close()
 
 
 def test_a_pane_that_is_written_again_loses_its_point_until_it_is_worked_out(

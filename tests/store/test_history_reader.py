@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,35 @@ def test_a_sampled_gauc_is_within_its_standard_error_of_the_exact_one(tmp_path) 
         writer.close()
     assert max(map(abs, z)) < 4
     assert sum(abs(one) < 1.96 for one in z) >= 20  # nominal 0.95 of 25 seeded trials
+
+
+def test_a_slice_asked_for_alone_has_the_errors_that_it_has_among_all(path) -> None:
+    pipeline = Pipeline(Settings.model_validate({"slices": {"dimensions": ["country"]}}), ManualClock())
+    shown = [
+        Shown(f"i{i}", START + i, user=f"u{i * i % 397}", pclick=(i % 97) / 97, clicked=int(i * i % 397 % 5 == 0))
+        for i in range(3000)
+    ]
+    batch = make_batch(shown, pipeline.catalog)
+    countries = np.array([pipeline.catalog.value_code(0, name) for name in ("de", "fr")])
+    impressions = replace(batch.impressions, slices=pipeline.catalog.combine([countries[np.arange(3000) % 2]]))
+    pipeline.take(replace(batch, impressions=impressions))
+    pipeline.finish()
+    (monitor,) = pipeline.monitors.values()
+    rows = pane_rows(monitor, pipeline.catalog, pipeline._slice_rows, monitor.scoreboard.overall.numbers())
+    form = HistoryFormat(MINUTE, pipeline.settings.buckets.edges, "impressions")
+    writer = HistoryWriter(path, form, KEEP)
+    writer.write(0, 1, rows)
+    live = {r.slice: r for r in pipeline.snapshot().results if r.window == "all"}
+    reader = HistoryReader(path, form, 20)
+    (series,) = reader.series_names()
+    among_all = {r.slice: r for r in reader.range([series], None, None).results}
+    found = reader.range([series], None, None, [("country", "fr")])
+    (alone,) = found.results
+    assert found.matched == 1
+    assert alone.stderrs == among_all["country", "fr"].stderrs == live["country", "fr"].stderrs
+    assert alone.stderr_df == live["country", "fr"].stderr_df == live[None].stderr_df is not None
+    assert live[None].design_effects["ctr"] > 1.5
+    writer.close()
 
 
 def test_more_users_than_are_ranked_at_a_time_are_sampled_further(path, form, writer, pane, monkeypatch) -> None:

@@ -54,6 +54,8 @@ def test_a_step_is_the_result_over_it(reader: HistoryReader, rows, form: History
             (result,) = reader.range([series], point.start, point.start + point.length, [where]).results
             assert point.length == 30 * MINUTE
             assert (point.value, point.stderr) == (result.metrics[metric], result.stderrs.get(metric))
+            df = result.gauc_stderr_df if metric == "gauc" else result.stderr_df
+            assert point.stderr_df == (None if point.stderr is None else df)
             assert point.reason == result.reasons.get(metric)
             assert (point.impressions, point.clicks) == (result.totals.impressions, result.totals.clicks)
             assert point.error == (

@@ -1,15 +1,16 @@
 // A line of a cell's size: the last panes of a metric, with the ends of its error bars as a pale band.
 
 import { svg } from "../dom.js";
+import { interval } from "../intervals.js";
 
 const WIDTH = 96;
 const HEIGHT = 26;
 
-export function sparkline({ value, stderr }, { about }) {
+export function sparkline({ value, stderr, stderr_df: df }, { about }) {
   const defined = value.map((v, i) => (v === null ? null : i)).filter((i) => i !== null);
   const root = svg("svg", { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": about, preserveAspectRatio: "none" });
   if (defined.length < 2) return root;
-  const half = (i) => 1.96 * (stderr?.[i] ?? 0);
+  const half = (i) => interval(value[i], stderr[i], df[i])?.half ?? 0;
   // the scale is that of the values: one pane with few clicks must not flatten the rest
   const low = Math.min(...defined.map((i) => value[i]));
   const high = Math.max(...defined.map((i) => value[i]));

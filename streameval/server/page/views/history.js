@@ -6,6 +6,7 @@ import { timeline } from "../charts/timeline.js";
 import { button, chips, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, dateTime, number, short } from "../format.js";
+import { interval } from "../intervals.js";
 import { METRICS, metric } from "../metrics.js";
 import { key, labelsComplete, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
@@ -135,7 +136,7 @@ export function mount(root) {
     small.draw({ ...common, markers: [], lines: shown.map((one) => ({ ...line(overview, one), y: one.columns.impressions, low: undefined, high: undefined })), format: short });
     replace(
       caption,
-      h("p", {}, `${name}: ${about}. Bands are 95 % (1.96 standard errors of users drawn anew). Hatched: labels are not final yet. Drag to zoom.`),
+      h("p", {}, `${name}: ${about}. Bands are 95 % (Student's t, users drawn anew; not items, nor days). Hatched: labels are not final yet. Drag to zoom.`),
       answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${dateTime(d.at)} ${d.version} (${d.kind})`).join(", ")) : null,
       lines.some((l) => l.x.length) ? null : h("p", { role: "status" }, "Nothing is stored in this range."),
     );
@@ -175,15 +176,15 @@ export function mount(root) {
 }
 
 function line(overview, one) {
-  const { start, seconds, value, stderr } = one.columns;
-  const bound = (sign) => value.map((v, i) => (v === null || stderr[i] === null ? null : v + sign * 1.96 * stderr[i]));
+  const { start, seconds, value, stderr, stderr_df: df } = one.columns;
+  const ends = value.map((v, i) => interval(v, stderr[i], df[i]));
   return {
     name: one.version,
     look: look(overview, one),
     x: start.map((at, i) => at + seconds[i] / 2),
     y: value,
-    low: bound(-1),
-    high: bound(1),
+    low: ends.map((e) => e?.low ?? null),
+    high: ends.map((e) => e?.high ?? null),
     id: key(one),
   };
 }

@@ -6,6 +6,7 @@ import { sparkline } from "../charts/sparkline.js";
 import { select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, count, DASH, number, short, significant } from "../format.js";
+import { interval } from "../intervals.js";
 import { metric, reason } from "../metrics.js";
 import { key, labelsComplete, look, roleOf, servesNobody } from "../series.js";
 
@@ -152,17 +153,17 @@ function perSecond(line) {
 function metricCell(row, name, line) {
   const { name: label, digits } = metric(name);
   const value = row[name];
-  const half = row[`${name}_stderr`];
+  const ends = interval(value, row[`${name}_stderr`], name === "gauc" ? row.gauc_stderr_df : row.stderr_df);
   const cell = h("td", { class: "number metric", "data-label": label, "data-metric": name });
   if (value === null) {
     cell.append(h("span", { class: "value" }, DASH), h("span", { class: "quiet" }, reason(row.reasons[name])));
     return cell;
   }
   const certified = name === "auc" && row.auc_error ? `; within ${significant(row.auc_error, 2)} of exact` : "";
-  const about = half === null ? "" : `95 %: ${number(value - 1.96 * half, digits)} to ${number(value + 1.96 * half, digits)}${certified}`;
+  const about = ends === null ? "" : `95 %: ${number(ends.low, digits)} to ${number(ends.high, digits)}${certified}`;
   cell.append(
     h("span", { class: "value", title: about, "data-value": value }, number(value, digits)),
-    h("span", { class: "quiet error", title: about }, half === null ? "" : `± ${number(1.96 * half, digits)}`),
+    h("span", { class: "quiet error", title: about }, ends === null ? "" : `± ${number(ends.half, digits)}`),
   );
   if (line) cell.append(sparkline(line, { about: `${label}, the last ${line.value.length} panes` }));
   return cell;
