@@ -85,7 +85,6 @@ class Ledger:
         self._waiting_codes: tuple[dict[int, list[ScoreCodes]], dict[int, list[ScoreCodes]]] = ({}, {})
         self._segments: dict[int, Matrix] = {}  # by first pane
         self.open = OpenScores()  # of panes that were looked at, to be placed with their stratum
-        self.late: list[tuple[int, ScoreCodes]] = []  # (segment, codes) that came due after their stratum had closed
         self._parts: dict[int, Parts] = {}  # the same, by first pane of the segment
         self._cuts: list[int] = []  # panes at which segments begin besides hours
         self._codes_waiting = 0
@@ -205,10 +204,7 @@ class Ledger:
             number = self.segment(pane)
             for codes in self._waiting_codes[late].pop(pane, ()):
                 self._codes_waiting -= codes.size
-                if late:
-                    self.late.append((number, codes))
-                else:
-                    self.open.add(pane, codes)
+                self.open.add(pane, codes)
             total = self._matrix(self._segments, number, len(gained), WIDTH)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
@@ -321,7 +317,7 @@ class Ledger:
         """Bytes of everything."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
         parts = sum(matrix.nbytes for parts in self._all_parts() for matrix in parts)
-        codes = 8 * self._codes_waiting + self.open.nbytes + sum(codes.nbytes for _, codes in self.late)
+        codes = 8 * self._codes_waiting + self.open.nbytes
         return sums + parts + codes + self._part_of.nbytes + self._level_of.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -340,7 +336,6 @@ class Ledger:
                 for pane, parts in sorted(self._waiting_codes[late].items())
             ],
             "open": self.open.state(),
-            "late": [list(some) for some in self.late],
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
             "waiting_parts": [
                 [late, pane, *(matrix.copy() for matrix in parts)]
@@ -376,7 +371,6 @@ class Ledger:
             self._waiting_codes[late][pane] = [some.copy()]
             self._codes_waiting += some.size
         self.open = OpenScores.restore(state["open"])
-        self.late = [(segment, some.copy()) for segment, some in state["late"]]
         self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
         for late, pane, a, b, c in state["waiting_parts"]:
             self._waiting_parts[late][pane] = a.copy(), b.copy(), c.copy()
@@ -397,7 +391,7 @@ class Ledger:
     def _make_room(self) -> None:
         """Takes the numbers of rows and parts back that nothing is kept of."""
         coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
-        coded |= {row for _, row, *_ in self.open.counts()} | used_rows({0: [codes for _, codes in self.late]})
+        coded |= {row for _, row, *_ in self.open.counts()}
         rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))]
         if len(rows) == len(self._rows):
             return
@@ -432,7 +426,6 @@ class Ledger:
                 waiting[pane] = [renumbered(codes, row) for codes in parts]
                 self._codes_waiting += sum(codes.size for codes in waiting[pane])
         self.open.renumber(row)
-        self.late = [(segment, renumbered(codes, row)) for segment, codes in self.late]
 
     def _enter(self) -> None:
         """Fills the tables of numbers."""

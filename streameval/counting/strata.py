@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.ledger import Key, Ledger
-from streameval.counting.placements import BINS, WIDTH, Codes, Labels, Row, add_labels, curves_of, place, rows_of
+from streameval.counting.placements import BINS, WIDTH, Codes, Labels, Row, add_labels, curves_of, place
 from streameval.sketches.sparse import SparseVector
 
 ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
@@ -27,6 +27,7 @@ HOUR = 3_600_000
 
 Gains = dict[tuple[int, Key], Row]  # by segment
 Curves = NDArray[np.int32]
+_Piece = tuple[int, Ledger, int]  # pane, and row of a ledger
 
 
 @dataclass(slots=True)
@@ -55,25 +56,26 @@ class Strata:
         """
         gains: Gains = {}
         for key, panes in self._open(ledgers).items():
-            groups: dict[tuple[int, bool], list[tuple[int, Ledger, int]]] = {}
+            placed: dict[int, list[_Piece]] = {}
+            still: dict[int, list[_Piece]] = {}
             scores, clicks = 0, 0
             for pane, ledger, row, n, y in panes:
-                segment, closed = ledger.segment(pane), self._covers(key, pane)
-                groups.setdefault((segment, closed), []).append((pane, ledger, row))
-                if not closed and segment == ledger.segment(end - 1):
-                    scores, clicks = scores + n, clicks + y
-            for (segment, closed), some in groups.items():
-                if closed:
-                    for pane, ledger, row in some:
-                        self._place(gains, key, segment, [(pane, ledger, row)], self._known(key, pane, segment))
+                segment = ledger.segment(pane)
+                if self._covers(key, pane):  # counted again, or corrected
+                    placed.setdefault(segment, []).append((pane, ledger, row))
                     continue
-                current = end < ledgers[0].end_of(segment)
-                if close and (not current or over or clicks >= ENOUGH or scores >= MOST):
-                    labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
-                    until = end if current else ledgers[0].end_of(segment)
-                    self._close(key, segment, min(pane for pane, _, _ in some), until, labels)
-                    self._place(gains, key, segment, some, labels)
-        self._place_late(ledgers, gains)
+                still.setdefault(segment, []).append((pane, ledger, row))
+                if end < ledger.end_of(segment):
+                    scores, clicks = scores + n, clicks + y
+            for segment, pieces in placed.items():
+                self._place_again(gains, key, segment, pieces)
+            for segment, pieces in sorted(still.items()):
+                last = ledgers[0].end_of(segment)
+                until = min(end, last)
+                if close and (until == last or over or clicks >= ENOUGH or scores >= MOST):
+                    labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in pieces)
+                    self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
+                    self._place(gains, key, segment, pieces, labels)
         self._forget(end)
         return gains
 
@@ -173,31 +175,24 @@ class Strata:
         known = self._segments.get((segment, key))
         self._segments[segment, key] = vector if known is None else known + vector
 
-    @staticmethod
-    def _place(
-        gains: Gains, key: Key, segment: int, some: Sequence[tuple[int, Ledger, int]], labels: Labels | None
-    ) -> None:
-        if labels is None:  # nothing better is known than what is there
-            labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in some)
-        curves = _curves(key, labels)
-        for pane, ledger, row in some:
-            _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
+    def _place_again(self, gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece]) -> None:
+        """By the labels of their strata; where these are unknown, by what there is, less what is taken out."""
+        unknown = []
+        for piece in pieces:
+            labels = self._known(key, piece[0], segment)
+            if labels is None:
+                unknown.append(piece)
+            else:
+                self._place(gains, key, segment, [piece], labels)
+        if unknown:
+            labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in unknown)
+            self._place(gains, key, segment, unknown, np.maximum(labels, 0))
 
-    def _place_late(self, ledgers: Sequence[Ledger], gains: Gains) -> None:
-        """By the labels of their segment as they were on time."""
-        late: dict[tuple[int, Key], list[tuple[Ledger, int, Codes]]] = {}
-        for ledger in ledgers:
-            for segment, codes in ledger.late:
-                rows = rows_of(codes)
-                for row in np.unique(rows).tolist():
-                    late.setdefault((segment, ledger.key_of(row)), []).append((ledger, row, codes[rows == row]))
-            ledger.late = []
-        for (segment, key), some in late.items():
-            vector = self._segments.get((segment, key))
-            labels = _labels(codes for _, _, codes in some) if vector is None else _dense(vector)
-            curves = _curves(key, labels)
-            for ledger, row, codes in some:
-                _gain(gains, segment, key, ledger.place(segment, row, codes, curves))
+    @staticmethod
+    def _place(gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece], labels: Labels) -> None:
+        curves = _curves(key, labels)
+        for pane, ledger, row in pieces:
+            _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
 
     def _forget(self, end: int) -> None:
         before = end - self._kept
