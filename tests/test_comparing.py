@@ -125,13 +125,13 @@ def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_the_log_warns_of_what_people_are_served_only(caplog: pytest.LogCaptureFixture) -> None:
-    pipeline = begun(9)
+    pipeline = begun(7)
     shadow = paired(pipeline)
     assert shadow.verdict == "undecided"
     board = pipeline._comparisons._board
     board.arrivals(board.arrived, {shadow.candidate: 5_000})  # it serves for a moment, and is rolled back
     with caplog.at_level(logging.INFO):
-        rest(pipeline, 9)
+        rest(pipeline, 7)
         served = next(c for c in reversed(pipeline.snapshot().comparisons) if c.setup == "paired")
     levels = {
         r.args[0]: r.levelno for r in caplog.records if r.msg == "comparison %s: %s" and isinstance(r.args, tuple)

@@ -261,7 +261,13 @@ class Leaps:
     def _hold(self, impressions: Impressions, clicks: Clicks) -> None:
         features = impressions.features
         if features is not None:  # of their own: what they were taken out of is as large as a batch
-            own = Features(features.indptr.copy(), features.index.copy(), features.value.copy(), features.dicts)
+            own = Features(
+                features.indptr.copy(),
+                features.index.copy(),
+                features.value.copy(),
+                features.dicts,
+                None if features.offset is None else features.offset.copy(),
+            )
             impressions = replace(impressions, features=own)
         self._waiting = impressions, clicks
         self._first = min([FOREVER, *(int(part.ts.min()) for part in self._waiting if len(part))])
