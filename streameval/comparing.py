@@ -50,6 +50,7 @@ class Comparisons:
         rule = Rule(
             alpha=s.alpha, margins=s.margins.model_dump(), tolerances=s.tolerances.model_dump(),
             min_duration=s.min_duration, min_clicks=s.min_clicks, min_blocks=s.min_blocks, strict=s.strict,
+            user_cap=s.user_cap,
         )  # fmt: skip
         self._settings, self._catalog = settings, catalog
         self._pane, self._attribution_window = pane, join.attribution_window
@@ -120,7 +121,7 @@ class Comparisons:
                 gains = [
                     (segment, named(self._catalog.series, rows.items()))
                     for monitor in monitors
-                    for segment, rows in monitor.ledger.advance(end, () if pane == last else self._silence.put_off)
+                    for segment, rows in monitor.ledger.advance(end, self._silence.put_off)
                 ]
                 placed = self._strata.settle([m.ledger for m in monitors], pane + 1, over=pane == last)
                 gains += [

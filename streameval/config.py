@@ -425,6 +425,12 @@ class Compare(_Section):
     min_blocks: Int = Field(
         30, ge=2, le=64, description="nor before this many of the 64 blocks of users have impressions"
     )
+    user_cap: Int = Field(
+        30,
+        ge=0,
+        le=255,
+        description="paired comparisons look a second time at no more than so many impressions of a user and UTC day, lest a few heavy users drown a difference; 0: they do not",
+    )
     horizon: PositiveDuration = _written("7d", description="how long a comparison runs")
     keep: PositiveDuration = _written(
         "15d",

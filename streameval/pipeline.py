@@ -382,8 +382,9 @@ class Pipeline:
             keep_value=weighting == "value",
         )
         ledger = Ledger(
-            self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges
-        )
+            self._pane, s.join.correction_horizon, self.catalog.radix, len(self.catalog.dimensions), s.buckets.edges,
+            s.compare.user_cap,
+        )  # fmt: skip
         monitor = Monitor(
             policy,
             board,

@@ -75,6 +75,7 @@ class Rule:
     min_duration: int = 3_600_000  # ms
     min_clicks: int = 200
     min_blocks: int = 30
+    user_cap: int = 0  # impressions of a user and day that count in the second process of pairs; 0: there is none
     strict: bool = False  # whether a paired comparison's `worse` rests on `strict` alone
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare import joint, paired, split
+from streameval.compare.evidence import Capped
 from streameval.compare.paired import oriented, oriented_gauc
 from streameval.compare.ratio import FEWEST_ITEMS, Reals, Statistic
 from streameval.compare.split import Strata
@@ -33,6 +34,7 @@ Ints = NDArray[np.int64]
 Key = tuple[Series, Series | None]  # who served, and who else scored; None: what the server did alone
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row of the ledger
 ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
+WIDTH = ITEMS + BLOCKS * PAIR_CELLS  # of the sums of all; behind them what is apart, if users are capped
 
 
 class Sums(Protocol):
@@ -66,6 +68,10 @@ class Sums(Protocol):
         """That count in the first window."""
         ...
 
+    def capped(self) -> Capped | None:
+        """The same of at most so many impressions of a user and day; None: nobody counts them."""
+        ...
+
     def totals(self) -> tuple[Ints, Ints]:
         """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
         ...
@@ -90,21 +96,33 @@ class PairedSums:
         self._baseline, self._candidate = baseline, candidate
         self._total = self._empty()
         self._before = [self._empty()]  # of each window: what is of segments before it
+        self._is_capped = False  # whether what is apart is known
+        self._apart: tuple[BlockSums, list[BlockSums]] | None = None  # the same of that; None: there is none yet
         self._gauc = self._empty_gauc()
         self._gauc_before = [self._empty_gauc()]
         self._starts: list[int] = [-(1 << 62)]
-        self._made: BlockSums | None = None  # the windows, until something is gained
+        self._made: BlockSums | None = None  # the windows, and what they come to, until something is gained
+        self._found: dict[str, Statistic] | None = None
+        self._together: Reals | None = None
 
     def gain(self, segment: int, key: Key, row: Ints) -> None:
         """See `Sums`."""
-        some = _sums(row)
-        if key == (self._candidate, self._baseline):
-            some = oriented(some)
-        elif key != (self._baseline, self._candidate):
+        if key not in ((self._baseline, self._candidate), (self._candidate, self._baseline)):
             return
-        self._made = None
-        self._add(self._total, some)
-        for start, before in zip(self._starts, self._before, strict=True):
+        self._changed()
+        turned = key[0] == self._candidate
+        self._gain(segment, row[:WIDTH], turned, self._total, self._before)
+        if row.size > WIDTH:
+            self._is_capped = True
+            if row[WIDTH:].any():
+                if self._apart is None:
+                    self._apart = self._empty(), [self._empty() for _ in self._starts]
+                self._gain(segment, row[WIDTH:], turned, *self._apart)
+
+    def _gain(self, segment: int, row: Ints, turned: bool, total: BlockSums, befores: list[BlockSums]) -> None:
+        some = oriented(_sums(row)) if turned else _sums(row)
+        self._add(total, some)
+        for start, before in zip(self._starts, befores, strict=True):
             if segment < start:
                 self._add(before, some)
 
@@ -116,6 +134,7 @@ class PairedSums:
             some = oriented_gauc(some)
         elif key != (self._baseline, self._candidate):
             return
+        self._changed()
         self._add(self._gauc, some)
         for start, before in zip(self._starts, self._gauc_before, strict=True):
             if segment < start:
@@ -125,10 +144,11 @@ class PairedSums:
         """See `Sums`."""
         self._starts.append(segment)
         self._gauc_before.append(BlockSums(self._gauc.blocks.copy(), self._gauc.scalars.copy()))
-        before = self._empty()
-        self._add(before, self._total)
-        self._before.append(before)
-        self._made = None
+        self._changed()
+        for total, befores in [(self._total, self._before)] + ([] if self._apart is None else [self._apart]):
+            before = self._empty()
+            self._add(before, total)
+            befores.append(before)
 
     def clicks(self) -> Ints:
         """See `Sums`."""
@@ -137,11 +157,29 @@ class PairedSums:
 
     def statistics(self) -> dict[str, Statistic]:
         """See `Sums`."""
-        return paired.statistics(self._windows(), _less(self._gauc, self._gauc_before))
+        if self._found is None:
+            self._found = paired.statistics(self._windows(), _less(self._gauc, self._gauc_before))
+        return self._found
 
     def correlation(self) -> Reals:
         """See `Sums`."""
-        return joint.correlation(*paired.deviations(self._windows()))
+        if self._together is None:
+            self._together = joint.correlation(*paired.deviations(self._windows()))
+        return self._together
+
+    def capped(self) -> Capped | None:
+        """See `Sums`. GAUC is of all impressions only."""
+        if not self._is_capped:
+            return None
+        if self._apart is None:
+            statistics = {name: some for name, some in self.statistics().items() if name != "gauc"}
+            return Capped(self.clicks(), statistics, self.correlation())
+        windows, apart = self._windows(), _less(*self._apart)
+        assert windows.items is not None
+        assert apart.items is not None
+        windows = BlockSums(windows.blocks - apart.blocks, windows.scalars - apart.scalars, windows.items - apart.items)
+        correlation = joint.correlation(*paired.deviations(windows))
+        return Capped(paired.clicks(windows), paired.statistics(windows), correlation)
 
     def impressions(self) -> int:
         """See `Sums`."""
@@ -183,6 +221,9 @@ class PairedSums:
             self._made = _less(self._total, self._before)
         return self._made
 
+    def _changed(self) -> None:
+        self._made = self._found = self._together = None
+
     @staticmethod
     def _empty() -> BlockSums:
         return _sums(np.zeros(ITEMS + BLOCKS * PAIR_CELLS, np.int64))
@@ -209,7 +250,7 @@ def _less(total: BlockSums, before: list[BlockSums]) -> BlockSums:
 
 def _sums(row: Ints) -> BlockSums:
     """Views of a row of the ledger."""
-    blocks, items = (part.reshape(BLOCKS, PAIR_CELLS) for part in (row[:SCALARS], row[ITEMS:]))
+    blocks, items = (part.reshape(BLOCKS, PAIR_CELLS) for part in (row[:SCALARS], row[ITEMS:WIDTH]))
     return BlockSums(blocks, row[SCALARS:ITEMS], items)
 
 
@@ -233,8 +274,8 @@ class SplitSums:
         """See `Sums`."""
         if key[1] is not None or key[0] not in self._arms:
             return
-        rows = self._rows.setdefault(segment, np.zeros((2, row.size), np.int64))
-        rows[self._arms.index(key[0])] += row
+        rows = self._rows.setdefault(segment, np.zeros((2, WIDTH), np.int64))
+        rows[self._arms.index(key[0])] += row[:WIDTH]
         self._strata.pop(segment, None)
         self._made = None
 
@@ -266,6 +307,9 @@ class SplitSums:
     def correlation(self) -> Reals:
         """See `Sums`."""
         return joint.correlation(*split.deviations(self._windows()[0]))
+
+    def capped(self) -> None:
+        """See `Sums`: pairs alone have it."""
 
     def _windows(self) -> tuple[Strata, Reals, Strata]:
         """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""

@@ -173,8 +173,9 @@ class Tracked:
         statistics = self._statistics()
         was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
         path = self.evidence.advance(
-            np.array([at]), self._sums.clicks(), statistics, self._strict(), correlation=self._sums.correlation()
-        )
+            np.array([at]), self._sums.clicks(), statistics, self._strict(),
+            correlation=self._sums.correlation(), capped=self._sums.capped(),
+        )  # fmt: skip
         worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
         self._path = worse, not_worse
         self._decide(at, was, statistics)

@@ -6,6 +6,10 @@ must not depend on when a batch ended, nor a restart: so a label counts as it wa
 impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
 it came. What the AUC needs is placed later, by all partitions' labels (`placements`, `strata`): until then the scores are
 kept as codes.
+
+With a cap, a pair's row has the same sums once more behind those of all: of what is *apart*, that is beyond a user's first so many
+of the day, or late, or put off. All less apart are the sums under the cap; so they cost what heavy users have, and no correction
+touches them.
 """
 
 from __future__ import annotations
@@ -34,9 +38,10 @@ from streameval.counting.ledger_sums import (
 )
 from streameval.counting.measured import Measured
 from streameval.counting.open_scores import OpenScores, used_rows
-from streameval.counting.placements import OUT, place, renumbered
+from streameval.counting.placements import APART, OUT, place, renumbered
 from streameval.counting.placements import Codes as ScoreCodes
 from streameval.counting.scoreboard import Labelled
+from streameval.counting.user_cap import UserCap
 from streameval.events import Codes
 from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
 
@@ -65,13 +70,18 @@ class Ledger:
         radix: int,
         dimensions: int,
         edges: Sequence[float],
+        user_cap: int = 0,
     ) -> None:
-        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets."""
+        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets; `user_cap`:
+        impressions of a user and day in the sums under the cap, 0 to 255 (0: there are none).
+        """
         self._pane = pane
         self._radix = radix
         self._dimensions = dimensions
         self._edges = np.array(edges)
         self._values = max(radix, len(edges) + 1)
+        self._cap = UserCap(user_cap) if user_cap else None
+        self.width = 2 * WIDTH if user_cap else WIDTH  # of a row
         self._rows: list[Key] = []
         self._row_of = np.full((0, 1), -1, np.int32)  # [served, other + 1]
         self._part_names: tuple[list[Part], list[Part], list[Part]] = ([], [], [])  # of the three kinds
@@ -145,6 +155,9 @@ class Ledger:
         value = np.empty((n, self._dimensions + 1), np.int32)
         values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
         item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
+        apart = np.full(n, self._cap is not None and late > 0)
+        if self._cap is not None and not late and sign > 0:
+            apart = self._cap.beyond(labelled.user, labelled.ts, logged_at)
         missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for j, pane in enumerate(known.panes):
             codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)
@@ -154,7 +167,7 @@ class Ledger:
                 while start < end:
                     if pane not in self._waiting[late]:
                         self._due.add(pane, late)
-                    sums = self._matrix(self._waiting[late], pane, len(self._rows), WIDTH)
+                    sums = self._matrix(self._waiting[late], pane, len(self._rows), self.width)
                     parts = self._part_matrices(self._waiting_parts[late], pane)
                     given = scored.row, scored.series, scored.p, known.loss, known.bin
                     labels = labelled.label, known.block, item, value
@@ -164,7 +177,8 @@ class Ledger:
                         levels = self._dimensions * self._values, self._level_of, parts[LEVELS]
                         start = add_served(start, end, *given, *labels, *tables, *out, parts[SERVED], missed, *levels)
                     else:
-                        start = add_pairs(start, end, *given, logged_at, *labels, *tables, *out, parts[PAIRS], missed)
+                        pairs = parts[PAIRS], missed, apart
+                        start = add_pairs(start, end, *given, logged_at, *labels, *tables, *out, *pairs)
                     if start < end:
                         self._number(start, end, giver > 0, scored, logged_at, value)
             made = codes[: coded[0]] if sign > 0 else codes[: coded[0]] | OUT
@@ -195,17 +209,22 @@ class Ledger:
     def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
         """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
 
-        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, and as one with the rest
-        of their segment.
+        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, as one with the rest
+        of their segment, and apart.
         """
         out = []
         for pane, late in self._due.take(end, put_off):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
+            leaves = not late and pane in put_off
+            if leaves and self._cap is not None:
+                self._set_apart(gained)
             for codes in self._waiting_codes[late].pop(pane, ()):
                 self._codes_waiting -= codes.size
+                if leaves:
+                    np.bitwise_or(codes, APART, out=codes)
                 self.open.add(pane, codes)
-            total = self._matrix(self._segments, number, len(gained), WIDTH)
+            total = self._matrix(self._segments, number, len(gained), self.width)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
             if pane in self._waiting_parts[late]:
@@ -219,10 +238,10 @@ class Ledger:
         return self._rows[row]
 
     def place(self, segment: int, row: int, codes: ScoreCodes, curves: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Places scores by the curves of their stratum; returns what their row has gained, int64[WIDTH]."""
-        gained = np.zeros(WIDTH, np.int64)
+        """Places scores by the curves of their stratum; returns what their row has gained, int64[width]."""
+        gained = np.zeros(self.width, np.int64)
         place(codes, self._rows[row][1] >= 0, curves, gained)
-        total = self._matrix(self._segments, segment, row + 1, WIDTH)
+        total = self._matrix(self._segments, segment, row + 1, self.width)
         total[row] += gained
         return gained
 
@@ -318,7 +337,8 @@ class Ledger:
         sums = sum(matrix.nbytes for matrix in self._matrices())
         parts = sum(matrix.nbytes for parts in self._all_parts() for matrix in parts)
         codes = 8 * self._codes_waiting + self.open.nbytes
-        return sums + parts + codes + self._part_of.nbytes + self._level_of.nbytes
+        users = 0 if self._cap is None else self._cap.nbytes
+        return sums + parts + codes + users + self._part_of.nbytes + self._level_of.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -345,6 +365,7 @@ class Ledger:
             "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._parts.items())],
             "cuts": list(self._cuts),
             "untracked": self.untracked,
+            "user_cap": None if self._cap is None else self._cap.state(),
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
@@ -365,20 +386,34 @@ class Ledger:
             names[:] = [part(key) for key in given]
         self._enter()
         for late, pane, matrix in state["waiting"]:
-            self._waiting[late][pane] = matrix.copy()
+            self._waiting[late][pane] = self._fitted(matrix)
             self._due.add(pane, late)
         for late, pane, some in state["waiting_codes"]:
             self._waiting_codes[late][pane] = [some.copy()]
             self._codes_waiting += some.size
         self.open = OpenScores.restore(state["open"])
-        self._segments = {pane: matrix.copy() for pane, matrix in state["segments"]}
+        self._segments = {pane: self._fitted(matrix) for pane, matrix in state["segments"]}
         for late, pane, a, b, c in state["waiting_parts"]:
             self._waiting_parts[late][pane] = a.copy(), b.copy(), c.copy()
         self._parts = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
+        if self._cap is not None and state.get("user_cap") is not None:
+            self._cap.restore(state["user_cap"])
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _set_apart(self, matrix: Matrix) -> None:
+        """Takes everything of pairs out of the sums under the cap."""
+        pairs = [i for i, (_, other) in enumerate(self._rows[: len(matrix)]) if other >= 0]
+        matrix[pairs, WIDTH:] = matrix[pairs, :WIDTH]
+
+    def _fitted(self, matrix: Matrix) -> Matrix:
+        """A copy as wide as rows are here: there was a cap, or there is one now."""
+        out = np.zeros((len(matrix), self.width), np.int64)
+        width = min(self.width, matrix.shape[1])
+        out[:, :width] = matrix[:, :width]
+        return out
 
     def _matrices(self) -> Iterator[Matrix]:
         for kept in (*self._waiting, self._segments):

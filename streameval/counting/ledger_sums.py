@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.placements import ITEMS, SCALARS, WIDTH, code_of
+from streameval.counting.placements import APART, ITEMS, SCALARS, WIDTH, code_of
 from streameval.sketches import blocks
 from streameval.sketches.accumulate import CLIP, log_loss
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, SCALE, SERIES_CELLS
@@ -193,10 +193,12 @@ def add_pairs(
     sums: Matrix,
     parts: Matrix,
     untracked: NDArray[np.int64],
+    apart: NDArray[np.bool_],
 ) -> int:
     """Adds scores start .. end - 1 of versions that did not serve to what their pairs have; returns where it stopped.
 
-    `logged_at`: by impression, where the server's score stands; -1: nowhere.
+    `logged_at`: by impression, where the server's score stands; -1: nowhere. `apart`: which impressions count behind the sums
+    of all as well.
     """
     for k in range(start, end):
         i = row[k]
@@ -219,23 +221,29 @@ def add_pairs(
         difference = loss[k] - loss[s]
         d_fixed, d_sq = _fixed(difference), _fixed(difference * difference)
         loss_fixed, p_fixed, other_fixed = _fixed(loss[s]), _fixed(p[s]), _fixed(p[k])
-        at = np.int64(block[i]) * PAIR_CELLS
-        for _ in range(1 if item[i] == NO_ITEM else 2):
-            sums[r, at + blocks.PAIR_N] += sign
-            sums[r, at + blocks.PAIR_Y] += sign * clicked
-            sums[r, at + blocks.D] += sign * d_fixed
-            sums[r, at + blocks.PAIR_L] += sign * loss_fixed
-            sums[r, at + blocks.PAIR_P] += sign * p_fixed
-            sums[r, at + blocks.PAIR_P_OTHER] += sign * other_fixed
-            at = ITEMS + np.int64(item[i]) * PAIR_CELLS
-        codes[coded[0]] = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
-        coded[0] += 1
-        sums[r, SCALARS + blocks.D_SQ] += sign * d_sq
-        sums[r, SCALARS + blocks.D_PROMISED] += sign * _fixed(promised_variance(p[s], p[k]))
+        promised = _fixed(promised_variance(p[s], p[k]))
         strict = strict_difference(p[s], p[k], clicked, loss[s], difference)
-        sums[r, SCALARS + blocks.D_STRICT] += sign * _fixed(strict)
-        sums[r, SCALARS + blocks.D_STRICT_SQ] += sign * _fixed(strict * strict)
-        sums[r, SCALARS + blocks.STRICT_CLIPPED] += sign * np.int64(strict != difference)
+        strict_fixed, strict_sq = _fixed(strict), _fixed(strict * strict)
+        code = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
+        base = 0
+        for _ in range(2 if apart[i] else 1):
+            at = base + np.int64(block[i]) * PAIR_CELLS
+            for _ in range(1 if item[i] == NO_ITEM else 2):
+                sums[r, at + blocks.PAIR_N] += sign
+                sums[r, at + blocks.PAIR_Y] += sign * clicked
+                sums[r, at + blocks.D] += sign * d_fixed
+                sums[r, at + blocks.PAIR_L] += sign * loss_fixed
+                sums[r, at + blocks.PAIR_P] += sign * p_fixed
+                sums[r, at + blocks.PAIR_P_OTHER] += sign * other_fixed
+                at = base + ITEMS + np.int64(item[i]) * PAIR_CELLS
+            sums[r, base + SCALARS + blocks.D_SQ] += sign * d_sq
+            sums[r, base + SCALARS + blocks.D_PROMISED] += sign * promised
+            sums[r, base + SCALARS + blocks.D_STRICT] += sign * strict_fixed
+            sums[r, base + SCALARS + blocks.D_STRICT_SQ] += sign * strict_sq
+            sums[r, base + SCALARS + blocks.STRICT_CLIPPED] += sign * np.int64(strict != difference)
+            base = WIDTH
+        codes[coded[0]] = code | APART if apart[i] else code
+        coded[0] += 1
         for d in range(value.shape[1]):
             q = part_of[r, value[i, d]]
             parts[q, PART_N + block[i]] += sign

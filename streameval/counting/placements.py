@@ -11,7 +11,7 @@ same impressions; so the sums of a stratum are its AUC exactly, equal scores dif
 with the hours moves nothing. Until a stratum closes its scores are kept as codes.
 
 A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
-block (7), the row of the ledger (8), and whether it is taken out again (1).
+block (7), the row of the ledger (8), whether it is apart (1; see `ledger`), and whether it is taken out again (1).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WIDTH = ITEMS + BLOCKS * PAIR_CELLS
 
 _BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW = 0, 11, 22, 23, 29, 36
 ROW_MASK = np.uint64(0xFF << _ROW)
+APART = np.uint64(1 << 62)
 OUT = np.uint64(1 << 63)
 
 assert BINS <= 1 << _SERVER
@@ -41,7 +42,7 @@ assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
 
 Codes = NDArray[np.uint64]
 Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a bin; side 0 is the server
-Row = NDArray[np.int64]  # [WIDTH]
+Row = NDArray[np.int64]  # [WIDTH], or twice that: all, and behind it what is apart
 
 
 @numba.njit(inline="always")
@@ -127,9 +128,14 @@ def place(codes: Codes, pair: bool, curves: NDArray[np.int32], out: Row) -> None
         if pair:
             placement = np.int64(curves[1, label, _field(code, _BIN, 11)]) - server
             squares = blocks.PAIR_PHI0_SQ
-            out[SCALARS + blocks.SERVER_PHI0 - label] += sign * server
-        out[_field(code, _USER, 6) * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
         real = placement / SCALE
-        out[SCALARS + squares - label] += sign * np.int64(np.rint(real * real * SCALE))
-        if item != NO_ITEM:
-            out[ITEMS + item * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+        square = np.int64(np.rint(real * real * SCALE))
+        at = 0
+        for _ in range(2 if pair and code & APART and out.size > WIDTH else 1):
+            if pair:
+                out[at + SCALARS + blocks.SERVER_PHI0 - label] += sign * server
+            out[at + _field(code, _USER, 6) * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+            out[at + SCALARS + squares - label] += sign * square
+            if item != NO_ITEM:
+                out[at + ITEMS + item * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+            at = WIDTH

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.ledger import Key, Ledger
-from streameval.counting.placements import BINS, WIDTH, Codes, Labels, Row, add_labels, curves_of, place
+from streameval.counting.placements import BINS, Codes, Labels, Row, add_labels, curves_of, place
 from streameval.sketches.sparse import SparseVector
 
 ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
@@ -87,7 +87,7 @@ class Strata:
             for pane, ledger, row, _, _ in panes:
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
-                row_sums = np.zeros(WIDTH, np.int64)
+                row_sums = np.zeros(panes[0][1].width, np.int64)
                 whole = np.concatenate(codes)
                 place(whole, key[1] >= 0, _curves(key, _labels([whole])), row_sums)
                 out[segment, key] = row_sums
