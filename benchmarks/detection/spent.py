@@ -23,7 +23,7 @@ from streameval.compare.spent import OPTIMUM
 ALPHAS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.4)
 CLICKS = 1_000_000.0  # over the horizon
 FLOOR = 200.0  # clicks of the first look
-GROWTH = 1.0 / 256.0  # of V between looks
+GROWTH = 1.0 / 256.0  # of V between looks: more of them than there are
 
 
 def crossing(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +89,23 @@ def read(
     stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] = (), until: str | None = None
 ) -> Outcome:
     """The same of any stream; the last reading is of after the end, when all labels are in."""
+    with _unsaid():
+        return _read(stream, plan, settings, marks, until)
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Without the log of verdicts."""
+    log = logging.getLogger("streameval.comparing")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float], until: str | None) -> Outcome:
     setup = "paired" if plan.setup == "paired" else "split"
     now = [stream.ts[0] / 1000.0]
     pipeline = Pipeline(settings, lambda: now[0])
@@ -97,7 +115,6 @@ def read(
     due = sorted(marks)
     # labels of a mark are complete once the attribution window and the lateness are over
     slack = settings.join.attribution_window + settings.join.allowed_lateness + settings.windows.pane
-    logging.getLogger("streameval.comparing").setLevel(logging.ERROR)
     for number, (end, some) in enumerate(batches(stream, plan, pipeline.catalog, snapshots(stream))):
         for batch in some:
             pipeline.take(batch)
