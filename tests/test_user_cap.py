@@ -22,7 +22,7 @@ from streameval.counting.user_cap import DAY, UserCap
 from streameval.events import Catalog, Series
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, SCALE, blocks_of
-from tests.test_ledger import BASE, CATALOG, EDGES, HORIZON, PANE, SCALARS, Counting, Traffic, loss
+from tests.test_ledger import BASE, CATALOG, EDGES, HORIZON, PANE, PLACED, SCALARS, Counting, Traffic, loss
 
 CAP = 3
 NAMES = {**CATALOG.names(), "values": [["", "", "a", "b"]]}
@@ -151,7 +151,9 @@ def test_a_label_that_changes_later_does_not_touch_the_sums_under_the_cap(seed: 
     counting.observe(*traffic.part(rows, fresh=False), -1)
     counting.observe(*traffic.part(rows, 1 - traffic.label[rows], fresh=False), +1)
     found, expected = under_cap(counting), under_cap(counted(traffic, []))
-    assert {key: row.tolist() for key, row in found.items()} == {key: row.tolist() for key, row in expected.items()}
+    assert found.keys() == expected.keys()
+    for key, row in expected.items():  # a stratum that is open when the stream ends is placed by the labels of then
+        assert np.delete(found[key], PLACED).tolist() == np.delete(row, PLACED).tolist()
 
 
 def test_what_was_put_off_is_not_under_the_cap() -> None:
