@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streameval.join.leaps import ENOUGH
 from streameval.simulate.encode import Event, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
@@ -173,8 +175,8 @@ class Stream:
 
         `wire` gives the events as they arrive.
 
-        The mark: in every partition and topic an event so late that everything before it is final, and too old to be
-        corrected.
+        The mark: in every partition and topic events so late that everything before them is final, and too old to be
+        corrected; as many as a leap of the clock needs to be believed.
         """
         # idempotent: what is sent again while a broker comes back must be stored once, and in order
         producer = Producer(
@@ -201,9 +203,10 @@ class Stream:
                     return
         producer.flush(PATIENCE_S)
         end = of.start_ms + int(of.duration_s * 1000) + 3_600_000
-        for partition in range(self.partitions):
-            shown = {"impression_id": f"end-{partition}", "ts": end, "user_id": "end", "pclick": 0.5}
-            tapped = {"impression_id": f"end-{partition}", "ts": end}
+        for partition, number in itertools.product(range(self.partitions), range(ENOUGH)):
+            which = f"end-{partition}-{number}"
+            shown = {"impression_id": which, "ts": end, "user_id": "end", "pclick": 0.5}
+            tapped = {"impression_id": which, "ts": end}
             for kind, topic, fields in zip(("impression", "click"), self.topics, (shown, tapped), strict=True):
                 producer.produce(topic, json.dumps({"type": kind, **fields}).encode(), b"end", partition)
                 self.sent += 1
