@@ -118,6 +118,13 @@ def deviations(sums: Strata) -> tuple[Reals, Reals]:
     return both[0], both[1]
 
 
+@numba.njit(inline="always")
+def _entropy(c: float) -> tuple[float, float]:
+    """H(c), nats, of a CTR 0 < c < 1, and the slope of its logarithm."""
+    entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
+    return entropy, math.log((1.0 - c) / c) / entropy
+
+
 @numba.njit(cache=True)
 def _deviations(totals: NDArray[np.float64], devs: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     groups, ne, slope = devs.shape[3], np.empty(2), np.empty(2)
@@ -129,8 +136,7 @@ def _deviations(totals: NDArray[np.float64], devs: NDArray[np.float64], out: NDA
             continue
         for arm in range(2):
             c = t[arm, 1] / om
-            entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
-            slope[arm] = math.log((1.0 - c) / c) / entropy
+            entropy, slope[arm] = _entropy(c)
             ne[arm] = t[arm, 2] / om / entropy
         for arm in range(2):
             sign = 2.0 * arm - 1.0  # of the candidate's share in NE_new / NE_old; less is harm in AUC
@@ -197,8 +203,7 @@ def _by_item(totals: NDArray[np.float64], devs: NDArray[np.float64], out: NDArra
             continue
         for arm in range(2):
             c = t[arm, 1] / om
-            entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
-            slope[arm] = math.log((1.0 - c) / c) / entropy
+            entropy, slope[arm] = _entropy(c)
             ne[arm] = t[arm, 2] / om / entropy
             over[arm] = t[arm, 3] / t[arm, 1]
         some, share, squares = 0, 0.0, 0.0
@@ -256,8 +261,7 @@ def _statistics(
             if not 0.0 < c < 1.0:
                 fewest = 0.0
                 break
-            entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
-            slope = math.log((1.0 - c) / c) / entropy
+            entropy, slope = _entropy(c)
             ne[arm] = t[arm, 2] / om / entropy
             over[arm] = t[arm, 3] / t[arm, 1]
             s = spreads[i, arm]
