@@ -23,7 +23,7 @@ from streameval.events import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
-GROWTH = 128  # a look is taken once the impressions have grown by a 128th: looks more often would tell nothing new
+GROWTH = 32  # a look is taken once the impressions have grown by a 32nd: looks more often would tell nothing new
 
 
 class Tracked:

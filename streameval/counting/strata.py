@@ -165,7 +165,8 @@ class Strata:
         return None if vector is None else _dense(vector)
 
     def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
-        vector = SparseVector.of(np.flatnonzero(labels), labels[labels != 0])
+        cells = np.flatnonzero(labels)
+        vector = SparseVector(cells, labels.ravel()[cells])
         one = self._closed.setdefault(key, _Closed(first, [], []))
         one.ends.append(end)
         one.labels.append(vector)
