@@ -258,8 +258,11 @@ class Evidence:
         clicks: NDArray[np.int64] | int,
         window: int = 0,
         sides: int = 2,
+        at: tuple[int, ...] = (),
     ) -> dict[str, tuple[Reals, Reals]]:
         """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window at any looks.
+
+        `at`: where in the statistics they are, if not everywhere.
 
         Per metric, they hold at all looks at once with probability 1 - alpha at least: both together, or (`sides` 1) each by
         itself, as the tests behind verdicts do. Both together are of the e-process of all impressions at a level that its share of
@@ -269,13 +272,13 @@ class Evidence:
         names = [name for name in LEAVES if name in statistics]
         if not names:
             return {}
-        at = [LEAVES.index(name) for name in names]
-        theta, weight, v, df, _ = self._stacked(statistics, names, clicks)
+        leaves = [LEAVES.index(name) for name in names]
+        theta, weight, v, df, _ = self._stacked(statistics, names, clicks, at)
         each = (-1,) + (1,) * (theta.ndim - 1)
-        share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, at]), 1.0, 2.0)  # of the verdict
+        share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
         level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
         alpha = self.rule.alpha * level / np.where(np.isin(names, (MID, GAP)), 2.0, 1.0)
-        rho = self._frozen[0, window, at] * self._rhos[window]
+        rho = self._frozen[0, window, leaves] * self._rhos[window]
         with np.errstate(invalid="ignore", divide="ignore"):
             half = half_width(v * weight**2, np.reshape(rho, each), np.reshape(alpha, each), df) / weight
         known = np.isfinite(theta)
@@ -307,14 +310,19 @@ class Evidence:
         return out
 
     def _stacked(
-        self, statistics: Mapping[str, Statistic], names: Sequence[str], clicks: NDArray[np.int64] | int
+        self,
+        statistics: Mapping[str, Statistic],
+        names: Sequence[str],
+        clicks: NDArray[np.int64] | int,
+        at: tuple[int, ...] = (),
     ) -> tuple[Reals, Reals, Reals, Reals, Reals]:
-        """Theta, W, variance (not below its floor), df and blocks of some leaves, float64[k, ...] each."""
+        """Theta, W, variance (not below its floor), df and blocks of some leaves there, float64[k, ...] each."""
         some = [statistics[name] for name in names]
-        theta, weight, v, df, blocks = (
-            np.array(column)
-            for column in zip(*((s.theta, s.weight, s.variance(), s.df, s.blocks) for s in some), strict=True)
+        theta, weight, df, blocks, *variances = (
+            np.array([getattr(s, name)[at] for s in some])
+            for name in ("theta", "weight", "df", "blocks", "v_clu", "v_iid", "v_floor")
         )
+        v = np.maximum(np.maximum(*variances[:2]), variances[2])
         tolerances = np.array([self.rule.tolerances["calibration" if n in {MID, GAP} else n] for n in names])
         floor = np.multiply.outer((tolerances / SURE) ** 2, (self.rule.min_clicks / np.maximum(clicks, 1)) ** 2)
         return theta, weight, np.maximum(v, floor), np.where(v == 0.0, CERTAIN, df), blocks
