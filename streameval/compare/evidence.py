@@ -277,7 +277,7 @@ class Evidence:
         each = (-1,) + (1,) * (theta.ndim - 1)
         share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
         level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
-        alpha = self.rule.alpha * level / np.where(np.isin(names, (MID, GAP)), 2.0, 1.0)
+        alpha = self.rule.alpha * level / np.array([2.0 if name in {MID, GAP} else 1.0 for name in names])
         rho = self._frozen[0, window, leaves] * self._rhos[window]
         with np.errstate(invalid="ignore", divide="ignore"):
             half = half_width(v * weight**2, np.reshape(rho, each), np.reshape(alpha, each), df) / weight
