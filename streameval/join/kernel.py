@@ -46,6 +46,48 @@ def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int)
     delays[edges.size] += max(ms, 0)
 
 
+@numba.njit(inline="always")
+def _click_on(
+    shown: int,
+    flags: np.uint8,
+    clicked: int,
+    key: int,
+    came_after: bool,
+    window: int,
+    lateness: int,
+    found_ts: NDArray[np.int64],
+    lost_ts: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    delay_edges: NDArray[np.float64],
+) -> tuple[np.uint8, bool]:
+    """Counts a click on an impression. Returns (the impression's flags from now on, whether the click's value counts)."""
+    in_time = False
+    if clicked + lateness < shown:
+        counters[EARLY_CLICKS] += 1
+        lost_ts[counters[LOST]] = clicked
+        counters[LOST] += 1
+    else:
+        found_ts[counters[FOUND]] = clicked
+        counters[FOUND] += 1
+        if flags & KNOWN:
+            counters[DUPLICATE_CLICKS] += 1
+        elif clicked > shown + window:
+            counters[LATE_CLICKS] += 1
+        else:
+            in_time = True
+            if flags & CLICKED:
+                counters[DUPLICATE_CLICKS] += 1
+            else:
+                flags |= np.uint8(CLICKED)
+                counters[MATCHED] += 1
+                _count_delay(delays, delay_edges, clicked - shown)
+                if came_after and shown + window <= key - lateness:
+                    counters[FIXED] += 1
+                    flags |= np.uint8(CORRECTED)
+    return flags, in_time
+
+
 @numba.njit(cache=True, nogil=True)
 def join_batch(
     i_order: NDArray[np.int32],
@@ -135,32 +177,12 @@ def join_batch(
                         older, then = (i_ts[i], h_key[k]) if came_after else (h_ts[k], key)
                         if older + horizon > then - lateness:
                             h_taken[k] = True
-                            early = h_ts[k] + lateness < i_ts[i]
-                            if early:
-                                counters[EARLY_CLICKS] += 1
-                                lost_ts[counters[LOST]] = h_ts[k]
-                                counters[LOST] += 1
-                            else:
-                                found_ts[counters[FOUND]] = h_ts[k]
-                                counters[FOUND] += 1
-                            if early:
-                                pass
-                            elif flags & KNOWN:
-                                counters[DUPLICATE_CLICKS] += 1
-                            elif h_ts[k] > i_ts[i] + window:
-                                counters[LATE_CLICKS] += 1
-                            else:
-                                if flags & CLICKED:
-                                    counters[DUPLICATE_CLICKS] += 1
-                                else:
-                                    flags |= np.uint8(CLICKED)
-                                    counters[MATCHED] += 1
-                                    _count_delay(delays, delay_edges, h_ts[k] - i_ts[i])
-                                    if came_after and i_ts[i] + window <= h_key[k] - lateness:
-                                        counters[FIXED] += 1
-                                        flags |= np.uint8(CORRECTED)
-                                if value.size:
-                                    value[row] = max(value[row], h_value[k])
+                            flags, counts = _click_on(
+                                i_ts[i], flags, h_ts[k], h_key[k], came_after, window, lateness, found_ts, lost_ts,
+                                counters, delays, delay_edges,
+                            )  # fmt: skip
+                            if counts and value.size:
+                                value[row] = max(value[row], h_value[k])
                     h = (h + np.uint64(1)) & mask
                 state[row] = flags
             i += 1
@@ -173,40 +195,20 @@ def join_batch(
             if not came_after:  # in the merged order the click waits, if its impression is here already
                 row = later
             if came_after or (row >= 0 and c_ts[c] + horizon > ts[row] + np.int64(behind[row]) - lateness):
-                flags = state[row]
-                early = c_ts[c] + lateness < ts[row]
-                if early:
-                    counters[EARLY_CLICKS] += 1
-                    lost_ts[counters[LOST]] = c_ts[c]
-                    counters[LOST] += 1
-                else:
-                    found_ts[counters[FOUND]] = c_ts[c]
-                    counters[FOUND] += 1
-                if early:
-                    pass
-                elif flags & KNOWN:
-                    counters[DUPLICATE_CLICKS] += 1
-                elif c_ts[c] > ts[row] + window:
-                    counters[LATE_CLICKS] += 1
-                else:
-                    first = not flags & CLICKED
-                    raised = value.size > 0 and c_value[c] > value[row]
-                    if flags & (MATURED | SHOWN) and (first or raised):
-                        flip_row[flips] = row
-                        flip_state[flips] = flags
-                        flip_value[flips] = value[row] if value.size else 0.0
-                        flips += 1
-                    if first:
-                        state[row] = flags | np.uint8(CLICKED)
-                        counters[MATCHED] += 1
-                        _count_delay(delays, delay_edges, c_ts[c] - ts[row])
-                        if came_after and ts[row] + window <= watermark:
-                            counters[FIXED] += 1
-                            state[row] |= np.uint8(CORRECTED)
-                    else:
-                        counters[DUPLICATE_CLICKS] += 1
-                    if raised:
-                        value[row] = c_value[c]
+                was = state[row]
+                flags, counts = _click_on(
+                    ts[row], was, c_ts[c], key, came_after, window, lateness, found_ts, lost_ts,
+                    counters, delays, delay_edges,
+                )  # fmt: skip
+                raised = counts and value.size > 0 and c_value[c] > value[row]
+                if was & (MATURED | SHOWN) and (flags != was or raised):
+                    flip_row[flips] = row
+                    flip_state[flips] = was
+                    flip_value[flips] = value[row] if value.size else 0.0
+                    flips += 1
+                state[row] = flags
+                if raised:
+                    value[row] = c_value[c]
             elif c_ts[c] + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1
                 lost_ts[counters[LOST]] = c_ts[c]
