@@ -6,10 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,27 +17,12 @@ from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
 from streameval.simulate.encode import events
-from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.decode import Decoder
-from streameval.store import container
 from streameval.testing import ManualClock
+from tests.laws.streams import PARTITIONS, differences, make_settings, scenario, through_disk
 
-PARTITIONS = 2
-SCENARIO = Scenario(
-    duration_s=240.0,
-    rate=25.0,
-    users=80,
-    ctr=0.2,
-    late_share=0.05,
-    window_s=40.0,
-    versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
-    shadow=True,
-    malformed=0.02,
-    duplicate=0.03,
-    unmatched=0.03,
-    shuffle_s=15.0,
-)
+SCENARIO = scenario(duration_s=240.0, rate=25.0)
 Message = tuple[int, bytes]  # 1 impression, 2 click; its bytes
 
 
@@ -64,31 +47,6 @@ def messages() -> list[list[Message]]:
 def ahead(value: bytes) -> int:
     found = re.search(rb'"ts": ?(\d+)', value)
     return int(found[1]) if found else 0
-
-
-def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
-    """`over`: comparisons end, and their sums are let go, within the stream."""
-    learners = [
-        {"name": "ftrl", "kind": "ftrl", "bits": 12},
-        {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
-    ]
-    return Settings.model_validate(
-        {
-            "join": {
-                "attribution_window": "40s", "allowed_lateness": "8s", "correction_horizon": "90s",
-                "request_gap": "20s", "score_at": score_at,
-            },
-            "windows": {"pane": "10s", "sliding": ["30s", "60s"]},
-            "slices": {"dimensions": ["country", "device"]},
-            "users": {"weighting": weighting},
-            "models": learners if models else [],
-            "compare": {
-                "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
-                **({"horizon": "50s", "keep": "90s"} if over else {}),
-            },
-            "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
-        }
-    )  # fmt: skip
 
 
 class Process:
@@ -121,18 +79,6 @@ class Process:
             next_offsets={("i", partition): next_offset},
         )
         self.pipeline.take(batch)
-
-
-def through_disk(process: Any, partition: int, path: Path) -> dict:
-    state = process.pipeline.partition_state(partition)
-    assert state is not None
-    container.write(path, state)
-    process.pipeline.state_written(partition)
-    tree = container.read(path)
-    for learner in tree["monitor"]["learners"] if tree["monitor"] else []:
-        if "pickle" in learner["model"]:
-            learner["model"]["pickle"] = learner["model"]["pickle"].tobytes()
-    return tree
 
 
 def report(pipeline: Pipeline) -> dict:
@@ -246,16 +192,3 @@ def test_a_state_that_was_restored_is_written_again_bit_by_bit(tmp_path: Path) -
             tree["monitor"]["learners"][1]["model"].clear()
             tree.pop("last_seen")
         assert not list(differences(first[p], second))
-
-
-def differences(a: object, b: object, where: str = "") -> list[str]:
-    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return [found for key in a for found in differences(a[key], b[key], f"{where}.{key}")]
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return [
-            found for i, (x, y) in enumerate(zip(a, b, strict=True)) for found in differences(x, y, f"{where}[{i}]")
-        ]
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        same = a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        return [] if same else [where]
-    return [] if a == b else [where]

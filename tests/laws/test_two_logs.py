@@ -20,31 +20,16 @@ from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
 from streameval.simulate.encode import events
-from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.decode import Decoder
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, history_content
-from tests.laws.test_restart_laws import differences, make_settings, through_disk
+from tests.laws.streams import PARTITIONS, differences, make_settings, scenario, through_disk
 
-PARTITIONS = 2
 HORIZON_S = 90.0
 SILENT_S = (100.0, 150.0)  # of the stream: no click has a time in it
-SCENARIO = Scenario(
-    duration_s=300.0,
-    rate=20.0,
-    users=80,
-    ctr=0.2,
-    late_share=0.05,
-    window_s=40.0,
-    versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
-    shadow=True,
-    malformed=0.02,
-    duplicate=0.03,
-    unmatched=0.03,
-    shuffle_s=15.0,  # more than the lateness that is allowed
-)
+SCENARIO = scenario(duration_s=300.0, rate=20.0)
 Log = list[bytes]
 
 
