@@ -248,8 +248,8 @@ class Comparisons:
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
-        speaking = [m for m in monitors if m.joiner.newest_event > NEVER and not m.joiner.idle]
-        watermark = min((m.joiner.firm for m in speaking or monitors), default=NEVER)
+        speaking = [m for m in monitors if m.joiner.progress.newest_event > NEVER and not m.joiner.progress.idle]
+        watermark = min((m.joiner.progress.firm for m in speaking or monitors), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

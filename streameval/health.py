@@ -60,7 +60,7 @@ class HealthJudge:
 
     def _clicks(self, monitors: Sequence[Monitor], end: int) -> tuple[int, int]:
         """(clicks that found their impression, clicks that should have): recent ones; at the end of the run, all."""
-        if not all(m.joiner.watermark >= FOREVER for m in monitors):
+        if not all(m.joiner.progress.watermark >= FOREVER for m in monitors):
             since = end - RECENT_PANES
             rows = [row for m in monitors for pane, row in m.panes.by_pane.items() if pane >= since]
             found, lost = sum(row[FOUND] for row in rows), sum(row[LOST] for row in rows)

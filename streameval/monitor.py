@@ -97,13 +97,13 @@ class Monitor:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
-        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.inputs)]
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.progress.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.arrivals = Arrivals(self.scoreboard.pane)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop: all of it but what `leaps` holds back."""
-        if self.joiner.inputs == 1:
+        if self.joiner.progress.inputs == 1:
             shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
         else:
             shown = self.leaps[0].screen(batch.impressions, empty_clicks())
@@ -123,7 +123,7 @@ class Monitor:
         """Impressions that were refused, by number."""
         if not len(batch):
             return np.empty(0, np.int32)
-        self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
+        self._settle(self.joiner.mature(self.joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
@@ -140,7 +140,7 @@ class Monitor:
 
     def set_idle(self, input_number: int, idle: bool) -> None:
         """An input has been silent for long, or speaks again."""
-        self.joiner.set_idle(input_number, idle)
+        self.joiner.progress.set_idle(input_number, idle)
         self._advance()
 
     def show(self) -> None:
@@ -153,7 +153,7 @@ class Monitor:
             self._count_shown(piece, +1)
         if rows.size:
             with self._timed("requests"):
-                self._observe_requests(self.requests.close(self.joiner.watermark), +1)
+                self._observe_requests(self.requests.close(self.joiner.progress.watermark), +1)
 
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
@@ -164,7 +164,7 @@ class Monitor:
 
     def complete_until(self) -> int | None:
         """Every impression before this time (ms) has its final label; None before the first event."""
-        watermark = self.joiner.watermark
+        watermark = self.joiner.progress.watermark
         if watermark == NEVER:
             return None
         return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
@@ -184,9 +184,9 @@ class Monitor:
     def _advance(self) -> None:
         """Labels mature as far as is firm; requests close; what is too old is let go."""
         joiner = self.joiner
-        self._settle(joiner.mature(max(joiner.firm, joiner.pressure_watermark())))
+        self._settle(joiner.mature(max(joiner.progress.firm, joiner.pressure_watermark())))
         with self._timed("requests"):
-            self._observe_requests(self.requests.close(joiner.firm), +1)
+            self._observe_requests(self.requests.close(joiner.progress.firm), +1)
         self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
@@ -385,7 +385,7 @@ class Monitor:
 
     def _compute_gauc(self) -> None:
         """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
-        for late, due in self.gauc.due(self.joiner.firm):
+        for late, due in self.gauc.due(self.joiner.progress.firm):
             with self._timed("gauc"):
                 some = self.gauc.gather(late, due, self.joiner, *self._scorers())
                 self.background.call(self.gauc.compute, some)

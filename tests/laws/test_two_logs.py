@@ -101,7 +101,7 @@ class Reading:
         Within what is promised: an input is waited for until the other is a correction horizon ahead of it; and
         comparisons do not wait for a partition in which both stand still, when others go on.
         """
-        newest = [monitor.joiner._newest.tolist() for monitor in self.pipeline.monitors.values()]
+        newest = [monitor.joiner.progress.newest.tolist() for monitor in self.pipeline.monitors.values()]
         if any(abs(shown - clicked) > 900 * HORIZON_S for shown, clicked in newest):
             return
         whole = all(self.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS))
