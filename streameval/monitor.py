@@ -26,6 +26,7 @@ from streameval.background import Background
 from streameval.columns import Scored
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.gauc_rows import GaucRows
+from streameval.counting.join_panes import JoinPanes
 from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
@@ -90,6 +91,7 @@ class Monitor:
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     arrivals: Arrivals = field(init=False)
+    joins: JoinPanes = field(init=False)
     conflicts: Conflicts | None = None  # what the last step refused
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
@@ -100,6 +102,7 @@ class Monitor:
         self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.progress.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.arrivals = Arrivals(self.scoreboard.pane)
+        self.joins = JoinPanes(self.scoreboard.pane, self.policy.attribution_window, self.policy.allowed_lateness)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop: all of it but what `leaps` holds back."""
@@ -108,6 +111,8 @@ class Monitor:
         else:
             shown = self.leaps[0].screen(batch.impressions, empty_clicks())
             clicked = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        for leaps in self.leaps:
+            self.joins.ahead(leaps.take_ahead())
         count = 0
         if shown.before is not None or clicked.before is not None:
             nothing = empty_impressions(), empty_clicks()
@@ -129,6 +134,7 @@ class Monitor:
             self.panes.seen(self.joiner.table.ts[rows])
             on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
             self.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
+            self.joins.add(self.joiner.table, rows, self.joiner.fates)
         self._correct(flips)
         with self._timed("requests"):  # closed requests that get another impression close again later
             self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)
@@ -320,6 +326,7 @@ class Monitor:
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
             "arrivals": self.arrivals.state(),
+            "joins": self.joins.state(),
             "counts": dict(self.counts),
             "learners": [one.state() for one in self.learners],
             "scoreboard": self.background.call(self.scoreboard.state).result,
@@ -339,6 +346,7 @@ class Monitor:
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.arrivals.restore(state["arrivals"], codes.series)
+        self.joins.restore(state.get("joins", []))  # none: written before there were any
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.restore(saved)

@@ -68,7 +68,6 @@ class Pipeline:
         self._comparisons = Comparisons(
             settings.compare, self.catalog, self._pane, settings.join, edges, announcements or Announcements(),
         )  # fmt: skip
-        self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
         self.topic = settings.kafka.impressions_topic  # where impressions come from; for who has to find one again
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
@@ -127,7 +126,7 @@ class Pipeline:
                 self.on_conflicts(conflicts)
         if monitor.ledger.is_full and self.hears_all:  # a fast replay, between two snapshots
             self._background.wait()
-            self._comparisons.advance(list(self.monitors.values()), self._withheld)
+            self._comparisons.advance(list(self.monitors.values()))
 
     def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
         """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back, and so what is shown.
@@ -188,9 +187,8 @@ class Pipeline:
         health, silent = self._health.judge(
             monitors, end, sum(sum(counts.values()) for counts in self._invalid.values())
         )
-        self._withheld = health.reason
         if complete:
-            self._comparisons.advance(monitors, self._withheld)
+            self._comparisons.advance(monitors)
         gaps = self._missing()
         unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, [*gaps, *silent]))}
         results = self._evaluator.results(monitors, unreliable)

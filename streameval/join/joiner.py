@@ -53,6 +53,17 @@ class Flips:
     was_corrected: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
+    had come; impressions that were refused, because their id is another version's.
+    """
+
+    clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
+    found: tuple[NDArray[np.int64], NDArray[np.int64]]
+    refused: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
 class Joiner:
     """The impressions and clicks of one partition: pending, or mature and still correctable."""
 
@@ -84,6 +95,7 @@ class Joiner:
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
         self._conflicts = _NO_NUMBERS  # see take_conflicts
+        self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
         self._shown = False  # somebody may still read the table's columns: rows must not move within them
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -98,8 +110,10 @@ class Joiner:
         accepted = np.empty(len(imp), np.int32)
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
-        found_ts, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(2))
-        repeated, repeated_row = np.empty(len(imp), np.int32), np.empty(len(imp), np.int64)
+        click_key = np.empty(len(clk), np.int64)
+        found_ts, found_key, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(3))
+        repeated = np.empty(len(imp), np.int32)
+        repeated_row, repeated_key = np.empty(len(imp), np.int64), np.empty(len(imp), np.int64)
         start = self._end
         index.fetch(imp.id)
         self._end, held_end, flips = kernel.join_batch(
@@ -107,7 +121,8 @@ class Joiner:
             self.progress.newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
             table.ts, table.behind, table.state, table.value, index.places, index.bits, index.shift, self._start, start,
             held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state,
-            flip_value, found_ts, lost_ts, repeated, repeated_row, counters, self.delays, np.array(DELAY_EDGES),
+            flip_value, click_key, found_ts, found_key, lost_ts, repeated, repeated_row, repeated_key, counters,
+            self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
         held.grown_to(held_end)
         self._touched = max(self._touched, self._end)
@@ -117,8 +132,14 @@ class Joiner:
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
         again = slice(counters[kernel.DUPLICATE_IMPRESSIONS])
-        self._tell_conflicts(batch, repeated[again], repeated_row[again])
-        self._found.append(found_ts[: counters[kernel.FOUND]])
+        refused = self._tell_conflicts(batch, repeated[again], repeated_row[again])
+        found = slice(counters[kernel.FOUND])
+        self.fates = Fates(
+            (clk.ts, click_key),
+            (found_ts[found], found_key[found]),
+            (imp.ts[repeated[again][refused]], repeated_key[again][refused]),
+        )
+        self._found.append(found_ts[found])
         self._lost.append(lost_ts[: counters[kernel.LOST]])
         was = flip_state[:flips]
         return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
@@ -468,13 +489,14 @@ class Joiner:
         if clicks.size:
             self._lost.append(clicks)
 
-    def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+    def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
         others = batch.impressions.series[repeated] != self.table.series[rows]
         if others.any():
             self._conflicts = repeated[others]
             self.counts["duplicate_impressions"] -= self._conflicts.size
             self.counts["conflicting_impressions"] += self._conflicts.size
+        return others
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
         counts, c = self.counts, counters.tolist()

@@ -53,22 +53,24 @@ def _click_on(
     clicked: int,
     key: int,
     came_after: bool,
+    met: int,
     window: int,
     lateness: int,
     found_ts: NDArray[np.int64],
+    found_key: NDArray[np.int64],
     lost_ts: NDArray[np.int64],
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
 ) -> tuple[np.uint8, bool]:
-    """Counts a click on an impression. Returns (the impression's flags from now on, whether the click's value counts)."""
+    """Counts a click on an impression; `met`: the key at which both had come. Returns (the impression's flags from now on, whether the click's value counts)."""
     in_time = False
     if clicked + lateness < shown:
         counters[EARLY_CLICKS] += 1
         lost_ts[counters[LOST]] = clicked
         counters[LOST] += 1
     else:
-        found_ts[counters[FOUND]] = clicked
+        found_ts[counters[FOUND]], found_key[counters[FOUND]] = clicked, met
         counters[FOUND] += 1
         if flags & KNOWN:
             counters[DUPLICATE_CLICKS] += 1
@@ -123,10 +125,13 @@ def join_batch(
     flip_row: NDArray[np.int64],
     flip_state: NDArray[np.uint8],
     flip_value: NDArray[np.float64],
+    c_key: NDArray[np.int64],
     found_ts: NDArray[np.int64],
+    found_key: NDArray[np.int64],
     lost_ts: NDArray[np.int64],
     repeated: NDArray[np.int32],
     repeated_row: NDArray[np.int64],
+    repeated_key: NDArray[np.int64],
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
@@ -149,6 +154,7 @@ def join_batch(
             elif seen >= 0 and ts[seen] + horizon > watermark:
                 repeated[counters[DUPLICATE_IMPRESSIONS]] = i
                 repeated_row[counters[DUPLICATE_IMPRESSIONS]] = seen
+                repeated_key[counters[DUPLICATE_IMPRESSIONS]] = key
                 counters[DUPLICATE_IMPRESSIONS] += 1
             else:
                 row = end
@@ -178,8 +184,8 @@ def join_batch(
                         if older + horizon > then - lateness:
                             h_taken[k] = True
                             flags, counts = _click_on(
-                                i_ts[i], flags, h_ts[k], h_key[k], came_after, window, lateness, found_ts, lost_ts,
-                                counters, delays, delay_edges,
+                                i_ts[i], flags, h_ts[k], h_key[k], came_after, max(h_key[k], key), window, lateness,
+                                found_ts, found_key, lost_ts, counters, delays, delay_edges,
                             )  # fmt: skip
                             if counts and value.size:
                                 value[row] = max(value[row], h_value[k])
@@ -188,7 +194,7 @@ def join_batch(
             i += 1
         else:
             newest[click_input] = max(newest[click_input], c_ts[c])
-            key = newest[click_input]
+            key = c_key[c] = newest[click_input]
             watermark = key - lateness
             row, later = find_around(places, bits, shift, ids, ts, behind, front, c_id[c], key)
             came_after = row >= 0 and ts[row] + horizon > watermark
@@ -197,8 +203,8 @@ def join_batch(
             if came_after or (row >= 0 and c_ts[c] + horizon > ts[row] + np.int64(behind[row]) - lateness):
                 was = state[row]
                 flags, counts = _click_on(
-                    ts[row], was, c_ts[c], key, came_after, window, lateness, found_ts, lost_ts,
-                    counters, delays, delay_edges,
+                    ts[row], was, c_ts[c], key, came_after, max(key, ts[row] + np.int64(behind[row])), window, lateness,
+                    found_ts, found_key, lost_ts, counters, delays, delay_edges,
                 )  # fmt: skip
                 raised = counts and value.size > 0 and c_value[c] > value[row]
                 if was & (MATURED | SHOWN) and (flags != was or raised):

@@ -12,6 +12,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.store import container
 
 PARTITIONS = 2
+BROKEN_S = (150.0, 185.0)  # of the stream: most of its clicks are for impressions that nobody has heard of
 
 
 def scenario(duration_s: float, rate: float) -> Scenario:
@@ -30,6 +31,11 @@ def scenario(duration_s: float, rate: float) -> Scenario:
         unmatched=0.03,
         shuffle_s=15.0,  # more than the lateness that is allowed
     )
+
+
+def astray(click: bytes) -> bytes:
+    """The same click on no impression."""
+    return click.replace(b'_id":"', b'_id":"astray-')
 
 
 def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
