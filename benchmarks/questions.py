@@ -9,24 +9,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from benchmarks.events import Events
-from benchmarks.pipeline import settings
-from streameval import __version__
-from streameval.app import PUBLISH_SHARE, new_publisher, open_store
-from streameval.config import Slices, Store
-from streameval.events import Batch
-from streameval.pipeline import Pipeline
-from streameval.server.app import create_app
-from streameval.server.serve import serve
+from benchmarks.busy import busy
 
 THREADS = 40
 ROUNDS = 3
@@ -69,21 +56,6 @@ print(json.dumps([dict(counts), slowest]))
 """
 
 
-def later(batch: Batch, number: int) -> Batch:
-    """The same batch 18 minutes later for every `number`, with ids of its own: traffic without an end."""
-    other = np.uint64(number) << np.uint64(32)
-    imp, clicks = batch.impressions, batch.clicks
-
-    def dense(ts: NDArray[np.int64]) -> NDArray[np.int64]:
-        return 1_700_000_000_000 + (ts - 1_700_000_000_000) // DENSE + number * 10_800_000 // DENSE
-
-    return replace(
-        batch,
-        impressions=replace(imp, ts=dense(imp.ts), id=imp.id ^ other),
-        clicks=replace(clicks, ts=dense(clicks.ts), id=clicks.id ^ other),
-    )
-
-
 def main() -> None:
     """Prints the table."""
     with tempfile.TemporaryDirectory() as folder:
@@ -91,56 +63,20 @@ def main() -> None:
 
 
 def _measure(folder: Path) -> None:
-    tree = settings(False).model_copy(
-        update={"slices": Slices(dimensions=("country",)), "store": Store(path=str(folder))}
-    )
-    events = Events(1_000_000)
-    publisher = new_publisher(tree)
-    pipeline = Pipeline(tree, time.time)
-    keeper, history = open_store(tree, pipeline)
-    assert keeper is not None
-    keeper.take(frozenset({0}))
-    app = create_app(publisher, tree.server, version=__version__, history=history, paced="--unpaced" not in sys.argv)
-    server = serve(app, "127.0.0.1", 0)
-    events.name_slices(pipeline.catalog)
-    batches = list(events.batches(pipeline.catalog, 10_000))
-    stop = threading.Event()
-    done = [0]
-
-    def ingest() -> None:
-        due, number = 0.0, 0
-        while True:
-            for batch in batches:
-                if stop.is_set():
-                    return
-                pipeline.take(later(batch, number))
-                keeper.tick()
-                done[0] += len(batch.impressions)
-                now = time.monotonic()
-                if now >= due:
-                    publisher.publish(pipeline.snapshot(history=keeper.history_state()))
-                    due = now + max(1.0, PUBLISH_SHARE * (time.monotonic() - now))
-            number += 1
-
-    thread = threading.Thread(target=ingest, daemon=True)
-    thread.start()
-    time.sleep(15)
-    alone, asked, said = [], [], []
-    for _ in range(ROUNDS):
-        alone.append(_rate(done))
-        asker = subprocess.Popen(
-            [sys.executable, "-c", _ASKER, str(server.port), str(THREADS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        time.sleep(SETTLE)
-        asked.append(_rate(done))
-        said.append(asker.communicate()[0].strip())
-        time.sleep(2)
-    quiet = _quiet(server.url)
-    stop.set()
-    thread.join()
-    server.stop()
-    keeper.close()
+    with busy(folder, DENSE, "--unpaced" not in sys.argv) as server:
+        time.sleep(15)
+        alone, asked, said = [], [], []
+        for _ in range(ROUNDS):
+            alone.append(server.rate(SECONDS))
+            asker = subprocess.Popen(
+                [sys.executable, "-c", _ASKER, str(server.port), str(THREADS)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            time.sleep(SETTLE)
+            asked.append(server.rate(SECONDS))
+            said.append(asker.communicate()[0].strip())
+            time.sleep(2)
+        quiet = _quiet(server.url)
     ratio = statistics.median(b / a for a, b in zip(alone, asked, strict=True))
     print("| what | measured | goal |")
     print("|---|---|---|")
@@ -151,12 +87,6 @@ def _measure(folder: Path) -> None:
     print("answers by status, slowest answer in s of health and metrics, by round:")
     for line in said:
         print("  " + line)
-
-
-def _rate(done: list[int]) -> float:
-    begin, at = time.monotonic(), done[0]
-    time.sleep(SECONDS)
-    return (done[0] - at) / (time.monotonic() - begin)
 
 
 def _quiet(url: str) -> float:

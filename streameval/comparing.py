@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from typing import Any
 
+from streameval import health
 from streameval.compare.announce import Announcements
 from streameval.compare.before_after_tracked import BeforeAfterTracked
 from streameval.compare.board import Board, Limits, Placing, named
@@ -74,8 +75,8 @@ class Comparisons:
         for pane in self._board.cuts():
             monitor.ledger.cut(pane)
 
-    def advance(self, monitors: Sequence[Monitor], withheld: str | None) -> None:
-        """Takes in everything that has arrived, and every look that is due. `withheld`: why nothing may be decided now."""
+    def advance(self, monitors: Sequence[Monitor]) -> None:
+        """Takes in everything that has arrived, and every look that is due."""
         for announcement in self._announcements.take():
             deploy = self._board.announce(announcement)
             log.info("deploy %s: %s %s was announced", deploy.id, deploy.model, deploy.version)
@@ -132,7 +133,9 @@ class Comparisons:
                     for monitor in monitors
                     for start, rows in monitor.gauc.take(until)
                 ]
-                why = "no click came at the end, where many were due" if pane in self._silence.put_off else withheld
+                why = health.broken([m.joins for m in monitors], pane)
+                if pane in self._silence.put_off:
+                    why = "no click came at the end, where many were due"
                 for anew in self._board.look(pane, gains, why, gauc, self._placing(monitors), len(monitors)):
                     log.info("comparison %s begins anew: %s", anew.id, anew.reading().changes[-1].text)
                     for monitor in monitors:
@@ -140,6 +143,7 @@ class Comparisons:
         keep = self._board.looked - self._settings.keep // self._pane
         for monitor in monitors:
             monitor.ledger.forget_before(keep)
+            monitor.joins.forget_before(self._board.looked - health.RECENT_PANES)
             monitor.gauc.forget_before(keep * self._pane)
 
     def readings(self, monitors: Sequence[Monitor], users: Mapping[Series, UserColumns]) -> tuple[Comparison, ...]:
@@ -248,8 +252,8 @@ class Comparisons:
 
     def _reached(self, monitors: Sequence[Monitor]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
-        speaking = [m for m in monitors if m.joiner.newest_event > NEVER and not m.joiner.idle]
-        watermark = min((m.joiner.firm for m in speaking or monitors), default=NEVER)
+        speaking = [m for m in monitors if m.joiner.progress.newest_event > NEVER and not m.joiner.progress.idle]
+        watermark = min((m.joiner.progress.firm for m in speaking or monitors), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

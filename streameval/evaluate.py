@@ -63,7 +63,7 @@ class Evaluator:
 
     def frames(self, monitors: Sequence[Monitor]) -> list[Frame]:
         """The windows as they stand: sliding ones end where the labels of every partition are complete."""
-        speaking = [m for m in monitors if m.panes.total[SEEN] and not m.joiner.idle]
+        speaking = [m for m in monitors if m.panes.total[SEEN] and not m.joiner.progress.idle]
         known = [m.complete_until() for m in speaking or monitors]
         complete = min((c for c in known if c is not None), default=None)
         newest = max((max(m.panes.by_pane, default=0) for m in monitors), default=0)

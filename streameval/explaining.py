@@ -262,7 +262,7 @@ class Explanations:
             series=np.where(np.isnan(table.pclick[rows]), np.int32(-1), table.series[rows]),
             clicked=(state & CLICKED) != 0,
             known=(state & KNOWN) != 0,
-            age=np.maximum(joiner.newest_label - table.ts[rows], 0).astype(np.float64),
+            age=np.maximum(joiner.progress.newest_label - table.ts[rows], 0).astype(np.float64),
             scored=joiner.scored(rows, [learner.series for learner in monitor.learners]),
         )
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streameval.counting import join_panes
+from streameval.counting.join_panes import JoinPanes
 from streameval.counting.panestats import CLICKS, FOUND, LOST, MATURED
 from streameval.join.policy import DELAY_EDGES, FOREVER
 from streameval.monitor import Monitor
@@ -21,7 +23,7 @@ MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration 
 MIN_CLICKS = 50  # clicks before the join rate is judged
 MIN_CONFLICTS = 10  # impressions refused for their id before they make anything unreliable
 SILENT_CLICKS = 30.0  # expected clicks that did not come
-RECENT_PANES = 60  # how far back the join rate looks while running
+RECENT_PANES = 60  # how far back the join rate looks while running, and for a look of a comparison
 
 
 class HealthJudge:
@@ -43,8 +45,8 @@ class HealthJudge:
         rate = found / clicks if clicks else None
         silent = self._silent(monitors, end)
         reason = None
-        if rate is not None and clicks >= MIN_CLICKS and rate < MIN_JOIN_RATE:
-            reason = f"only {rate:.0%} of {clicks} clicks found their impression"
+        if (lost := _lost(found, clicks)) is not None:
+            reason = lost
             early = sum(m.joiner.counts["early_clicks"] for m in monitors)
             if early:
                 reason += f"; {early} are dated before it by more than join.allowed_lateness: do the clocks agree?"
@@ -52,15 +54,15 @@ class HealthJudge:
             reason = silent[-1][2]
         elif (conflicting := self._conflicting(monitors)) is not None:
             reason = conflicting
-        elif (ahead := self._ahead(monitors)) is not None:
-            reason = ahead
+        elif (leapt := self._ahead(monitors)) is not None:
+            reason = leapt
         elif refused >= MIN_CLICKS and self._without_clicks(monitors):
             reason = f"not one click was counted, and {refused} events were refused: clicks may be among them"
         return JoinHealth(reason is None, reason, rate, overdue, _delays(monitors)), silent
 
     def _clicks(self, monitors: Sequence[Monitor], end: int) -> tuple[int, int]:
         """(clicks that found their impression, clicks that should have): recent ones; at the end of the run, all."""
-        if not all(m.joiner.watermark >= FOREVER for m in monitors):
+        if not all(m.joiner.progress.watermark >= FOREVER for m in monitors):
             since = end - RECENT_PANES
             rows = [row for m in monitors for pane, row in m.panes.by_pane.items() if pane >= since]
             found, lost = sum(row[FOUND] for row in rows), sum(row[LOST] for row in rows)
@@ -76,21 +78,13 @@ class HealthJudge:
         refused, counted = (
             sum(m.joiner.counts[name] for m in monitors) for name in ("conflicting_impressions", "impressions")
         )
-        if refused < MIN_CONFLICTS or refused < (1 - MIN_JOIN_RATE) * (refused + counted):
-            return None
-        return (
-            f"{refused} of {refused + counted} impressions were refused: another model's or version's impression has "
-            "their impression_id"
-        )
+        return _refused(refused, counted)
 
     @staticmethod
     def _ahead(monitors: Sequence[Monitor]) -> str | None:
         """Many events wait, or have waited in vain, because they are dated far ahead."""
         ahead = sum(m.quarantined + sum(m.runaways.values()) for m in monitors)
-        every = ahead + sum(m.joiner.counts["impressions"] + m.joiner.counts["clicks"] for m in monitors)
-        if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * every:
-            return None
-        return f"{ahead} of {every} events are dated further ahead of their stream than join.correction_horizon"
+        return _leapt(ahead, sum(m.joiner.counts["impressions"] + m.joiner.counts["clicks"] for m in monitors))
 
     @staticmethod
     def _without_clicks(monitors: Sequence[Monitor]) -> bool:
@@ -121,6 +115,47 @@ class HealthJudge:
                 out.append((first, pane, f"no click for {length} where about {expected:.0f} were due"))
             first, expected = None, 0.0
         return out
+
+
+def broken(joins: Sequence[JoinPanes], pane: int) -> str | None:
+    """Why no comparison may decide anything by a pane whose labels are complete; by the `RECENT_PANES` panes before it.
+
+    A function of the logs alone, unlike `HealthJudge`, which says how it is now. A partition in which nobody waited for the
+    clicks of the pane is left out: how far its clicks have been read is not known.
+    """
+    rows = [one.between(pane - RECENT_PANES, pane) for one in joins if one.unlabelled(pane)]
+    n = [sum(column) for column in zip(*rows, strict=True)]
+    if not n:
+        return None
+    return (
+        _lost(n[join_panes.FOUND], n[join_panes.CLICKS])
+        or _refused(n[join_panes.REFUSED], n[join_panes.IMPRESSIONS])
+        or _leapt(n[join_panes.AHEAD], n[join_panes.IMPRESSIONS] + n[join_panes.CLICKS])
+    )
+
+
+def _lost(found: int, clicks: int) -> str | None:
+    """Too many clicks are on no impression."""
+    if clicks < MIN_CLICKS or found / clicks >= MIN_JOIN_RATE:
+        return None
+    return f"only {found / clicks:.0%} of {clicks} clicks found their impression"
+
+
+def _refused(refused: int, counted: int) -> str | None:
+    """Too many impressions have an id that is taken."""
+    if refused < MIN_CONFLICTS or refused < (1 - MIN_JOIN_RATE) * (refused + counted):
+        return None
+    return (
+        f"{refused} of {refused + counted} impressions were refused: another model's or version's impression has "
+        "their impression_id"
+    )
+
+
+def _leapt(ahead: int, others: int) -> str | None:
+    """Too many events are dated far ahead."""
+    if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * (ahead + others):
+        return None
+    return f"{ahead} of {ahead + others} events are dated further ahead of their stream than join.correction_horizon"
 
 
 def _delays(monitors: Sequence[Monitor]) -> Delays:

@@ -259,7 +259,7 @@ class PartitionKeeper:
         holdings = {partition: self._held[partition] for partition in rows}
         epochs = {partition: held.files.epoch for partition, held in holdings.items()}
         settled = {p: held.settled for p, held in self._held.items() if held.settled is not None}
-        newest = max((m.joiner.newest_event for m in self._pipeline.monitors.values()), default=NEVER)
+        newest = max((m.joiner.progress.newest_event for m in self._pipeline.monitors.values()), default=NEVER)
 
         def note(future: Future[dict[int, StoreError]]) -> None:
             failed = future.result()
@@ -299,9 +299,9 @@ class PartitionKeeper:
 
     def _settled(self, partition: int) -> int | None:
         monitor = self._pipeline.monitors.get(partition)
-        if monitor is None or monitor.joiner.firm in (NEVER, FOREVER):
+        if monitor is None or monitor.joiner.progress.firm in (NEVER, FOREVER):
             return None
-        return monitor.joiner.firm - self._horizon
+        return monitor.joiner.progress.firm - self._horizon
 
     def _restore(
         self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path

@@ -26,6 +26,7 @@ from streameval.background import Background
 from streameval.columns import Scored
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.gauc_rows import GaucRows
+from streameval.counting.join_panes import JoinPanes
 from streameval.counting.ledger import Ledger
 from streameval.counting.panestats import PaneStats
 from streameval.counting.request_auc import observe_requests
@@ -90,6 +91,7 @@ class Monitor:
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     arrivals: Arrivals = field(init=False)
+    joins: JoinPanes = field(init=False)
     conflicts: Conflicts | None = None  # what the last step refused
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
@@ -97,17 +99,20 @@ class Monitor:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
-        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.inputs)]
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.progress.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.arrivals = Arrivals(self.scoreboard.pane)
+        self.joins = JoinPanes(self.scoreboard.pane, self.policy.attribution_window, self.policy.allowed_lateness)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop: all of it but what `leaps` holds back."""
-        if self.joiner.inputs == 1:
+        if self.joiner.progress.inputs == 1:
             shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
         else:
             shown = self.leaps[0].screen(batch.impressions, empty_clicks())
             clicked = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        for leaps in self.leaps:
+            self.joins.ahead(leaps.take_ahead())
         count = 0
         if shown.before is not None or clicked.before is not None:
             nothing = empty_impressions(), empty_clicks()
@@ -123,12 +128,13 @@ class Monitor:
         """Impressions that were refused, by number."""
         if not len(batch):
             return np.empty(0, np.int32)
-        self._settle(self.joiner.mature(self.joiner.look_ahead(batch)))
+        self._settle(self.joiner.mature(self.joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
         with self._timed("join"):
             rows, flips = self.joiner.add(batch)
             self.panes.seen(self.joiner.table.ts[rows])
             on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
             self.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
+            self.joins.add(self.joiner.table, rows, self.joiner.fates)
         self._correct(flips)
         with self._timed("requests"):  # closed requests that get another impression close again later
             self._observe_requests(self.requests.closed(self.joiner.table.request[rows]), -1)
@@ -140,7 +146,7 @@ class Monitor:
 
     def set_idle(self, input_number: int, idle: bool) -> None:
         """An input has been silent for long, or speaks again."""
-        self.joiner.set_idle(input_number, idle)
+        self.joiner.progress.set_idle(input_number, idle)
         self._advance()
 
     def show(self) -> None:
@@ -153,7 +159,7 @@ class Monitor:
             self._count_shown(piece, +1)
         if rows.size:
             with self._timed("requests"):
-                self._observe_requests(self.requests.close(self.joiner.watermark), +1)
+                self._observe_requests(self.requests.close(self.joiner.progress.watermark), +1)
 
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
@@ -164,7 +170,7 @@ class Monitor:
 
     def complete_until(self) -> int | None:
         """Every impression before this time (ms) has its final label; None before the first event."""
-        watermark = self.joiner.watermark
+        watermark = self.joiner.progress.watermark
         if watermark == NEVER:
             return None
         return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
@@ -184,9 +190,9 @@ class Monitor:
     def _advance(self) -> None:
         """Labels mature as far as is firm; requests close; what is too old is let go."""
         joiner = self.joiner
-        self._settle(joiner.mature(max(joiner.firm, joiner.pressure_watermark())))
+        self._settle(joiner.mature(max(joiner.progress.firm, joiner.pressure_watermark())))
         with self._timed("requests"):
-            self._observe_requests(self.requests.close(joiner.firm), +1)
+            self._observe_requests(self.requests.close(joiner.progress.firm), +1)
         self._compute_gauc()
         with self._timed("join"):
             joiner.drop_features()
@@ -320,6 +326,7 @@ class Monitor:
             "requests": self.requests.state(self.joiner.front),
             "panes": self.panes.state(),
             "arrivals": self.arrivals.state(),
+            "joins": self.joins.state(),
             "counts": dict(self.counts),
             "learners": [one.state() for one in self.learners],
             "scoreboard": self.background.call(self.scoreboard.state).result,
@@ -339,6 +346,7 @@ class Monitor:
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.arrivals.restore(state["arrivals"], codes.series)
+        self.joins.restore(state.get("joins", []))  # none: written before there were any
         self.counts = Counter(state["counts"])
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.restore(saved)
@@ -385,7 +393,7 @@ class Monitor:
 
     def _compute_gauc(self) -> None:
         """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
-        for late, due in self.gauc.due(self.joiner.firm):
+        for late, due in self.gauc.due(self.joiner.progress.firm):
             with self._timed("gauc"):
                 some = self.gauc.gather(late, due, self.joiner, *self._scorers())
                 self.background.call(self.gauc.compute, some)

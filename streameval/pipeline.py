@@ -68,7 +68,6 @@ class Pipeline:
         self._comparisons = Comparisons(
             settings.compare, self.catalog, self._pane, settings.join, edges, announcements or Announcements(),
         )  # fmt: skip
-        self._withheld: str | None = None  # why no comparison may be decided, as of the last snapshot
         self._history = PaneHistory(self.catalog, self._slice_rows, edges, self._pane)
         self.topic = settings.kafka.impressions_topic  # where impressions come from; for who has to find one again
         self.listener: Listener | None = None  # who hears of labels; set before the first batch
@@ -102,7 +101,7 @@ class Pipeline:
         monitor = self.monitors.get(batch.partition)
         if batch.gaps:
             gaps = self._gaps.setdefault(batch.partition, Gaps())
-            gaps.open(batch.gaps, NEVER if monitor is None else monitor.joiner.watermark)
+            gaps.open(batch.gaps, NEVER if monitor is None else monitor.joiner.progress.watermark)
         if not len(batch):
             return
         if batch.partition in self._gaps:
@@ -112,13 +111,13 @@ class Pipeline:
                     self._gaps[batch.partition].close([topic], int(events.ts.max()))
         if monitor is None:
             monitor = self.monitors[batch.partition] = self._make_monitor(batch.partition, batch.shared)
-        for number in range(monitor.joiner.inputs):
+        for number in range(monitor.joiner.progress.inputs):
             spoke = batch.shared or (len(batch.impressions) if number == 0 else len(batch.clicks))
             key = (batch.partition, number)
             if spoke or key not in self._quiet:
                 self._quiet[key] = 0.0
             if spoke:
-                monitor.joiner.set_idle(number, False)
+                monitor.joiner.progress.set_idle(number, False)
         monitor.step(batch)
         conflicts, monitor.conflicts = monitor.conflicts, None
         if conflicts is not None:
@@ -127,7 +126,7 @@ class Pipeline:
                 self.on_conflicts(conflicts)
         if monitor.ledger.is_full and self.hears_all:  # a fast replay, between two snapshots
             self._background.wait()
-            self._comparisons.advance(list(self.monitors.values()), self._withheld)
+            self._comparisons.advance(list(self.monitors.values()))
 
     def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
         """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back, and so what is shown.
@@ -142,7 +141,7 @@ class Pipeline:
         silent = []
         for (partition, number), quiet in self._quiet.items():
             self._quiet[partition, number] = quiet + heard
-            if quiet + heard >= limit and not self.monitors[partition].joiner.is_idle(number):
+            if quiet + heard >= limit and not self.monitors[partition].joiner.progress.is_idle(number):
                 silent.append((partition, number))
         if not silent:
             return
@@ -188,9 +187,8 @@ class Pipeline:
         health, silent = self._health.judge(
             monitors, end, sum(sum(counts.values()) for counts in self._invalid.values())
         )
-        self._withheld = health.reason
         if complete:
-            self._comparisons.advance(monitors, self._withheld)
+            self._comparisons.advance(monitors)
         gaps = self._missing()
         unreliable = {f.name: why for f in frames if (why := _unreliable(f, health.reason, [*gaps, *silent]))}
         results = self._evaluator.results(monitors, unreliable)
@@ -208,7 +206,7 @@ class Pipeline:
                 self._users_due = begin + max(5.0, 20 * took)
             for monitor in monitors:
                 # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
-                changeable = monitor.joiner.firm - self.settings.join.correction_horizon
+                changeable = monitor.joiner.progress.firm - self.settings.join.correction_horizon
                 waiting = UNWRITTEN_PANES if self.has_history else 0
                 first = monitor.scoreboard.overall.needed_from(min(keep, changeable // self._pane), waiting)
                 monitor.scoreboard.forget_before(first)
@@ -302,7 +300,7 @@ class Pipeline:
             monitor.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
             self.monitors[partition] = monitor
             self._comparisons.restore(state["comparisons"], list(self.monitors.values()))
-            self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.inputs)}
+            self._quiet |= {(partition, number): 0.0 for number in range(monitor.joiner.progress.inputs)}
         self._offsets[partition] = offsets
         self._topic_ids[partition] = {(topic, n): known for topic, n, known in state.get("topic_ids", [])}
         if state.get("gaps"):
@@ -444,8 +442,8 @@ class Pipeline:
 
     def _partition(self, partition: int, lag: Mapping[tuple[str, int], int]) -> PartitionState:
         monitor = self.monitors.get(partition)
-        watermark = monitor.joiner.watermark if monitor else NEVER
-        newest = monitor.joiner.newest_event if monitor else NEVER
+        watermark = monitor.joiner.progress.watermark if monitor else NEVER
+        newest = monitor.joiner.progress.newest_event if monitor else NEVER
         complete = monitor.complete_until() if monitor else None
         return PartitionState(
             partition=partition,

@@ -70,9 +70,9 @@ def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: py
     looked: list[list[int]] = []
     advance = Comparisons.advance
 
-    def seen(self: Comparisons, monitors: Sequence[Monitor], withheld: str | None) -> None:
+    def seen(self: Comparisons, monitors: Sequence[Monitor]) -> None:
         looked.append(sorted(loop.pipeline.monitors))
-        advance(self, monitors, withheld)
+        advance(self, monitors)
 
     monkeypatch.setattr(Comparisons, "advance", seen)
     loop = loop_over([])

@@ -323,19 +323,19 @@ def test_only_a_silence_that_was_listened_to_makes_an_input_idle() -> None:
     for step in (3600.0, -7200.0, 3600.0):  # frozen (SIGSTOP), the clock set back, and forward again
         clock.advance(step)
         pipeline.tick(caught_up)
-    assert not joiner.is_idle(0)
+    assert not joiner.progress.is_idle(0)
     assert not asked
     everything = set()  # messages wait, or nobody answers: no silence
     for _ in range(40):
         clock.advance(1)
         pipeline.tick(caught_up)
     assert asked
-    assert not joiner.is_idle(0)
+    assert not joiner.progress.is_idle(0)
     everything = {("impressions", 0)}
     for _ in range(31):
         clock.advance(1)
         pipeline.tick(caught_up)
-    assert joiner.is_idle(0)
+    assert joiner.progress.is_idle(0)
 
 
 def test_a_new_version_has_users_in_the_first_snapshot_that_knows_it() -> None:

@@ -1,8 +1,8 @@
 """Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
 
 Two inputs are two logs, and what becomes of an event is a function of them alone (see `kernel`). So labels mature when
-*both* have passed the end of the window: `firm`, which no silence moves. The `watermark` is further ahead while an input is
-silent and the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
+*both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while an input is silent and
+the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
 
 An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
 many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
@@ -28,7 +28,8 @@ from streameval.events import Batch, Codes, Features, Names, Shadow
 from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
-from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, KNOWN, MATURED, NEVER, SHOWN, JoinPolicy
+from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
+from streameval.join.progress import Progress
 from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs
 from streameval.sketches.blocks import item_blocks_of
@@ -52,6 +53,17 @@ class Flips:
     was_corrected: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
+    had come; impressions that were refused, because their id is another version's.
+    """
+
+    clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
+    found: tuple[NDArray[np.int64], NDArray[np.int64]]
+    refused: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
 class Joiner:
     """The impressions and clicks of one partition: pending, or mature and still correctable."""
 
@@ -65,15 +77,9 @@ class Joiner:
         """`on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
-        self.watermark = NEVER  # what the inputs that are not silent have passed
-        self.firm = NEVER  # what all of them have passed; never beyond the watermark
-        self.newest_event = NEVER
+        self.progress = Progress(policy, 1 if shared else 2)
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
-        self._inputs = 1 if shared else 2
-        self._newest = np.full(self._inputs, NEVER, np.int64)
-        self._given_up = NEVER  # what a silent input has behind this is not waited for
-        self._active = np.ones(self._inputs, np.bool_)
         self._online = online_models
         self.table = self._allocate(1024)
         self._index = IdIndex()
@@ -82,8 +88,6 @@ class Joiner:
         self._touched = 0  # rows of the table that have been written to
         self._mature = 0
         self._on_show = 0  # rows that are shown, and not mature
-        self._unlabelled = 0  # rows, not mature, that wait for clicks: they do not carry their label
-        self._needs_clicks = False  # there has been such a row, or a click
         self._runs: list[Run] = []  # all runs with live rows, by start
         self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
         self._compact_at = _MANY_RUNS
@@ -91,69 +95,8 @@ class Joiner:
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
         self._conflicts = _NO_NUMBERS  # see take_conflicts
+        self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
         self._shown = False  # somebody may still read the table's columns: rows must not move within them
-
-    # -- time ----------------------------------------------------------------------------------------------------
-
-    def look_ahead(self, batch: Batch) -> int:
-        """How far `firm` will be when every input of the batch has reached its earliest event there."""
-        newest = self._newest.copy()
-        if self._inputs == 1:
-            newest[0] = max(newest[0], _earliest(batch.impressions.ts, batch.clicks.ts))
-        else:  # an input without events says nothing about how far it is
-            for number, ts in enumerate((batch.impressions.ts, batch.clicks.ts)):
-                if ts.size:
-                    newest[number] = max(newest[number], _earliest(ts))
-        return self._firm(newest)
-
-    def set_idle(self, input_number: int, idle: bool) -> None:
-        """An input without events for long (by somebody else's clock) stops holding the watermark back."""
-        self._active[input_number] = not idle
-        if idle:
-            self._move_on()
-
-    def _firm(self, newest: NDArray[np.int64]) -> int:
-        """How far `firm` is when the inputs have come to `newest`; labels that impressions carry wait for no clicks."""
-        reached = int(newest.min()) if self._unlabelled else int(newest[0])
-        return self.firm if reached == NEVER else max(self.firm, reached - self.policy.allowed_lateness)
-
-    def _move_on(self) -> None:
-        """The inputs have come further, or fallen silent."""
-        active = self._newest[self._active]
-        # when all are idle nobody holds anybody back, whoever fell silent first
-        reached = int(active.min()) if active.size else int(self._newest.max())
-        self.firm = self._firm(self._newest)
-        if reached != NEVER:
-            reached -= self.policy.allowed_lateness
-            self.watermark = max(self.watermark, reached)
-            # not everything can be kept for an input that is silent for longer than this
-            self._given_up = max(self._given_up, reached - self.policy.correction_horizon)
-            self.firm = max(self.firm, self._given_up)
-        self.watermark = max(self.watermark, self.firm)
-
-    def _passed(self) -> int:
-        """Every event to come has a key of this plus the lateness, or a greater one.
-
-        Impressions that carry their label are not kept for clicks as long as there are no others.
-        """
-        if self._inputs == 1 or not self._needs_clicks:
-            return self.firm
-        read = int(self._newest.min())
-        return self._given_up if read == NEVER else max(self._given_up, read - self.policy.allowed_lateness)
-
-    def is_idle(self, input_number: int) -> bool:
-        """Whether an input was set idle."""
-        return not self._active[input_number]
-
-    @property
-    def idle(self) -> bool:
-        """Whether all inputs are idle, so that nothing moves the watermark."""
-        return not self._active.any()
-
-    @property
-    def inputs(self) -> int:
-        """1: impressions and clicks come by one input; 2: by two (0 impressions, 1 clicks)."""
-        return self._inputs
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -167,32 +110,36 @@ class Joiner:
         accepted = np.empty(len(imp), np.int32)
         flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
         flip_value = np.empty(len(clk), np.float64)
-        found_ts, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(2))
-        repeated, repeated_row = np.empty(len(imp), np.int32), np.empty(len(imp), np.int64)
+        click_key = np.empty(len(clk), np.int64)
+        found_ts, found_key, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(3))
+        repeated = np.empty(len(imp), np.int32)
+        repeated_row, repeated_key = np.empty(len(imp), np.int64), np.empty(len(imp), np.int64)
         start = self._end
         index.fetch(imp.id)
         self._end, held_end, flips = kernel.join_batch(
             imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
-            self._newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
+            self.progress.newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
             table.ts, table.behind, table.state, table.value, index.places, index.bits, index.shift, self._start, start,
             held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state,
-            flip_value, found_ts, lost_ts, repeated, repeated_row, counters, self.delays, np.array(DELAY_EDGES),
+            flip_value, click_key, found_ts, found_key, lost_ts, repeated, repeated_row, repeated_key, counters,
+            self.delays, np.array(DELAY_EDGES),
         )  # fmt: skip
         held.grown_to(held_end)
-        self.newest_event = max(self.newest_event, int(self._newest.max()))
         self._touched = max(self._touched, self._end)
         rows = np.arange(start, self._end, dtype=np.int64)
         index.used += rows.size
-        if self._inputs > 1:
-            unlabelled = int(np.count_nonzero(table.state[start : self._end] & KNOWN == 0))
-            self._unlabelled += unlabelled
-            self._needs_clicks = self._needs_clicks or unlabelled > 0 or len(clk) > 0
-        self._move_on()
+        self.progress.heard(table.state[start : self._end], len(clk))
         self._fill(batch, accepted[: rows.size], rows)
         self._count(batch, counters, rows.size)
         again = slice(counters[kernel.DUPLICATE_IMPRESSIONS])
-        self._tell_conflicts(batch, repeated[again], repeated_row[again])
-        self._found.append(found_ts[: counters[kernel.FOUND]])
+        refused = self._tell_conflicts(batch, repeated[again], repeated_row[again])
+        found = slice(counters[kernel.FOUND])
+        self.fates = Fates(
+            (clk.ts, click_key),
+            (found_ts[found], found_key[found]),
+            (imp.ts[repeated[again][refused]], repeated_key[again][refused]),
+        )
+        self._found.append(found_ts[found])
         self._lost.append(lost_ts[: counters[kernel.LOST]])
         was = flip_state[:flips]
         return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
@@ -232,8 +179,7 @@ class Joiner:
         self._mature += rows.size
         self._on_show -= shown
         self.counts["matured"] += rows.size - shown
-        if self._inputs > 1:
-            self._unlabelled -= int(np.count_nonzero(state & KNOWN == 0))
+        self.progress.matured(state)
         return rows
 
     def show(self) -> NDArray[np.int64]:
@@ -241,11 +187,11 @@ class Joiner:
 
         They count as matured for readers, as their labels are now; `mature` gives them out again.
         """
-        if self.watermark <= self.firm or not self._due:
+        if self.progress.watermark <= self.progress.firm or not self._due:
             return np.empty(0, np.int64)
         first = min(run.start for _, run in self._due)
         table, waiting = self.table, slice(first, self._end)
-        limit = self.watermark - self.policy.attribution_window
+        limit = self.progress.watermark - self.policy.attribution_window
         rows = np.flatnonzero((table.state[waiting] & (MATURED | SHOWN) == 0) & (table.ts[waiting] <= limit)) + first
         rows = rows[np.argsort(table.ts[rows], kind="stable")]
         table.state[rows] |= SHOWN
@@ -261,17 +207,17 @@ class Joiner:
 
     def forget(self) -> None:
         """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
-        horizon, passed = self.policy.correction_horizon, self._passed()
-        if self._inputs == 1:
-            self._give_up(self._held.expire(self.firm - horizon))
+        horizon, progress = self.policy.correction_horizon, self.progress
+        if progress.inputs == 1:
+            self._give_up(self._held.expire(progress.firm - horizon))
         else:  # every impression to come has a key of the newest one at the least, so it comes after these
-            newest = int(self._newest[0])
+            newest = int(progress.newest[0])
             self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
-            self._give_up(self._held.expire(self._given_up - horizon))
+            self._give_up(self._held.expire(progress.given_up - horizon))
         before = self._start
         self._start = int(
             kernel.first_kept(
-                self.table.ts, self.table.state, self._start, self._end, passed - horizon - self.policy.hold
+                self.table.ts, self.table.state, self._start, self._end, progress.passed - horizon - self.policy.hold
             )
         )
         surplus = self._end - self._start - self.policy.max_pending
@@ -298,7 +244,7 @@ class Joiner:
 
     def finish(self) -> None:
         """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
-        self.watermark = self.firm = self._given_up = FOREVER
+        self.progress.finish()
         self._give_up(self._held.expire(FOREVER))
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -313,11 +259,6 @@ class Joiner:
         first = max(self._start, self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         return rows[max(0, rows.size - most) :]
-
-    @property
-    def newest_label(self) -> int:
-        """The event time (ms) up to which the input that carries clicks has been read; NEVER before its first event."""
-        return int(self._newest[-1])
 
     @property
     def known(self) -> int:
@@ -344,7 +285,7 @@ class Joiner:
 
     def overdue_clicks(self, since: int = NEVER) -> int:
         """Held clicks from `since` on that are older than the watermark: their impression should have come by now."""
-        return self._held.waiting_between(since, self.watermark)
+        return self._held.waiting_between(since, self.progress.watermark)
 
     def take_judged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The times of the clicks that have found their impression, and of those given up, since the last call."""
@@ -441,13 +382,7 @@ class Joiner:
         rows["value"] = table.value[live].copy()
         online = [column[live] for column in (*table.score, *table.trained)]
         return {
-            "watermark": self.watermark,
-            "firm": self.firm,
-            "given_up": self._given_up,
-            "needs_clicks": self._needs_clicks,
-            "newest_event": self.newest_event,
-            "newest": self._newest.copy(),
-            "active": self._active.copy(),
+            **self.progress.state(),
             "counts": dict(self.counts),
             "delays": self.delays.copy(),
             "mature": self._mature,
@@ -463,9 +398,6 @@ class Joiner:
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
         """Takes over what `state` gave, into a joiner without rows."""
-        self.watermark, self.newest_event = state["watermark"], state["newest_event"]
-        self.firm, self._given_up, self._needs_clicks = state["firm"], state["given_up"], state["needs_clicks"]
-        self._newest[:], self._active[:] = state["newest"], state["active"]
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
         rows = {**state["rows"], "series": codes.series[state["rows"]["series"]]}
@@ -480,7 +412,7 @@ class Joiner:
         self._index.fill(table.id, n)
         waiting = rows["state"][rows["state"] & MATURED == 0]
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
-        self._unlabelled = int(np.count_nonzero(waiting & KNOWN == 0)) if self._inputs > 1 else 0
+        self.progress.restore(state, waiting)
         self._held.restore(state["held"])
         self._runs = unpack_runs(state["runs"], codes)
         self._schedule()
@@ -564,13 +496,14 @@ class Joiner:
         if clicks.size:
             self._lost.append(clicks)
 
-    def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
+    def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
         others = batch.impressions.series[repeated] != self.table.series[rows]
         if others.any():
             self._conflicts = repeated[others]
             self.counts["duplicate_impressions"] -= self._conflicts.size
             self.counts["conflicting_impressions"] += self._conflicts.size
+        return others
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
         counts, c = self.counts, counters.tolist()
@@ -625,7 +558,3 @@ class Joiner:
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)
-
-
-def _earliest(*columns: NDArray[np.int64]) -> int:
-    return min(int(ts.min()) for ts in columns if ts.size)

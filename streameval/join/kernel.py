@@ -46,6 +46,50 @@ def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int)
     delays[edges.size] += max(ms, 0)
 
 
+@numba.njit(inline="always")
+def _click_on(
+    shown: int,
+    flags: np.uint8,
+    clicked: int,
+    key: int,
+    came_after: bool,
+    met: int,
+    window: int,
+    lateness: int,
+    found_ts: NDArray[np.int64],
+    found_key: NDArray[np.int64],
+    lost_ts: NDArray[np.int64],
+    counters: NDArray[np.int64],
+    delays: NDArray[np.int64],
+    delay_edges: NDArray[np.float64],
+) -> tuple[np.uint8, bool]:
+    """Counts a click on an impression; `met`: the key at which both had come. Returns (the impression's flags from now on, whether the click's value counts)."""
+    in_time = False
+    if clicked + lateness < shown:
+        counters[EARLY_CLICKS] += 1
+        lost_ts[counters[LOST]] = clicked
+        counters[LOST] += 1
+    else:
+        found_ts[counters[FOUND]], found_key[counters[FOUND]] = clicked, met
+        counters[FOUND] += 1
+        if flags & KNOWN:
+            counters[DUPLICATE_CLICKS] += 1
+        elif clicked > shown + window:
+            counters[LATE_CLICKS] += 1
+        else:
+            in_time = True
+            if flags & CLICKED:
+                counters[DUPLICATE_CLICKS] += 1
+            else:
+                flags |= np.uint8(CLICKED)
+                counters[MATCHED] += 1
+                _count_delay(delays, delay_edges, clicked - shown)
+                if came_after and shown + window <= key - lateness:
+                    counters[FIXED] += 1
+                    flags |= np.uint8(CORRECTED)
+    return flags, in_time
+
+
 @numba.njit(cache=True, nogil=True)
 def join_batch(
     i_order: NDArray[np.int32],
@@ -81,10 +125,13 @@ def join_batch(
     flip_row: NDArray[np.int64],
     flip_state: NDArray[np.uint8],
     flip_value: NDArray[np.float64],
+    c_key: NDArray[np.int64],
     found_ts: NDArray[np.int64],
+    found_key: NDArray[np.int64],
     lost_ts: NDArray[np.int64],
     repeated: NDArray[np.int32],
     repeated_row: NDArray[np.int64],
+    repeated_key: NDArray[np.int64],
     counters: NDArray[np.int64],
     delays: NDArray[np.int64],
     delay_edges: NDArray[np.float64],
@@ -107,6 +154,7 @@ def join_batch(
             elif seen >= 0 and ts[seen] + horizon > watermark:
                 repeated[counters[DUPLICATE_IMPRESSIONS]] = i
                 repeated_row[counters[DUPLICATE_IMPRESSIONS]] = seen
+                repeated_key[counters[DUPLICATE_IMPRESSIONS]] = key
                 counters[DUPLICATE_IMPRESSIONS] += 1
             else:
                 row = end
@@ -135,78 +183,38 @@ def join_batch(
                         older, then = (i_ts[i], h_key[k]) if came_after else (h_ts[k], key)
                         if older + horizon > then - lateness:
                             h_taken[k] = True
-                            early = h_ts[k] + lateness < i_ts[i]
-                            if early:
-                                counters[EARLY_CLICKS] += 1
-                                lost_ts[counters[LOST]] = h_ts[k]
-                                counters[LOST] += 1
-                            else:
-                                found_ts[counters[FOUND]] = h_ts[k]
-                                counters[FOUND] += 1
-                            if early:
-                                pass
-                            elif flags & KNOWN:
-                                counters[DUPLICATE_CLICKS] += 1
-                            elif h_ts[k] > i_ts[i] + window:
-                                counters[LATE_CLICKS] += 1
-                            else:
-                                if flags & CLICKED:
-                                    counters[DUPLICATE_CLICKS] += 1
-                                else:
-                                    flags |= np.uint8(CLICKED)
-                                    counters[MATCHED] += 1
-                                    _count_delay(delays, delay_edges, h_ts[k] - i_ts[i])
-                                    if came_after and i_ts[i] + window <= h_key[k] - lateness:
-                                        counters[FIXED] += 1
-                                        flags |= np.uint8(CORRECTED)
-                                if value.size:
-                                    value[row] = max(value[row], h_value[k])
+                            flags, counts = _click_on(
+                                i_ts[i], flags, h_ts[k], h_key[k], came_after, max(h_key[k], key), window, lateness,
+                                found_ts, found_key, lost_ts, counters, delays, delay_edges,
+                            )  # fmt: skip
+                            if counts and value.size:
+                                value[row] = max(value[row], h_value[k])
                     h = (h + np.uint64(1)) & mask
                 state[row] = flags
             i += 1
         else:
             newest[click_input] = max(newest[click_input], c_ts[c])
-            key = newest[click_input]
+            key = c_key[c] = newest[click_input]
             watermark = key - lateness
             row, later = find_around(places, bits, shift, ids, ts, behind, front, c_id[c], key)
             came_after = row >= 0 and ts[row] + horizon > watermark
             if not came_after:  # in the merged order the click waits, if its impression is here already
                 row = later
             if came_after or (row >= 0 and c_ts[c] + horizon > ts[row] + np.int64(behind[row]) - lateness):
-                flags = state[row]
-                early = c_ts[c] + lateness < ts[row]
-                if early:
-                    counters[EARLY_CLICKS] += 1
-                    lost_ts[counters[LOST]] = c_ts[c]
-                    counters[LOST] += 1
-                else:
-                    found_ts[counters[FOUND]] = c_ts[c]
-                    counters[FOUND] += 1
-                if early:
-                    pass
-                elif flags & KNOWN:
-                    counters[DUPLICATE_CLICKS] += 1
-                elif c_ts[c] > ts[row] + window:
-                    counters[LATE_CLICKS] += 1
-                else:
-                    first = not flags & CLICKED
-                    raised = value.size > 0 and c_value[c] > value[row]
-                    if flags & (MATURED | SHOWN) and (first or raised):
-                        flip_row[flips] = row
-                        flip_state[flips] = flags
-                        flip_value[flips] = value[row] if value.size else 0.0
-                        flips += 1
-                    if first:
-                        state[row] = flags | np.uint8(CLICKED)
-                        counters[MATCHED] += 1
-                        _count_delay(delays, delay_edges, c_ts[c] - ts[row])
-                        if came_after and ts[row] + window <= watermark:
-                            counters[FIXED] += 1
-                            state[row] |= np.uint8(CORRECTED)
-                    else:
-                        counters[DUPLICATE_CLICKS] += 1
-                    if raised:
-                        value[row] = c_value[c]
+                was = state[row]
+                flags, counts = _click_on(
+                    ts[row], was, c_ts[c], key, came_after, max(key, ts[row] + np.int64(behind[row])), window, lateness,
+                    found_ts, found_key, lost_ts, counters, delays, delay_edges,
+                )  # fmt: skip
+                raised = counts and value.size > 0 and c_value[c] > value[row]
+                if was & (MATURED | SHOWN) and (flags != was or raised):
+                    flip_row[flips] = row
+                    flip_state[flips] = was
+                    flip_value[flips] = value[row] if value.size else 0.0
+                    flips += 1
+                state[row] = flags
+                if raised:
+                    value[row] = c_value[c]
             elif c_ts[c] + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1
                 lost_ts[counters[LOST]] = c_ts[c]

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 ENOUGH = 20  # events that have leapt to about the same time are no error of one
 MOST = 1_000  # events that wait, of an input; beyond, the oldest are refused
 _COLUMNS = ("id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
+_NONE = np.empty(0, np.int64)
 _Events = tuple[Impressions, Clicks]
 
 # the state: newest time; leaps less others; events let through, up to ENOUGH; waiting ones after the last other event
@@ -83,12 +84,14 @@ def _screen(
     out: NDArray[np.int64],
     freed: NDArray[np.int64],
     gone: NDArray[np.int64],
-) -> tuple[int, int, int]:
-    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them. Returns (waiting, end of out, end of gone).
+    ahead: NDArray[np.int64],
+) -> tuple[int, int, int, int]:
+    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them. Returns (waiting, and the ends of the last three).
 
-    `freed`: by which event those in `out` were let go (most by themselves).
+    `freed`: by which event those in `out` were let go (most by themselves). `ahead`: the newest time before each of those
+    that are ahead of it.
     """
-    end = refused = 0
+    end = refused = leapt = 0
     for e in range(n, ts.size):
         newest = state[_NEWEST]
         if newest != NEVER and ts[e] <= newest + limit:
@@ -100,6 +103,9 @@ def _screen(
                 state[_NEWEST] = ts[e]
                 n, end = _let_go(ts, ts[e], e, waiting, n, out, freed, end)
             continue
+        if newest != NEVER:
+            ahead[leapt] = newest
+            leapt += 1
         again = False  # the same event once more is no other
         for k in range(max(n - ENOUGH, 0), n):
             again |= ids[waiting[k]] == ids[e] and ts[waiting[k]] == ts[e]
@@ -135,7 +141,7 @@ def _screen(
             n, end = _let_go(ts, upto, e, waiting, n, out, freed, end)
             state[_SEEN] = min(state[_SEEN] + end - before, ENOUGH)
             state[_LAST] = min(state[_LAST], n)
-    return n, end, refused
+    return n, end, refused, leapt
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,7 @@ class Leaps:
         self._state = np.array([NEVER, 0, 0, 0], np.int64)
         self._waiting: _Events = empty_impressions(), empty_clicks()
         self._first = FOREVER  # the earliest time that waits
+        self._ahead = _NONE  # see take_ahead
         self.counts: Counter[str] = Counter()  # refused events
 
     def __len__(self) -> int:
@@ -175,6 +182,11 @@ class Leaps:
             self._state[:] = max(newest, latest), max(int(self._state[_VOTES]) - n, 0), min(int(self._state[_SEEN]) + n, ENOUGH), 0  # fmt: skip
             return Passed((impressions, clicks))
         return self._one_by_one(impressions, clicks)
+
+    def take_ahead(self) -> NDArray[np.int64]:
+        """The newest time (ms) before each event that leapt ahead of it, since the last call."""
+        ahead, self._ahead = self._ahead, _NONE
+        return ahead
 
     def finish(self) -> _Events:
         """The log has ended; returns what goes on after all: its last events, or all of a log too short to have begun."""
@@ -238,8 +250,9 @@ class Leaps:
         ts, ids = (np.concatenate([getattr(part, name) for part in pool])[arrival] for name in ("ts", "id"))
         waiting = np.zeros(MOST, np.int64)
         waiting[:held] = np.arange(held)
-        out, freed, gone = (np.empty(ts.size, np.int64) for _ in range(3))
-        n, end, refused = _screen(ts, ids, held, self._horizon, self._state, waiting, out, freed, gone)
+        out, freed, gone, ahead = (np.empty(ts.size, np.int64) for _ in range(4))
+        n, end, refused, leapt = _screen(ts, ids, held, self._horizon, self._state, waiting, out, freed, gone, ahead)
+        self._ahead = np.concatenate((self._ahead, ahead[:leapt]))
         self._tell(held, n, end - (ts.size - held))
         apart = arrival[gone[:refused]]
         of_impressions = int(np.count_nonzero(apart < len(pool[0])))

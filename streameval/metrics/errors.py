@@ -1,12 +1,20 @@
 """Standard errors of every metric, clustered by user, from one idea.
 
-Near its value every metric is a sum over impressions of a linear function of a few cells (1, click, pClick, log loss,
-...; see `sketches.blocks`): its influence function. So a metric names its coefficients, and its variance is a quadratic
-form: over the 64 blocks of users, G / (G - 1) * sum_g (cells_g . coefficients)^2 (random groups; Wolter 2007, ch. 2),
-which is right however an impression depends on the user's others; and over single impressions, sum_i (cells_i .
-coefficients)^2, which is right only if they do not. The ratio of the two is the design effect. A slice, which keeps no
-blocks, takes its own variance between impressions times the design effect of the whole; so does ECE, whose coefficients
-depend on the bucket. The second moments of single impressions come from the score histogram, within its resolution.
+Every metric is a function of a few sums over impressions (1, click, pClick, log loss, ...; see `sketches.blocks`). Between
+blocks of users its variance is the jackknife's: G blocks are left out one by one and the metric is made again of the rest,
+
+    v = (G - 1) / G * sum_g (metric(cells - cells_g) - metric(cells))^2,    G = 64
+
+(Efron and Tibshirani 1993, ch. 11). For a ratio A / W the change is (A_g - A/W W_g) / W over 1 - h_g, h_g = W_g / W the
+block's share: a heavy user draws the mean to itself, and without that divisor, as in the random groups of Wolter (2007, ch. 2),
+its deviation and the error are too small by that share (CR3 of Cameron and Miller 2015, Journal of Human
+Resources 50:317). It is right however an impression depends on the user's others. Where a block has all the clicks, say, there
+is no rest, and what follows counts.
+
+Between single impressions, which is right only if they do not depend on each other, it is that of the linearised metric,
+sum_i (cells_i . gradient)^2. The ratio of the two is the design effect. A slice, which keeps no blocks, takes its own
+variance between impressions times the design effect of the whole; so does ECE, which changes its formula with the bucket.
+The second moments of single impressions come from the score histogram, within its resolution.
 
 A variance between few blocks is itself uncertain, and too small more often than too large: 95% of the time an error is
 within Student's t of `df` standard errors, not within 1.96. With a few dominating users there are fewer blocks than
@@ -18,12 +26,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.metrics.losses import entropy
 from streameval.metrics.view import View
 from streameval.sketches.accumulate import CURVE_BITS, log_loss
 from streameval.sketches.blocks import ABSOLUTE, BLOCKS, PHI0, PHI1, SCALE, SQUARED, L, N, P, Y
@@ -33,82 +41,47 @@ from streameval.sketches.ranks import SQUARE_SCALE
 
 ENOUGH_BLOCKS = 30  # blocks with impressions, from which the variance between them is used
 
-Coefficients = NDArray[np.float64]  # [BLOCK_CELLS]
+Cells = NDArray[Any]  # [..., BLOCK_CELLS], of reals; complex in `_gradient`
+_REALS = [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]  # cells in fixed point
 _EDGES = bin_edges(CURVE_BITS)
 _MIDDLE = (_EDGES[:-1] + _EDGES[1:]) / 2
 
 
-def _cells(**values: float) -> Coefficients:
-    out = np.zeros(BLOCK_CELLS)
-    for name, value in values.items():
-        out[_PLACE[name]] = value
-    return out
+def _ratio(of: int, to: int) -> Callable[[Cells], Cells]:
+    return lambda cells: cells[..., of] / cells[..., to]
 
 
-_PLACE = {
-    "n": N, "y": Y, "p": P, "loss": L, "squared": SQUARED, "absolute": ABSOLUTE, "phi1": PHI1, "phi0": PHI0,
-    "request_w": BLOCK_REQUEST_W, "request_wa": BLOCK_REQUEST_WA, "placed1": BLOCK_PLACED1, "placed0": BLOCK_PLACED0,
-}  # fmt: skip
+def _rig(cells: Cells) -> Cells:
+    """1 - NE; NE = loss / (n H(c)), c = y / n (He et al. 2014)."""
+    n, c = cells[..., N], cells[..., Y] / cells[..., N]
+    return 1 + cells[..., L] / n / (c * np.log(c) + (1 - c) * np.log(1 - c))
 
 
-def _mean(cell: str) -> Callable[[View, Coefficients], Coefficients]:
-    """Influence of the mean of a cell over impressions."""
-
-    def influence(view: View, total: Coefficients) -> Coefficients:
-        n = total[N]
-        return _cells(**{cell: 1 / n}) - _cells(n=total[_PLACE[cell]] / n / n)
-
-    return influence
+def _nmse(cells: Cells) -> Cells:
+    n, c = cells[..., N], cells[..., Y] / cells[..., N]
+    return cells[..., SQUARED] / n / (c * (1 - c))
 
 
-def _calibration(view: View, total: Coefficients) -> Coefficients:
-    return _cells(p=1 / total[Y], y=-total[P] / total[Y] ** 2)
-
-
-def _rig(view: View, total: Coefficients) -> Coefficients:
-    """NE = loss / (n H(c)), c = y / n, so its error is that of 1 - NE (He et al. 2014; delta method)."""
-    n, c = total[N], total[Y] / total[N]
-    h, slope = entropy(c), math.log((1 - c) / c)
-    ne = total[L] / n / h
-    return _cells(loss=1 / (h * n), n=-ne * (h - slope * c) / (h * n), y=-ne * slope / (h * n))
-
-
-def _nmse(view: View, total: Coefficients) -> Coefficients:
-    n, c = total[N], total[Y] / total[N]
-    spread, slope = c * (1 - c), 1 - 2 * c
-    nmse = total[SQUARED] / n / spread
-    return _cells(
-        squared=1 / (spread * n), n=-nmse * (spread - slope * c) / (spread * n), y=-nmse * slope / (spread * n)
-    )
-
-
-def _auc(view: View, total: Coefficients) -> Coefficients:
+def _auc(cells: Cells) -> Cells:
     """mean of PHI1 over clicks + mean of PHI0 over non-clicks, of those placed (Obuchowski 1997)."""
-    clicks, others = total[BLOCK_PLACED1], total[BLOCK_PLACED0]
-    one, zero = total[PHI1] / clicks, total[PHI0] / others
-    return _cells(phi1=1 / clicks, phi0=1 / others, placed1=-one / clicks, placed0=-zero / others)
+    return cells[..., PHI1] / cells[..., BLOCK_PLACED1] + cells[..., PHI0] / cells[..., BLOCK_PLACED0]
 
 
-def _gauc_request(view: View, total: Coefficients) -> Coefficients:
-    w = total[BLOCK_REQUEST_W]
-    return _cells(request_wa=1 / w, request_w=-total[BLOCK_REQUEST_WA] / w / w)
-
-
-# by metric; those whose values need clicks, or both labels, are asked only when they have a value
-INFLUENCES: Mapping[str, Callable[[View, Coefficients], Coefficients]] = {
-    "ctr": _mean("y"),
-    "mean_pclick": _mean("p"),
+# by metric, up to a constant; those whose values need clicks, or both labels, are asked only when they have a value
+_OF_CELLS: Mapping[str, Callable[[Cells], Cells]] = {
+    "ctr": _ratio(Y, N),
+    "mean_pclick": _ratio(P, N),
     "auc": _auc,
-    "gauc_request": _gauc_request,
-    "log_loss": _mean("loss"),
+    "gauc_request": _ratio(BLOCK_REQUEST_WA, BLOCK_REQUEST_W),
+    "log_loss": _ratio(L, N),
     "rig": _rig,
-    "mse": _mean("squared"),
+    "mse": _ratio(SQUARED, N),
     "nmse": _nmse,
-    "mae": _mean("absolute"),
-    "prediction_error": _calibration,
-    "calibration": _calibration,
+    "mae": _ratio(ABSOLUTE, N),
+    "prediction_error": _ratio(P, Y),
+    "calibration": _ratio(P, Y),
 }
-WITH_ERROR = (*INFLUENCES, "gauc", "ece")
+WITH_ERROR = (*_OF_CELLS, "gauc", "ece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +108,27 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
     by_impression, mean = _impressions(view)
     enough = view.blocks is not None and int((view.blocks[:, N] > 0).sum()) >= ENOUGH_BLOCKS
     by_block = view.blocks.astype(np.float64) if view.blocks is not None else np.zeros((0, BLOCK_CELLS))
-    by_block[:, [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]] /= SCALE
-    total = by_block.sum(axis=0) if view.blocks is not None else mean
-    placed = (
-        2 * (total[BLOCK_PLACED1] + total[BLOCK_PLACED0]) > total[N] and total[BLOCK_PLACED1] * total[BLOCK_PLACED0] > 0
-    )
+    by_block[:, _REALS] /= SCALE
+    total = by_block.sum(axis=0)
+    placed = total[BLOCK_PLACED1] + total[BLOCK_PLACED0]
     stderr: dict[str, float | None] = {}
     effects: dict[str, float] = {}
-    for name, influence in INFLUENCES.items():
+    for name, metric in _OF_CELLS.items():
         if values.get(name) is None or (name == "gauc_request" and view.blocks is None):
             continue
         alone = None
         if name != "gauc_request":
-            at = influence(view, mean)
+            at = _gradient(metric, mean)
             alone = float(at @ by_impression @ at)
-        if enough and (name != "auc" or placed):
-            at = influence(view, total)
-            deviations = by_block @ at
-            variance = BLOCKS / (BLOCKS - 1) * float((deviations * deviations).sum())
-            if name == "auc":  # of those placed: the first minutes of a version have no curves
-                variance *= (total[BLOCK_PLACED1] + total[BLOCK_PLACED0]) / total[N]
-            if alone:
-                effects[name] = variance / alone
-        elif alone is None:
-            continue
-        else:
+        variance = _left_out(metric, by_block, total) if enough else None
+        if name == "auc" and variance is not None:  # of those placed: the first minutes of a version have no curves
+            variance = variance * placed / total[N] if 2 * placed > total[N] else None
+        if variance is None:
+            if alone is None:
+                continue
             variance = alone * (1.0 if design is None else design.get(name, 1.0))
+        elif alone:
+            effects[name] = variance / alone
         stderr[name] = math.sqrt(max(variance, 0.0))
     widening = effects if design is None else design
     if values.get("ece") is not None:
@@ -171,6 +139,20 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
         gauc_df = None if stderr["gauc"] is None else _gauc_df(view)
     df = _df(by_block[:, N]) if enough else None if whole is None else whole.df
     return Errors(stderr, effects, df, gauc_df)
+
+
+def _left_out(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> float | None:
+    """63/64 of the sum of squares of what leaving out one block changes; None where it leaves nothing to tell a value from."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = metric(total - by_block) - metric(total)
+    return (BLOCKS - 1) / BLOCKS * float(change @ change) if np.isfinite(change).all() else None
+
+
+def _gradient(metric: Callable[[Cells], Cells], at: Cells) -> Cells:
+    """By steps so small into the imaginary that nothing is rounded off (Squire and Trapp 1998, SIAM Review 40:110)."""
+    step = 1e-30
+    slopes: Cells = metric(at + 1j * step * np.eye(BLOCK_CELLS)).imag / step
+    return slopes
 
 
 def _df(weights: NDArray[np.float64]) -> float:
@@ -204,7 +186,7 @@ def _ece(view: View) -> float:
     return max(within, 0.0) / m.impressions**2
 
 
-def _impressions(view: View) -> tuple[NDArray[np.float64], Coefficients]:
+def _impressions(view: View) -> tuple[NDArray[np.float64], Cells]:
     """(sum of the outer products of single impressions' cells, their sum), from the histogram."""
     no, yes = _coarse(view.negatives), _coarse(view.positives)
     used = np.flatnonzero(no + yes)

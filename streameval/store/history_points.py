@@ -38,7 +38,7 @@ _SAMPLING = len(_VALUES) + len(_STDERRS)  # of GAUC, from taking a sample of use
 _DF = _SAMPLING + 1  # of the standard errors, and of that of GAUC
 _GAUC_DF = _DF + 1
 _WIDTH = _GAUC_DF + 1
-_CONTENT = " ".join(("2", *_VALUES, *_STDERRS))  # what a point's numbers are; those of other programs are made anew
+_CONTENT = " ".join(("3", *_VALUES, *_STDERRS))  # what a point's numbers are; those of other programs are made anew
 _AT_ONCE = 16  # parts in one transaction: others wait for it
 
 _POINTS = """

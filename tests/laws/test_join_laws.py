@@ -59,15 +59,15 @@ def run(events: list, sizes: list[int], shared: bool = True) -> tuple[Joiner, di
     while at < len(events):
         size = sizes[k % len(sizes)]
         batch = make_batch(events[at : at + size], catalog, shared=shared)
-        settle(joiner.mature(joiner.look_ahead(batch)))
+        settle(joiner.mature(joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
         _, flips = joiner.add(batch)
         for row in flips.rows.tolist():
             labels[int(joiner.table.id[row]), int(joiner.table.ts[row])] = bool(joiner.table.state[row] & CLICKED)
-        settle(joiner.mature(joiner.firm))
+        settle(joiner.mature(joiner.progress.firm))
         joiner.forget()
         at, k = at + size, k + 1
     joiner.finish()
-    settle(joiner.mature(joiner.watermark))
+    settle(joiner.mature(joiner.progress.watermark))
     return joiner, {(names[i], ts): y for (i, ts), y in labels.items()}, order
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
     matured = clicks = 0
     for at in range(0, len(events), 97):
         joiner.add(make_batch(events[at : at + 97], catalog))
-        rows = joiner.mature(joiner.watermark)
+        rows = joiner.mature(joiner.progress.watermark)
         if rows.size:
             names = [next(iter(d)) for _, features in joiner.features(rows) for d in features.dicts]
             assert hash_strings([f"i{name[1:]}" for name in names]).tolist() == joiner.table.id[rows].tolist()
@@ -180,7 +180,7 @@ def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
         joiner.forget()
         assert joiner.table.id.size < 5_000, "the table must stay as small as what is alive"
     joiner.finish()
-    rows = joiner.mature(joiner.watermark)
+    rows = joiner.mature(joiner.progress.watermark)
     matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
     assert (matured, clicks) == (n, sum(isinstance(e, Tap) for e in events))
 
@@ -190,23 +190,23 @@ def test_little_batches_do_not_leave_a_run_each() -> None:
     joiner, catalog = Joiner(JoinPolicy(3_600_000, LATENESS, 86_400_000)), Catalog()
     for i in range(5_000):
         joiner.add(make_batch([Shown(f"i{i}", BASE + i, features={"f": 1.0})], catalog))
-        joiner.mature(joiner.watermark - 3_590_000)  # all but the last few are mature, and stay correctable
+        joiner.mature(joiner.progress.watermark - 3_590_000)  # all but the last few are mature, and stay correctable
         joiner.drop_features()
     assert joiner.known == 5_000
     assert len(joiner._runs) < 200
-    rows = joiner.mature(joiner.watermark + 3_600_000)
+    rows = joiner.mature(joiner.progress.watermark + 3_600_000)
     assert sum(f.indptr.size - 1 for _, f in joiner.features(rows)) == rows.size > 0
 
 
 def test_the_slower_of_two_inputs_holds_the_watermark_until_it_is_idle() -> None:
     joiner, catalog = Joiner(JoinPolicy(WINDOW, 0, HORIZON), shared=False), Catalog()
     joiner.add(make_batch([Shown("a", BASE), Shown("b", BASE + 150)], catalog, shared=False))
-    assert joiner.mature(joiner.watermark).size == 0, "no click seen yet: nothing is known about clicks"
+    assert joiner.mature(joiner.progress.watermark).size == 0, "no click seen yet: nothing is known about clicks"
     joiner.add(make_batch([Tap("a", BASE + 10)], catalog, shared=False))
-    assert joiner.watermark == BASE + 10
-    joiner.set_idle(1, True)
-    assert joiner.watermark == BASE + 150
-    rows = joiner.mature(joiner.watermark)
+    assert joiner.progress.watermark == BASE + 10
+    joiner.progress.set_idle(1, True)
+    assert joiner.progress.watermark == BASE + 150
+    rows = joiner.mature(joiner.progress.watermark)
     assert (joiner.table.state[rows] & CLICKED).tolist() == [CLICKED]
 
 
@@ -215,15 +215,15 @@ def test_when_all_inputs_are_idle_none_holds_the_watermark_whoever_fell_silent_f
     joiner, catalog = Joiner(JoinPolicy(WINDOW, 0, HORIZON), shared=False), Catalog()
     joiner.add(make_batch([Shown("a", BASE), Shown("b", BASE + 150), Tap("a", BASE + 10)], catalog, shared=False))
     for number in order:
-        joiner.set_idle(number, True)
-    assert joiner.watermark == BASE + 150
+        joiner.progress.set_idle(number, True)
+    assert joiner.progress.watermark == BASE + 150
 
 
 def test_the_table_never_holds_more_than_max_pending() -> None:
     joiner, catalog = Joiner(JoinPolicy(10**9, 0, 2 * 10**9, max_pending=1000)), Catalog()
     for k in range(50):
         joiner.add(make_batch([Shown(f"{k}-{i}", BASE + k * 100 + i) for i in range(100)], catalog))
-        joiner.mature(max(joiner.watermark, joiner.pressure_watermark()))
+        joiner.mature(max(joiner.progress.watermark, joiner.pressure_watermark()))
         joiner.forget()
         assert joiner.pending <= 1000
         assert joiner.table.id.size <= 4000

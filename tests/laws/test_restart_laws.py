@@ -6,10 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,27 +17,12 @@ from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
 from streameval.simulate.encode import events
-from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.decode import Decoder
-from streameval.store import container
 from streameval.testing import ManualClock
+from tests.laws.streams import BROKEN_S, PARTITIONS, astray, differences, make_settings, scenario, through_disk
 
-PARTITIONS = 2
-SCENARIO = Scenario(
-    duration_s=240.0,
-    rate=25.0,
-    users=80,
-    ctr=0.2,
-    late_share=0.05,
-    window_s=40.0,
-    versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
-    shadow=True,
-    malformed=0.02,
-    duplicate=0.03,
-    unmatched=0.03,
-    shuffle_s=15.0,
-)
+SCENARIO = scenario(duration_s=240.0, rate=25.0)
 Message = tuple[int, bytes]  # 1 impression, 2 click; its bytes
 
 
@@ -50,6 +33,9 @@ def messages() -> list[list[Message]]:
     for event in events(Traffic(SCENARIO)):
         mine = out[sum(event.key) % PARTITIONS]
         kind, value = 1 if event.kind == "impression" else 2, event.json()
+        at = (event.arrives - SCENARIO.start_ms) / 1000
+        if kind == 2 and BROKEN_S[0] <= at < BROKEN_S[1] and len(mine) % 5 < 3:
+            value = astray(value)
         mine.append((kind, value))
         if len(mine) % 60 == 0 and b'"ts"' in value:  # a clock that is wrong: further ahead than the correction horizon
             mine.append(
@@ -64,31 +50,6 @@ def messages() -> list[list[Message]]:
 def ahead(value: bytes) -> int:
     found = re.search(rb'"ts": ?(\d+)', value)
     return int(found[1]) if found else 0
-
-
-def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
-    """`over`: comparisons end, and their sums are let go, within the stream."""
-    learners = [
-        {"name": "ftrl", "kind": "ftrl", "bits": 12},
-        {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
-    ]
-    return Settings.model_validate(
-        {
-            "join": {
-                "attribution_window": "40s", "allowed_lateness": "8s", "correction_horizon": "90s",
-                "request_gap": "20s", "score_at": score_at,
-            },
-            "windows": {"pane": "10s", "sliding": ["30s", "60s"]},
-            "slices": {"dimensions": ["country", "device"]},
-            "users": {"weighting": weighting},
-            "models": learners if models else [],
-            "compare": {
-                "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
-                **({"horizon": "50s", "keep": "90s"} if over else {}),
-            },
-            "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
-        }
-    )  # fmt: skip
 
 
 class Process:
@@ -123,25 +84,13 @@ class Process:
         self.pipeline.take(batch)
 
 
-def through_disk(process: Any, partition: int, path: Path) -> dict:
-    state = process.pipeline.partition_state(partition)
-    assert state is not None
-    container.write(path, state)
-    process.pipeline.state_written(partition)
-    tree = container.read(path)
-    for learner in tree["monitor"]["learners"] if tree["monitor"] else []:
-        if "pickle" in learner["model"]:
-            learner["model"]["pickle"] = learner["model"]["pickle"].tobytes()
-    return tree
-
-
 def report(pipeline: Pipeline) -> dict:
     pipeline.finish()
     return pipeline.snapshot().report()
 
 
 @patch.object(joiner, "_MANY_RUNS", 3)
-@patch.object(health, "MIN_JOIN_RATE", 0.0)  # while the join is unhealthy as of now, no comparison looks at anything
+@patch.object(health, "RECENT_PANES", 4)
 @given(
     weighting=st.sampled_from(["impressions", "clicks", "uniform", "value"]),
     score_at=st.sampled_from(["impression", "label"]),
@@ -201,7 +150,6 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
     assert not differences(report(process.pipeline), expected)
 
 
-@patch.object(health, "MIN_JOIN_RATE", 0.0)
 @pytest.mark.parametrize("older", range(PARTITIONS))
 @pytest.mark.parametrize("cut", [0.4, 0.7, 0.95])
 def test_a_partition_restored_from_before_the_last_look_is_made_up_for_without_another_look(
@@ -246,16 +194,3 @@ def test_a_state_that_was_restored_is_written_again_bit_by_bit(tmp_path: Path) -
             tree["monitor"]["learners"][1]["model"].clear()
             tree.pop("last_seen")
         assert not list(differences(first[p], second))
-
-
-def differences(a: object, b: object, where: str = "") -> list[str]:
-    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return [found for key in a for found in differences(a[key], b[key], f"{where}.{key}")]
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return [
-            found for i, (x, y) in enumerate(zip(a, b, strict=True)) for found in differences(x, y, f"{where}[{i}]")
-        ]
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        same = a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        return [] if same else [where]
-    return [] if a == b else [where]

@@ -20,38 +20,23 @@ from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
 from streameval.simulate.encode import events
-from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.decode import Decoder
 from streameval.store.history_format import HistoryFormat
 from streameval.store.history_writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, history_content
-from tests.laws.test_restart_laws import differences, make_settings, through_disk
+from tests.laws.streams import BROKEN_S, PARTITIONS, astray, differences, make_settings, scenario, through_disk
 
-PARTITIONS = 2
 HORIZON_S = 90.0
 SILENT_S = (100.0, 150.0)  # of the stream: no click has a time in it
-SCENARIO = Scenario(
-    duration_s=300.0,
-    rate=20.0,
-    users=80,
-    ctr=0.2,
-    late_share=0.05,
-    window_s=40.0,
-    versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
-    shadow=True,
-    malformed=0.02,
-    duplicate=0.03,
-    unmatched=0.03,
-    shuffle_s=15.0,  # more than the lateness that is allowed
-)
+SCENARIO = scenario(duration_s=300.0, rate=20.0)
 Log = list[bytes]
 
 
 @cache
 def logs() -> list[tuple[Log, Log]]:
     """By partition: impressions and clicks, each in order of arrival; one click in ten comes late on the wire, some of them
-    later than the horizon, and for a while there is none."""
+    later than the horizon; for a while there is none, and for a while most are on no impression."""
     luck = Random(1)
     arriving: list[list[list[tuple[float, bytes]]]] = [[[], []] for _ in range(PARTITIONS)]
     for event in events(Traffic(SCENARIO)):
@@ -59,9 +44,11 @@ def logs() -> list[tuple[Log, Log]]:
         at = (event.arrives - SCENARIO.start_ms) / 1000
         if click and SILENT_S[0] <= at < SILENT_S[1]:
             continue
+        broken = click and BROKEN_S[0] <= at < BROKEN_S[1] and luck.random() < 0.6
         if click and luck.random() < 0.1:
             at += luck.choice([20.0, 60.0, 1.5 * HORIZON_S])
-        arriving[sum(event.key) % PARTITIONS][click].append((at, event.json()))
+        value = astray(event.json()) if broken else event.json()
+        arriving[sum(event.key) % PARTITIONS][click].append((at, value))
     return [
         ([value for _, value in sorted(shown)], [value for _, value in sorted(clicked)]) for shown, clicked in arriving
     ]
@@ -116,7 +103,7 @@ class Reading:
         Within what is promised: an input is waited for until the other is a correction horizon ahead of it; and
         comparisons do not wait for a partition in which both stand still, when others go on.
         """
-        newest = [monitor.joiner._newest.tolist() for monitor in self.pipeline.monitors.values()]
+        newest = [monitor.joiner.progress.newest.tolist() for monitor in self.pipeline.monitors.values()]
         if any(abs(shown - clicked) > 900 * HORIZON_S for shown, clicked in newest):
             return
         whole = all(self.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS))
@@ -153,6 +140,8 @@ def truth(weighting: str, over: bool, folder: Path) -> tuple[dict, dict]:
     events_ = report["events"]
     assert all(events_[fate] for fate in ("corrected", "late_clicks", "unmatched_clicks", "late_impressions"))
     assert any(c["impressions"] for c in report["comparisons"])
+    words = [change["text"] for c in report["comparisons"] for change in c["changes"]]
+    assert over or any("clicks found their impression" in text for text in words), words
     return report, history
 
 
@@ -162,7 +151,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @patch.object(joiner, "_MANY_RUNS", 3)
-@patch.object(health, "MIN_JOIN_RATE", 0.0)  # while the join is unhealthy as of now, no comparison looks at anything
+@patch.object(health, "RECENT_PANES", 4)
 @patch.object(health, "SILENT_CLICKS", 1e9)  # it is judged by the panes that are still in memory
 @given(
     weighting=st.sampled_from(["impressions", "value"]),

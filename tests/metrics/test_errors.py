@@ -97,28 +97,40 @@ def whale(users: int) -> NDArray[np.float64]:
     return activity
 
 
-# On the average over metrics and 400 runs 95% intervals cover 85% by 1.96 in both worlds, 90 and 93% by t. What is still
-# missing: a heavy user draws the mean to itself, so that its deviation, and the error, is too small.
-@pytest.mark.parametrize(
-    "activity", [1 / np.arange(1, 20_001) ** 1.3, whale(3_000)], ids=["Zipf 1.3", "one user with 30%"]
-)
-def test_with_heavy_users_t_intervals_cover_clearly_more(activity: NDArray[np.float64]) -> None:
+HEAVY = {"Zipf 1.1": 1 / np.arange(1, 20_001) ** 1.1, "Zipf 1.3": 1 / np.arange(1, 20_001) ** 1.3, "30%": whale(3_000)}
+
+
+@pytest.mark.parametrize("activity", HEAVY.values(), ids=HEAVY.keys())
+def test_with_heavy_users_variances_are_right_and_t_intervals_cover(activity: NDArray[np.float64]) -> None:
+    """By the variance between random groups, without the share of a block, errors of the AUC were 19 to 31% too small here."""
     rng = np.random.default_rng(13)
-    names = ("ctr", "mean_pclick", "auc", "gauc", "log_loss", "rig", "calibration")
+    names = ("ctr", "mean_pclick", "auc", "log_loss", "rig", "nmse", "mae", "calibration", "gauc")
     values, stated, wide = [], [], []
-    for _ in range(200):
+    for _ in range(400):
         view, errors = seen(*heavy(rng, activity))
         metrics = evaluate(view)[0]
         values.append([float(metrics[name] or 0.0) for name in names])
         stated.append([float(errors.stderr[name] or 0.0) for name in names])
         wide.append([student.ppf(0.975, errors.df_of(name)) for name in names])
-    off = np.abs(np.array(values) - np.mean(values, axis=0)) / np.array(stated)
+    empirical, stderr = np.std(values, axis=0, ddof=1), np.array(stated)
+    ratio = np.sqrt((stderr**2).mean(axis=0)) / empirical  # variances are unbiased; t is for their being uncertain
+    off = np.abs(np.array(values) - np.mean(values, axis=0)) / stderr
     by_normal, by_t = (off < 1.96).mean(axis=0), (off < np.array(wide)).mean(axis=0)
-    said = dict(zip(names, zip(by_normal.tolist(), by_t.tolist(), strict=True), strict=True))
-    assert by_normal.mean() < 0.89, said
-    assert by_t.mean() > by_normal.mean() + 0.03, said
-    assert by_t.mean() > 0.89, said
-    assert by_t.min() > 0.8, said
+    said = dict(zip(names, zip(ratio.tolist(), by_normal.tolist(), by_t.tolist(), strict=True), strict=True))
+    assert all(0.85 < r < 1.15 for r in ratio[:-1]), said  # GAUC's is between single users
+    assert by_t.mean() > max(0.93, by_normal.mean() + 0.01), said
+    assert by_t.min() > 0.89, said
+
+
+def test_a_block_without_which_there_is_no_value_leaves_the_error_between_impressions() -> None:
+    p, _, user = world(np.random.default_rng(6))
+    label = np.zeros(p.size, np.int8)
+    label[np.flatnonzero(user == user[-1])[-3:]] = 1  # all clicks are one user's
+    _, errors = seen(p, label, user)
+    assert errors.stderr["calibration"] == pytest.approx(p.sum() / 3 / np.sqrt(3), rel=0.01)
+    assert "calibration" not in errors.design
+    assert errors.design["mean_pclick"] > 0
+    assert set(errors.stderr) >= {"ctr", "auc", "rig", "nmse"}
 
 
 def test_degrees_of_freedom_are_the_effective_blocks_less_one() -> None:
@@ -150,7 +162,7 @@ def test_ignoring_users_would_understate_the_error() -> None:
     assert errors.design["calibration"] > 3
 
 
-def test_the_linearisation_is_the_delete_one_block_jackknife() -> None:
+def test_the_error_is_the_delete_one_block_jackknife() -> None:
     p, label, user = world(np.random.default_rng(2), users=500)
     _, errors = seen(p, label, user)
     block = blocks_of(user)

@@ -50,7 +50,7 @@ def without_points(path: Path, form: HistoryFormat, metric: str) -> dict[Series,
         return lines(path, form, metric)
     finally:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            names = " ".join(["2", *(m.name for m in METRICS), *WITH_STDERR])
+            names = " ".join(["3", *(m.name for m in METRICS), *WITH_STDERR])
             db.execute("UPDATE settings SET value = ? WHERE name = 'points'", (names,))
 
 

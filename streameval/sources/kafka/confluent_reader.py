@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import threading
 import time
@@ -20,18 +19,16 @@ from confluent_kafka import (
 )
 
 from streameval.config import Kafka
-from streameval.sources.kafka.member import AWAY, Generation, Member, whole
-from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
+from streameval.sources.kafka.member import Generation, whole
+from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Beginning, Owner, Run, UnreachableError
-from streameval.sources.kafka.topics import Topic, TopicWatch
+from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
+from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
-LINGER = 0.05  # seconds a poll waits for more after the first message: at most 20 small batches/s when little comes
-SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
-ASK_TIMEOUT = 10.0  # seconds for one question to a broker that has answered before
 CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
 CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to say whether we belong to it
 
@@ -80,29 +77,18 @@ _NOT_A_MEMBER = {
 }
 
 
-class ConfluentReader:
+class ConfluentReader(GroupReader):
     """See `streameval.sources.kafka.reader.KafkaReader`."""
 
     def __init__(self, settings: Kafka) -> None:
-        check_options(settings.client_options, RESERVED)
-        self._settings = settings
+        super().__init__(settings, RESERVED)
         # KIP-848: the broker assigns, and changes only what must change
         self._incremental = settings.client_options.get("group.protocol") == "consumer"
-        self._member: Member | None = None
-        self._watch: TopicWatch | None = None
-        self._topics: list[str] = []
         self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours when all its topics are here
         self._reading: frozenset[Place] = frozenset()  # what the client was told to read
-        self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._last_error = "no answer"
-        self._answered = -math.inf  # when a broker last did
-        self._ask_at = 0.0
-        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
-        self._paused: set[Place] = set()
-        self._to_commit: dict[Place, int] = {}
         self._commits = 0  # under way
         self._commit_error: KafkaError | None = None
-        self._closed = False
         options = {
             **TUNING,
             **({} if self._incremental else CLASSIC),
@@ -136,14 +122,8 @@ class ConfluentReader:
         self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
     ) -> None:
         """See `KafkaReader.subscribe`."""
-        self._watch = watch
-        session = float(self._settings.client_options.get("session.timeout.ms", 45_000)) / 1_000
-        earliest = self._settings.start == "earliest"
-        self._member = Member(
-            owner, min(AWAY, session / 2), committed=committed, earliest=earliest, topics=topics,
-            recreated=self._settings.on_recreated_topic,
-        )  # fmt: skip
-        self._topics = list(topics)
+        session_ms = float(self._settings.client_options.get("session.timeout.ms", 45_000))
+        self._join(topics, owner, committed, watch, session_ms)
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -170,21 +150,8 @@ class ConfluentReader:
         runs = member.deliver(found.values())
         for message in events:
             self._on_event(message)
-        member.check()
-        if self._watch is not None and self._watch.known is not None:
-            self._gaps |= member.made_anew(self._watch.known)
-        if member.given is not None:
-            self._begin(member.given)
-        else:
-            for place in tuple(self._gaps):
-                self._skip_gap(place)
-        self._listen()
+        self._after_delivery()
         return runs
-
-    @property
-    def assignment(self) -> frozenset[Place]:
-        """See `KafkaReader.assignment`."""
-        return self._member.assignment if self._member else frozenset()
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
@@ -207,33 +174,9 @@ class ConfluentReader:
         due = self._member.positions.next
         return frozenset(place for place, end in ends.items() if due[place] >= end)
 
-    def beginnings(self) -> list[Beginning]:
-        """See `KafkaReader.beginnings`."""
-        return self._member.beginnings() if self._member else []
-
-    @property
-    def recreated(self) -> Mapping[str, int]:
-        """See `KafkaReader.recreated`."""
-        return dict(self._member.positions.recreated) if self._member else {}
-
-    @property
-    def empty(self) -> Mapping[Place, int]:
-        """See `KafkaReader.empty`."""
-        return dict(self._member.positions.empty) if self._member else {}
-
-    @property
-    def lost(self) -> Mapping[Place, int]:
-        """See `KafkaReader.lost`."""
-        return dict(self._member.positions.lost) if self._member else {}
-
-    @property
-    def silence(self) -> float:
-        """See `KafkaReader.silence`."""
-        return time.monotonic() - self._answered
-
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """See `KafkaReader.commit`."""
-        ours = {place: offset for place, offset in offsets.items() if place in self.assignment}
+        ours = self._ours(offsets)
         if not ours:
             return
         self._to_commit |= ours
@@ -270,19 +213,13 @@ class ConfluentReader:
             log.warning("kafka: did not leave group %s in time: the broker is away", self._settings.group_id)
 
     def _leave(self) -> None:
-        ours = {place: offset for place, offset in self._to_commit.items() if place in self.assignment}
+        ours = self._ours(self._to_commit)
         if ours and self.silence < QUIET:
             try:
                 self._consumer.commit(offsets=_at(ours), asynchronous=False)
             except KafkaException as error:
                 log.warning("offsets not committed: %s", error)
         self._consumer.close()
-
-    @property
-    def _of_group(self) -> Member:
-        if self._member is None:
-            raise RuntimeError("not subscribed yet")
-        return self._member
 
     def _receive(self, timeout: float, max_messages: int) -> list[Message]:
         member = self._of_group
@@ -324,8 +261,8 @@ class ConfluentReader:
         """Go on after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open:
-            if self._watch is not None and self._watch.known is not None and place[0] not in self._watch.known:
-                return  # deleted, and not made anew yet
+            if self._is_deleted(place[0]):
+                return
             topics = self._topics_now()
             try:
                 member.go_on(place, *self._ends(place), topics)
@@ -376,13 +313,6 @@ class ConfluentReader:
             self._rewind()
         except KafkaException as error:
             raise self._denied(error.args[0]) from None
-
-    def _listen(self) -> None:
-        """Make sure now and then that a broker is there, when nothing comes by itself."""
-        now = time.monotonic()
-        if self.silence > QUIET / 3 and now >= self._ask_at:
-            self._ask_at = now + QUIET / 3
-            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
         """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
@@ -458,9 +388,6 @@ class ConfluentReader:
             self._consumer.commit(offsets=_at(member.to_commit), asynchronous=True)
             self._commits += 1
             member.to_commit = {}
-
-    def _topics_now(self) -> Mapping[str, Topic] | None:
-        return None if self._watch is None else self._watch.ask(ASK_TIMEOUT)
 
     def _committed(self, places: list[Place]) -> dict[Place, int]:
         if not places:

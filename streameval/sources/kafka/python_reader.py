@@ -10,7 +10,6 @@ Topics compressed with snappy need the python-snappy package; gzip, lz4 and zstd
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 from collections import deque
@@ -27,21 +26,20 @@ from kafka import errors as kafka_errors
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streameval.config import Kafka
+from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
 from streameval.sources.kafka.handover import Handover
-from streameval.sources.kafka.member import AWAY, Generation, Member
-from streameval.sources.kafka.options import check_options, redacted
+from streameval.sources.kafka.member import Generation
+from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Beginning, Owner, Run, UnreachableError
-from streameval.sources.kafka.topics import Topic, TopicWatch
+from streameval.sources.kafka.reader import Owner, Run, UnreachableError
+from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
-LINGER = 0.05  # seconds a poll waits for more after the first messages: at most 20 small batches/s when little comes
-SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
 REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined anew
-ASK_TIMEOUT_MS = 10_000  # for one question to a broker that has answered before
+_ASK_MS = int(ASK_TIMEOUT * 1_000)
 CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to say whether we belong to it
 
 TUNING: dict[str, Any] = {
@@ -79,12 +77,11 @@ _NOT_A_MEMBER = (
 )
 
 
-class KafkaPythonReader:
+class KafkaPythonReader(GroupReader):
     """See `streameval.sources.kafka.reader.KafkaReader`."""
 
     def __init__(self, settings: Kafka) -> None:
-        check_options(settings.client_options, RESERVED)
-        self._settings = settings
+        super().__init__(settings, RESERVED)
         self._options = {
             **TUNING,
             **known_options(settings.client_options, KafkaConsumer.DEFAULT_CONFIG),
@@ -97,18 +94,8 @@ class KafkaPythonReader:
         }
         self._made: Any = None
         self._handover = Handover()
-        self._member: Member | None = None
-        self._watch: TopicWatch | None = None
-        self._topics: list[str] = []
         self._revoked_at: float | None = None  # a rebalance is under way since
-        self._gaps: set[Place] = set()  # positions that Kafka does not have any more
         self._ready: deque[Run] = deque()  # received, not delivered yet
-        self._paused: set[Place] = set()
-        self._to_commit: dict[Place, int] = {}
-        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
-        self._answered = -math.inf  # when a broker last did
-        self._ask_at = 0.0
-        self._closed = False
 
     @property
     def _consumer(self) -> Any:
@@ -138,14 +125,8 @@ class KafkaPythonReader:
         self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
     ) -> None:
         """See `KafkaReader.subscribe`."""
-        self._watch = watch
-        session = float(self._settings.client_options.get("session_timeout_ms", 45_000)) / 1_000
-        earliest = self._settings.start == "earliest"
-        self._member = Member(
-            owner, min(AWAY, session / 2), committed=committed, earliest=earliest, topics=topics,
-            recreated=self._settings.on_recreated_topic,
-        )  # fmt: skip
-        self._topics = list(topics)
+        session_ms = float(self._settings.client_options.get("session_timeout_ms", 45_000))
+        self._join(topics, owner, committed, watch, session_ms)
         self._subscribe()
         # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
         self._consumer.topics()
@@ -170,21 +151,8 @@ class KafkaPythonReader:
             self._ready.extendleft(reversed(runs))
             runs = []
         runs = member.deliver(runs)
-        member.check()
-        if self._watch is not None and self._watch.known is not None:
-            self._gaps |= member.made_anew(self._watch.known)
-        if member.given is not None:
-            self._begin(member.given)
-        else:
-            for place in tuple(self._gaps):
-                self._skip_gap(place)
-        self._listen()
+        self._after_delivery()
         return runs
-
-    @property
-    def assignment(self) -> frozenset[Place]:
-        """See `KafkaReader.assignment`."""
-        return self._member.assignment if self._member else frozenset()
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
@@ -206,33 +174,9 @@ class KafkaPythonReader:
         due = self._due()
         return frozenset(place for place, end in ends.items() if place in due and due[place] >= end)
 
-    def beginnings(self) -> list[Beginning]:
-        """See `KafkaReader.beginnings`."""
-        return self._member.beginnings() if self._member else []
-
-    @property
-    def recreated(self) -> Mapping[str, int]:
-        """See `KafkaReader.recreated`."""
-        return dict(self._member.positions.recreated) if self._member else {}
-
-    @property
-    def empty(self) -> Mapping[Place, int]:
-        """See `KafkaReader.empty`."""
-        return dict(self._member.positions.empty) if self._member else {}
-
-    @property
-    def lost(self) -> Mapping[Place, int]:
-        """See `KafkaReader.lost`."""
-        return dict(self._member.positions.lost) if self._member else {}
-
-    @property
-    def silence(self) -> float:
-        """See `KafkaReader.silence`."""
-        return time.monotonic() - self._answered
-
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """See `KafkaReader.commit`."""
-        ours = {place: offset for place, offset in offsets.items() if place in self.assignment}
+        ours = self._ours(offsets)
         if ours:
             self._to_commit |= ours
             self._counted |= ours
@@ -261,19 +205,13 @@ class KafkaPythonReader:
         self._handover.close()
         if self._made is None:
             return
-        ours = {place: offset for place, offset in self._to_commit.items() if place in self.assignment}
+        ours = self._ours(self._to_commit)
         if ours:
             try:
                 self._made.commit(_at(ours), timeout_ms=5_000)
             except kafka_errors.KafkaError as error:
                 log.warning("offsets not committed: %s", error)
         self._made.close(timeout_ms=5_000)
-
-    @property
-    def _of_group(self) -> Member:
-        if self._member is None:
-            raise RuntimeError("not subscribed yet")
-        return self._member
 
     def _subscribe(self) -> None:
         listener = _Listener(self._handover, self._on_assign, self._on_revoke, self._on_lost)
@@ -353,8 +291,8 @@ class KafkaPythonReader:
         """Go on after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open and self._still_given([place]):
-            if self._watch is not None and self._watch.known is not None and place[0] not in self._watch.known:
-                return  # deleted, and not made anew yet
+            if self._is_deleted(place[0]):
+                return
             topics = self._topics_now()
             try:
                 low, high = self._ends(place)
@@ -387,13 +325,6 @@ class KafkaPythonReader:
         self._answered = time.monotonic()
         member.confirm()
         return True
-
-    def _listen(self) -> None:
-        """Make sure now and then that a broker is there, when nothing comes by itself."""
-        now = time.monotonic()
-        if self.silence > QUIET / 3 and now >= self._ask_at:
-            self._ask_at = now + QUIET / 3
-            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
         """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
@@ -458,17 +389,14 @@ class KafkaPythonReader:
             self._consumer.commit_async(_at(member.to_commit), callback=self._on_commit)
             member.to_commit = {}
 
-    def _topics_now(self) -> Mapping[str, Topic] | None:
-        return None if self._watch is None else self._watch.ask(ASK_TIMEOUT_MS / 1_000)
-
     def _committed(self, places: list[Place]) -> dict[Place, int]:
-        found = {p: self._consumer.committed(TopicPartition(*p), timeout_ms=ASK_TIMEOUT_MS) for p in places}
+        found = {p: self._consumer.committed(TopicPartition(*p), timeout_ms=_ASK_MS) for p in places}
         return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
 
     def _ends(self, place: Place) -> tuple[int, int]:
         partition = TopicPartition(*place)
-        low = self._consumer.beginning_offsets([partition], timeout_ms=ASK_TIMEOUT_MS)[partition]
-        high = self._consumer.end_offsets([partition], timeout_ms=ASK_TIMEOUT_MS)[partition]
+        low = self._consumer.beginning_offsets([partition], timeout_ms=_ASK_MS)[partition]
+        high = self._consumer.end_offsets([partition], timeout_ms=_ASK_MS)[partition]
         self._answered = time.monotonic()
         return low, high
 

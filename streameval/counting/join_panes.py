@@ -1,0 +1,120 @@
+"""How the join went, pane by pane, as it stood when the pane's labels were due: may a comparison decide anything by them?
+
+What was read counts in the pane of its own time if it had come, by its place in its log, before the labels of that pane
+were due; so did a click find its impression if both had come. What came later counts nowhere. So these counts are a function
+of the logs: they do not depend on batches, on how far one log was read ahead of the other, nor on when somebody looks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.join.joiner import Fates
+from streameval.join.policy import KNOWN, LATE
+from streameval.join.rows import Table
+
+MOST_PANES = 4_096  # beyond, the older half is let go; as many as can wait for a look, and more
+_WIDE = 100_000  # panes that one batch may span to be counted in an array
+
+# impressions, those of them that were on time and wait for clicks, those refused for their id; clicks, those that found
+# their impression; and events that were held back because they are far ahead, at the place in the log where they came
+IMPRESSIONS, UNLABELLED, REFUSED, CLICKS, FOUND, AHEAD = range(6)
+_CELLS = 6
+_NO_STATES = np.empty(0, np.uint8)
+
+
+class JoinPanes:
+    """Of one partition."""
+
+    def __init__(self, pane: int, window: int, lateness: int) -> None:
+        """All in ms; `window`: of attribution."""
+        self._pane, self._slack = pane, window + lateness
+        self._by_pane: dict[int, list[int]] = {}
+
+    def add(self, table: Table, rows: NDArray[np.int64], fates: Fates) -> None:
+        """A batch: its new rows, and what became of the others."""
+        if rows.size:  # consecutive ones
+            new = slice(int(rows[0]), int(rows[-1]) + 1)
+            self._count((IMPRESSIONS, UNLABELLED), table.ts[new], table.behind[new], table.state[new])
+        for column, (ts, key) in ((REFUSED, fates.refused), (CLICKS, fates.clicks), (FOUND, fates.found)):
+            self._count((column,), ts, key - ts)
+        if len(self._by_pane) > MOST_PANES:
+            self.forget_before(sorted(self._by_pane)[MOST_PANES // 2])
+
+    def ahead(self, newest: NDArray[np.int64]) -> None:
+        """Events that leapt ahead of what was the newest time in their log."""
+        self._count((AHEAD,), newest, np.zeros_like(newest))
+
+    def between(self, start: int, end: int) -> list[int]:
+        """The six columns, of the panes [start, end)."""
+        rows = [self._by_pane[pane] for pane in range(start, end) if pane in self._by_pane]
+        return [sum(column) for column in zip(*rows, strict=True)] or [0] * _CELLS
+
+    def unlabelled(self, pane: int) -> int:
+        """Impressions of a pane, on time, that wait for clicks.
+
+        If there are any and their labels are complete, both logs have been read so far that all panes before it are, too.
+        """
+        row = self._by_pane.get(pane)
+        return 0 if row is None else row[UNLABELLED]
+
+    def forget_before(self, pane: int) -> None:
+        """Lets old panes go."""
+        for number in [n for n in self._by_pane if n < pane]:
+            del self._by_pane[number]
+
+    def state(self) -> list[list[int]]:
+        """Everything, for `restore`."""
+        return [[pane, *row] for pane, row in sorted(self._by_pane.items())]
+
+    def restore(self, state: Any) -> None:
+        """Takes over what `state` gave."""
+        self._by_pane = {int(pane): [int(n) for n in row] for pane, *row in state}
+
+    def _count(
+        self,
+        columns: tuple[int, ...],
+        ts: NDArray[np.int64],
+        behind: NDArray[np.integer[Any]],
+        state: NDArray[np.uint8] = _NO_STATES,
+    ) -> None:
+        """`behind`: how far these times are behind their keys; `state`: of rows, whose second column is of those that wait."""
+        if not ts.size:
+            return
+        low = int(ts.min()) // self._pane
+        width = int(ts.max()) // self._pane - low + 1
+        if width > _WIDE:  # what came too late for its pane goes first, then halves
+            near = np.flatnonzero(behind <= self._pane + self._slack)
+            for part in [near] if near.size < ts.size else np.array_split(near, 2):
+                self._count(columns, ts[part], behind[part], state[part] if state.size else state)
+            return
+        counts = np.zeros((len(columns), width), np.int64)
+        _tally(ts, behind, state, self._pane, self._slack, low, counts)
+        for column, row in zip(columns, counts, strict=True):
+            for number in np.flatnonzero(row).tolist():
+                self._by_pane.setdefault(number + low, [0] * _CELLS)[column] += int(row[number])
+
+
+@numba.njit(cache=True, nogil=True)
+def _tally(
+    ts: NDArray[np.int64],
+    behind: NDArray[np.integer[Any]],
+    state: NDArray[np.uint8],
+    pane: int,
+    slack: int,
+    low: int,
+    counts: NDArray[np.int64],
+) -> None:
+    start, column = low * pane, 0
+    for i in range(ts.size):
+        if not start <= ts[i] < start + pane:
+            column = ts[i] // pane - low
+            start = (low + column) * pane
+        if ts[i] + np.int64(behind[i]) < start + pane + slack:
+            counts[0, column] += 1
+            if counts.shape[0] > 1 and not state[i] & (KNOWN | LATE):
+                counts[1, column] += 1

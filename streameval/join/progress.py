@@ -1,0 +1,129 @@
+"""How far the inputs of a partition have come, in event time. Never reads a clock.
+
+Labels are `firm` up to where both inputs have come, less the lateness; no silence moves that. The `watermark` is further
+ahead while an input is silent and the other one is not. But no input is waited for longer than the correction horizon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.join.policy import FOREVER, KNOWN, NEVER, JoinPolicy
+
+_STATE = ("watermark", "firm", "given_up", "needs_clicks", "newest_event")
+
+
+class Progress:
+    """Of one input that carries both, or of two: 0 impressions, 1 clicks. Times in ms."""
+
+    def __init__(self, policy: JoinPolicy, inputs: int) -> None:
+        self._lateness, self._horizon = policy.allowed_lateness, policy.correction_horizon
+        self.inputs = inputs
+        self.newest = np.full(inputs, NEVER, np.int64)  # by input; `kernel.join_batch` moves them on
+        self.newest_event = NEVER
+        self.watermark = NEVER  # what the inputs that are not silent have passed
+        self.firm = NEVER  # what all of them have passed; never beyond the watermark
+        self.given_up = NEVER  # what a silent input has behind this is not waited for
+        self.unlabelled = 0  # impressions, not mature, that wait for clicks: they do not carry their label
+        self.needs_clicks = False  # there has been such an impression, or a click
+        self._active = np.ones(inputs, np.bool_)
+
+    def look_ahead(self, shown: NDArray[np.int64], clicked: NDArray[np.int64]) -> int:
+        """How far `firm` will be when every input has come to the earliest of these times: those of a batch, not empty."""
+        newest = self.newest.copy()
+        if self.inputs == 1:
+            newest[0] = max(newest[0], min(int(ts.min()) for ts in (shown, clicked) if ts.size))
+        else:  # an input without events says nothing about how far it is
+            for number, ts in enumerate((shown, clicked)):
+                if ts.size:
+                    newest[number] = max(newest[number], int(ts.min()))
+        return self._firm(newest)
+
+    def heard(self, impressions: NDArray[np.uint8], clicks: int) -> None:
+        """`newest` has moved on, by new rows in these states and so many clicks."""
+        self.newest_event = max(self.newest_event, int(self.newest.max()))
+        unlabelled = self._count(impressions)
+        self.unlabelled += unlabelled
+        self.needs_clicks = self.needs_clicks or unlabelled > 0 or clicks > 0
+        self._move_on()
+
+    def matured(self, impressions: NDArray[np.uint8]) -> None:
+        """Rows in these states have matured."""
+        self.unlabelled -= self._count(impressions)
+
+    def set_idle(self, input_number: int, idle: bool) -> None:
+        """An input without events for long (by somebody else's clock) stops holding the watermark back."""
+        self._active[input_number] = not idle
+        if idle:
+            self._move_on()
+
+    def is_idle(self, input_number: int) -> bool:
+        """Whether an input was set idle."""
+        return not self._active[input_number]
+
+    @property
+    def idle(self) -> bool:
+        """Whether all inputs are idle, so that nothing moves the watermark."""
+        return not self._active.any()
+
+    @property
+    def newest_label(self) -> int:
+        """The event time up to which the input that carries clicks has been read; NEVER before its first event."""
+        return int(self.newest[-1])
+
+    @property
+    def passed(self) -> int:
+        """Every event to come has a key of this plus the lateness, or a greater one.
+
+        Impressions that carry their label are not kept for clicks as long as there are no others.
+        """
+        if self.inputs == 1 or not self.needs_clicks:
+            return self.firm
+        read = int(self.newest.min())
+        return self.given_up if read == NEVER else max(self.given_up, read - self._lateness)
+
+    def finish(self) -> None:
+        """The stream has ended."""
+        self.watermark = self.firm = self.given_up = FOREVER
+
+    def state(self) -> dict[str, Any]:
+        """For `restore`; `unlabelled` follows from the rows."""
+        return {
+            **{name: getattr(self, name) for name in _STATE},
+            "newest": self.newest.copy(),
+            "active": self._active.copy(),
+        }
+
+    def restore(self, state: Mapping[str, Any], impressions: NDArray[np.uint8]) -> None:
+        """Takes over what `state` gave; `impressions`: the states of all rows that have not matured."""
+        for name in _STATE:
+            setattr(self, name, state[name])
+        self.newest[:], self._active[:] = state["newest"], state["active"]
+        self.unlabelled = self._count(impressions)
+
+    def _count(self, impressions: NDArray[np.uint8]) -> int:
+        """Those that wait for another input."""
+        return int(np.count_nonzero(impressions & KNOWN == 0)) if self.inputs > 1 else 0
+
+    def _firm(self, newest: NDArray[np.int64]) -> int:
+        """How far `firm` is when the inputs have come to `newest`; labels that impressions carry wait for no clicks."""
+        reached = int(newest.min()) if self.unlabelled else int(newest[0])
+        return self.firm if reached == NEVER else max(self.firm, reached - self._lateness)
+
+    def _move_on(self) -> None:
+        """The inputs have come further, or fallen silent."""
+        active = self.newest[self._active]
+        # when all are idle nobody holds anybody back, whoever fell silent first
+        reached = int(active.min()) if active.size else int(self.newest.max())
+        self.firm = self._firm(self.newest)
+        if reached != NEVER:
+            reached -= self._lateness
+            self.watermark = max(self.watermark, reached)
+            # not everything can be kept for an input that is silent for longer than this
+            self.given_up = max(self.given_up, reached - self._horizon)
+            self.firm = max(self.firm, self.given_up)
+        self.watermark = max(self.watermark, self.firm)

@@ -1,0 +1,122 @@
+"""What a reader is and keeps apart from its client library: a member of a group, and what the brokers last said."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+from streameval.config import Kafka
+from streameval.sources.kafka.member import AWAY, Member
+from streameval.sources.kafka.options import check_options
+from streameval.sources.kafka.pacing import Place
+from streameval.sources.kafka.reader import QUIET, Beginning, Owner
+from streameval.sources.kafka.topics import Topic, TopicWatch
+
+LINGER = 0.05  # seconds a poll waits for more after the first message: at most 20 small batches/s when little comes
+SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
+ASK_TIMEOUT = 10.0  # seconds for one question to a broker that has answered before
+
+
+class GroupReader(ABC):
+    """The part of a `KafkaReader` that is the same for every client."""
+
+    def __init__(self, settings: Kafka, reserved: Mapping[str, str]) -> None:
+        """`reserved`: options that may not be set, and what to do instead."""
+        check_options(settings.client_options, reserved)
+        self._settings = settings
+        self._member: Member | None = None
+        self._watch: TopicWatch | None = None
+        self._topics: list[str] = []
+        self._gaps: set[Place] = set()  # positions that Kafka does not have any more
+        self._paused: set[Place] = set()
+        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
+        self._to_commit: dict[Place, int] = {}
+        self._answered = -math.inf  # when a broker last did
+        self._ask_at = 0.0
+        self._closed = False
+
+    @property
+    def assignment(self) -> frozenset[Place]:
+        """See `KafkaReader.assignment`."""
+        return self._member.assignment if self._member else frozenset()
+
+    def beginnings(self) -> list[Beginning]:
+        """See `KafkaReader.beginnings`."""
+        return self._member.beginnings() if self._member else []
+
+    @property
+    def recreated(self) -> Mapping[str, int]:
+        """See `KafkaReader.recreated`."""
+        return dict(self._member.positions.recreated) if self._member else {}
+
+    @property
+    def empty(self) -> Mapping[Place, int]:
+        """See `KafkaReader.empty`."""
+        return dict(self._member.positions.empty) if self._member else {}
+
+    @property
+    def lost(self) -> Mapping[Place, int]:
+        """See `KafkaReader.lost`."""
+        return dict(self._member.positions.lost) if self._member else {}
+
+    @property
+    def silence(self) -> float:
+        """See `KafkaReader.silence`."""
+        return time.monotonic() - self._answered
+
+    def _join(
+        self, topics: Sequence[str], owner: Owner, committed: bool, watch: TopicWatch | None, session_ms: float
+    ) -> None:
+        """`session_ms`: without a heartbeat for so long a member is thrown out of its group."""
+        self._watch = watch
+        self._topics = list(topics)
+        self._member = Member(
+            owner, min(AWAY, session_ms / 2_000), committed=committed, earliest=self._settings.start == "earliest",
+            topics=topics, recreated=self._settings.on_recreated_topic,
+        )  # fmt: skip
+
+    @property
+    def _of_group(self) -> Member:
+        if self._member is None:
+            raise RuntimeError("not subscribed yet")
+        return self._member
+
+    def _after_delivery(self) -> None:
+        """What is left of a poll: topics made anew, a new assignment, gaps, and whether there is a broker."""
+        member = self._of_group
+        member.check()
+        if self._watch is not None and self._watch.known is not None:
+            self._gaps |= member.made_anew(self._watch.known)
+        if member.given is not None:
+            self._begin(member.given)
+        else:
+            for place in tuple(self._gaps):
+                self._skip_gap(place)
+        now = time.monotonic()
+        if self.silence > QUIET / 3 and now >= self._ask_at:  # nothing comes by itself
+            self._ask_at = now + QUIET / 3
+            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
+
+    def _is_deleted(self, topic: str) -> bool:
+        """And not made anew yet."""
+        return self._watch is not None and self._watch.known is not None and topic not in self._watch.known
+
+    def _topics_now(self) -> Mapping[str, Topic] | None:
+        return None if self._watch is None else self._watch.ask(ASK_TIMEOUT)
+
+    def _ours(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
+        return {place: offset for place, offset in offsets.items() if place in self.assignment}
+
+    @abstractmethod
+    def _begin(self, places: frozenset[Place]) -> None:
+        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+
+    @abstractmethod
+    def _skip_gap(self, place: Place) -> None:
+        """Go on after messages that Kafka deleted before they were read."""
+
+    @abstractmethod
+    def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
+        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""

@@ -1,0 +1,88 @@
+"""The stream, the settings and the comparisons of states that the laws about restarts and about two logs have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streameval.config import Settings
+from streameval.simulate.scenario import Scenario, Version
+from streameval.store import container
+
+PARTITIONS = 2
+BROKEN_S = (150.0, 185.0)  # of the stream: most of its clicks are for impressions that nobody has heard of
+
+
+def scenario(duration_s: float, rate: float) -> Scenario:
+    """Two versions that both score, and some of everything that can be wrong with a stream."""
+    return Scenario(
+        duration_s=duration_s,
+        rate=rate,
+        users=80,
+        ctr=0.2,
+        late_share=0.05,
+        window_s=40.0,
+        versions=(Version("v1"), Version("v2", noise=1.0, start_s=90.0, share=0.3)),
+        shadow=True,
+        malformed=0.02,
+        duplicate=0.03,
+        unmatched=0.03,
+        shuffle_s=15.0,  # more than the lateness that is allowed
+    )
+
+
+def astray(click: bytes) -> bytes:
+    """The same click on no impression."""
+    return click.replace(b'_id":"', b'_id":"astray-')
+
+
+def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
+    """`over`: comparisons end, and their sums are let go, within the stream."""
+    learners = [
+        {"name": "ftrl", "kind": "ftrl", "bits": 12},
+        {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
+    ]
+    return Settings.model_validate(
+        {
+            "join": {
+                "attribution_window": "40s", "allowed_lateness": "8s", "correction_horizon": "90s",
+                "request_gap": "20s", "score_at": score_at,
+            },
+            "windows": {"pane": "10s", "sliding": ["30s", "60s"]},
+            "slices": {"dimensions": ["country", "device"]},
+            "users": {"weighting": weighting},
+            "models": learners if models else [],
+            "compare": {
+                "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
+                **({"horizon": "50s", "keep": "90s"} if over else {}),
+            },
+            "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
+        }
+    )  # fmt: skip
+
+
+def through_disk(process: Any, partition: int, path: Path) -> dict:
+    state = process.pipeline.partition_state(partition)
+    assert state is not None
+    container.write(path, state)
+    process.pipeline.state_written(partition)
+    tree = container.read(path)
+    for learner in tree["monitor"]["learners"] if tree["monitor"] else []:
+        if "pickle" in learner["model"]:
+            learner["model"]["pickle"] = learner["model"]["pickle"].tobytes()
+    return tree
+
+
+def differences(a: object, b: object, where: str = "") -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return [found for key in a for found in differences(a[key], b[key], f"{where}.{key}")]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [
+            found for i, (x, y) in enumerate(zip(a, b, strict=True)) for found in differences(x, y, f"{where}[{i}]")
+        ]
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        same = a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        return [] if same else [where]
+    return [] if a == b else [where]
