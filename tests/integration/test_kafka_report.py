@@ -1,110 +1,106 @@
-"""The same events give the identical report from a file and over Kafka, by either client, on either broker."""
+"""The same events give one report, one history and one set of verdicts, however they are read.
+
+From files or over Kafka, by either client, of one topic or two, with one partition or four, as a backlog in polls of any
+size, or live while they are written: to the last bit. With clicks and impressions that are late, clicks later than the
+correction horizon, duplicates, junk, a clock that is wrong, and a deploy that is found worse.
+"""
 
 from __future__ import annotations
 
-import random
-import time
-from dataclasses import replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from streameval import app
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
-from streameval.simulate.encode import events
-from streameval.simulate.files import write_file
-from streameval.simulate.scenario import nasty_scenario
-from streameval.simulate.traffic import Traffic
+from streameval.config import Kafka
 from streameval.sources.kafka.source import KafkaSource
-from streameval.sources.kafka.writer import KafkaWriter
+from tests.integration.readings import Outcome, configure, read, replay, stream, write
+from tests.laws.test_restart_laws import differences
 
-PATIENCE = 120.0
-
-
-def read_all(settings: Settings, lab: Any, sent: int, max_events: int) -> Pipeline:
-    """A pipeline that has read everything there is."""
-    pipeline = Pipeline(settings, time.time)
-    decoder, letters = app.make_decoder(settings, pipeline), lab.dead_letters(settings.kafka)
-    source = KafkaSource(settings.kafka, decoder, letters, max_events)
-    try:
-        got, deadline = 0, time.monotonic() + PATIENCE
-        while got < sent and time.monotonic() < deadline:
-            for batch in source.poll(0.5):
-                pipeline.take(batch)
-                got += len(batch)
-    finally:
-        source.close()
-    assert got == sent
-    pipeline.finish()
-    return pipeline
+Expected = Callable[[bool, int], Outcome]
 
 
-def test_a_report_over_kafka_is_the_report_of_the_file(lab: Any, tmp_path: Path) -> None:
-    scenario = replace(nasty_scenario(), malformed=0.0, duration_s=120.0, rate=60.0)
-    settings = Settings.model_validate(
-        {
-            "join": {"attribution_window": "60s", "allowed_lateness": "60s", "idle_timeout": "1h"},
-            "slices": {"dimensions": ["country"]},
-            "files": {"dead_letters": ""},
-        }
-    ).model_copy(update={"kafka": lab.settings()})
-    path = tmp_path / "events.jsonl"
-    write_file(Traffic(scenario), path)
-    expected = app.replay(settings, [path]).report()
-    lab.create(lab.impressions, lab.clicks)
-    writer = KafkaWriter(lab.address)
-    sent = 0
-    for event in events(Traffic(scenario)):
-        topic = lab.impressions if event.kind == "impression" else lab.clicks
-        writer.write(topic, [event.key], [event.json()])
-        sent += 1
-    writer.close()
-    pipeline = read_all(settings, lab, sent, 700)
-    assert len(pipeline.monitors) == 4
-    found = pipeline.snapshot().report()
-    which = []
-    for report in (found, expected):  # placement curves are a partition's own: here four, in the file one
-        which.append([(c["id"], c["setup"], c["start"], c["looked"]) for c in report.pop("comparisons")])
-        for result in report["results"]:
-            del result["auc_stderr"]
-    assert which[0] == which[1]
-    assert found == expected
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """`expected(shared, partitions)`: the outcome of files, one for each partition."""
+    known: dict[tuple[bool, int], Outcome] = {}
+    folder = tmp_path_factory.mktemp("files")
+
+    def of(shared: bool, partitions: int) -> Outcome:
+        if (shared, partitions) not in known:
+            known[shared, partitions] = replay(shared, partitions, folder / f"{shared}-{partitions}")
+        return known[shared, partitions]
+
+    return of
 
 
-def test_a_backlog_of_two_topics_is_counted_as_the_file_to_the_last_bit_with_clicks_later_than_the_horizon(
-    lab: Any, tmp_path: Path
+one_topic_or_two = pytest.mark.parametrize("shared", [True, False], ids=["one-topic", "two-topics"])
+
+
+@one_topic_or_two
+def test_the_stream_tries_everything_and_files_give_what_replay_gives(
+    shared: bool, expected: Expected, tmp_path: Path
 ) -> None:
-    """One partition: verdicts and standard errors of AUC too. Clients read the smaller topic far ahead."""
-    scenario = replace(nasty_scenario(), malformed=0.0, duration_s=450.0, rate=15.0)  # as the embedded broker holds
-    settings = Settings.model_validate(
-        {
-            "join": {
-                "attribution_window": "60s", "allowed_lateness": "15s", "correction_horizon": "2m",
-                "request_gap": "20s", "idle_timeout": "1h",
-            },
-            "windows": {"pane": "10s", "sliding": ["1m", "5m"]},
-            "compare": {"min_duration": "1m", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s"},
-            "slices": {"dimensions": ["country"]},
-            "files": {"dead_letters": ""},
-        }
-    ).model_copy(update={"kafka": lab.settings()})  # fmt: skip
-    luck = random.Random(5)
-    arriving = []
-    for number, event in enumerate(events(Traffic(scenario))):
-        late = event.kind == "click" and luck.random() < 0.1
-        arriving.append((event.arrives + (luck.choice([30_000, 90_000, 200_000]) if late else 0), number, event))
-    arriving.sort(key=lambda one: one[:2])
     path = tmp_path / "events.jsonl"
-    path.write_bytes(b"".join(event.json(with_type=True) + b"\n" for _, _, event in arriving))
-    expected = app.replay(settings, [path]).report()
-    assert expected["events"]["corrected"]
-    assert expected["events"]["unmatched_clicks"] > 20
-    assert any(c["impressions"] for c in expected["comparisons"])
+    path.write_bytes(b"".join(message.value + b"\n" for message in stream()))
+    report = app.replay(configure(shared, tmp_path), [path]).report()
+    assert not differences(expected(shared, 1).report, report)
+    events = report["events"]
+    for fate in (
+        "corrected", "late_impressions", "late_clicks", "duplicate_impressions", "duplicate_clicks", "unmatched_clicks",
+        "runaway_impressions", "invalid",
+    ):  # fmt: skip
+        assert events[fate], fate
+    assert {(c["setup"], c["verdict"]) for c in report["comparisons"]} == {("paired", "worse"), ("split", "undecided")}
 
-    lab.create(lab.impressions, lab.clicks)
-    writer = KafkaWriter(lab.address)
-    for _, _, event in arriving:
-        topic = lab.impressions if event.kind == "impression" else lab.clicks
-        writer.write(topic, [event.key], [event.json()], partition=0)
-    writer.close()
-    assert read_all(settings, lab, len(arriving), 2_000).snapshot().report() == expected
+    # how late an event is depends on what else is in its partition
+    four = expected(shared, 4).report
+    of_a_partition = "auc_stderr", "corrected"
+    assert not differences(without(four["results"], of_a_partition), without(report["results"], of_a_partition))
+    seen = [[(c["id"], c["verdict"], c["since"], c["looked"]) for c in one["comparisons"]] for one in (four, report)]
+    assert seen[0] == seen[1]
+
+
+def without(results: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in result.items() if name not in names} for result in results]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("partitions", [1, 4])
+@one_topic_or_two
+def test_every_reading_of_kafka_is_the_replay_of_the_files(
+    real_lab: Any, partitions: int, shared: bool, expected: Expected, tmp_path: Path
+) -> None:
+    lab, truth = real_lab, expected(shared, partitions)
+    topics = lab.impressions, lab.impressions if shared else lab.clicks
+    lab.create(*dict.fromkeys(topics), partitions=partitions)
+
+    def settings() -> Kafka:
+        return lab.settings(clicks_topic=topics[1])
+
+    with ThreadPoolExecutor() as pool:  # live
+
+        def begin(source: KafkaSource) -> None:
+            pool.submit(write, lab.address, topics, partitions, lambda: bool(source.partitions()))
+
+        agree(read(settings(), tmp_path / "live", 500, begin), truth)
+    for max_events in (97, 10_000):  # what is now a backlog
+        agree(read(settings(), tmp_path / str(max_events), max_events), truth)
+
+
+@pytest.mark.parametrize("lab", ["embedded"], indirect=True)
+@one_topic_or_two
+def test_the_embedded_broker_is_read_alike(lab: Any, shared: bool, expected: Expected, tmp_path: Path) -> None:
+    topics = lab.impressions, lab.impressions if shared else lab.clicks
+    lab.create(*dict.fromkeys(topics), partitions=4)
+    write(lab.address, topics, 4)
+    agree(read(lab.settings(clicks_topic=topics[1]), tmp_path, 700), expected(shared, 4))
+
+
+def agree(found: Outcome, truth: Outcome) -> None:
+    assert not differences(found.published, truth.published)
+    assert not differences(found.report, truth.report)
+    assert found.history == truth.history
