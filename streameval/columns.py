@@ -45,6 +45,35 @@ def csr_lengths(indptr: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDA
     return lengths, flat
 
 
+@numba.njit(cache=True, nogil=True)
+def entries(indptr: NDArray[np.int64], rows: NDArray[np.int64]) -> int:
+    """How many entries some rows of a ragged column have."""
+    k = 0
+    for i in range(rows.size):
+        k += indptr[rows[i] + 1] - indptr[rows[i]]
+    return int(k)
+
+
+@numba.njit(cache=True, nogil=True)
+def take_scores(
+    indptr: NDArray[np.int64],
+    series: NDArray[np.int32],
+    pclick: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    names: NDArray[np.int64],
+    k: int,
+    row: NDArray[np.int32],
+    of: NDArray[np.int32],
+    p: NDArray[np.float64],
+) -> int:
+    """Writes all scores of some rows of a ragged column from place k on; row `rows[i]` goes by `names[i]`. Returns where it ended."""
+    for i in range(rows.size):
+        for j in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            row[k], of[k], p[k] = names[i], series[j], pclick[j]
+            k += 1
+    return int(k)
+
+
 def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
     """The features of the given rows, in that order."""
     if rows.size and rows[-1] - rows[0] == rows.size - 1 and bool((np.diff(rows) == 1).all()):  # without a copy

@@ -64,7 +64,7 @@ def run(case: Case) -> Outcome:
 
 
 def _looks(sums: WeekSums) -> Ints:
-    """The panes after which there is a look: when what counts has grown by a 128th."""
+    """The panes after which there is a look: when what counts has grown enough (`GROWTH`)."""
     total = sums.users.blocks[1:, :, cells.PAIR_N].sum(axis=1) + sums.served[..., cells.N].sum(axis=(1, 2)).cumsum()
     seen, out = 0, []
     for t, n in enumerate(total.tolist()):

@@ -114,10 +114,10 @@ def log_e(s: ArrayLike, v: ArrayLike, rho: ArrayLike, df: ArrayLike | None = Non
     return out
 
 
-def half_width(v: ArrayLike, rho: ArrayLike, alpha: float, df: ArrayLike | None = None) -> Reals:
+def half_width(v: ArrayLike, rho: ArrayLike, alpha: ArrayLike, df: ArrayLike | None = None) -> Reals:
     """The h with log_e(h, v, rho, df) = log(1/alpha): S - h is a lower confidence sequence of level 1 - alpha. float64[...]."""
     v = np.asarray(v, np.float64)
-    h: Reals = _root(v, rho, math.log(1.0 / alpha))
+    h: Reals = _root(v, rho, -np.log(alpha))
     if df is not None:
         root = np.sqrt(v)
         h = _to_t(h / root, df) * root

@@ -32,7 +32,7 @@ One scalar kernel (`one_look`) does all of this look by look, so any way to cut 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,29 +258,34 @@ class Evidence:
         clicks: NDArray[np.int64] | int,
         window: int = 0,
         sides: int = 2,
+        at: tuple[int, ...] = (),
     ) -> dict[str, tuple[Reals, Reals]]:
         """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window at any looks.
+
+        `at`: where in the statistics they are, if not everywhere.
 
         Per metric, they hold at all looks at once with probability 1 - alpha at least: both together, or (`sides` 1) each by
         itself, as the tests behind verdicts do. Both together are of the e-process of all impressions at a level that its share of
         the metric's verdict asks for: beyond the floors no interval is beyond the margin, or within the tolerance, while the
         metric is undecided. Infinite before rho is frozen.
         """
-        leaf: dict[str, tuple[Reals, Reals]] = {}
-        for i, name in enumerate(LEAVES):
-            if name not in statistics:
-                continue
-            s = statistics[name]
-            share = self._weights[0] / (1.0 if np.isnan(self._frozen[1, window, i]) else 2.0)  # of the verdict
-            level = 1.0 if sides == 1 else min(0.5, share)
-            alpha = self.rule.alpha * level / (2.0 if name in {MID, GAP} else 1.0)
-            rho = self._frozen[0, window, i] * self._rhos[window]
-            v, df = self._error(name, s, clicks)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                half = half_width(v * s.weight**2, rho, alpha, df) / s.weight
-            half = np.where(np.isfinite(half) & np.isfinite(s.theta), half, np.inf)
-            theta = np.where(np.isfinite(s.theta), s.theta, 0.0)
-            leaf[name] = (theta - half, theta + half)
+        names = [name for name in LEAVES if name in statistics]
+        if not names:
+            return {}
+        leaves = [LEAVES.index(name) for name in names]
+        theta, weight, v, df, _ = self._stacked(statistics, names, clicks, at)
+        each = (-1,) + (1,) * (theta.ndim - 1)
+        share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
+        level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
+        alpha = self.rule.alpha * level / np.array([2.0 if name in {MID, GAP} else 1.0 for name in names])
+        rho = self._frozen[0, window, leaves] * self._rhos[window]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            half = half_width(v * weight**2, np.reshape(rho, each), np.reshape(alpha, each), df) / weight
+        known = np.isfinite(theta)
+        half, theta = np.where(np.isfinite(half) & known, half, np.inf), np.where(known, theta, 0.0)
+        leaf: dict[str, tuple[Reals, Reals]] = dict(
+            zip(names, zip(theta - half, theta + half, strict=True), strict=True)
+        )
         out = {name: leaf[name] for name in METRICS if name in leaf}
         if MID in leaf and GAP in leaf:
             (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
@@ -293,22 +298,34 @@ class Evidence:
     def _packed(self, process: Capped, shape: tuple[int, ...]) -> Reals:
         """Theta, W, variance and df of the leaves, float64[4, 5, T, J]; NaN without enough blocks."""
         out = np.full((4, len(LEAVES), *shape), np.nan)
-        for i, name in enumerate(LEAVES):
-            if name in process.statistics:
-                s = process.statistics[name]
-                if s.theta.shape != shape:
-                    raise ValueError(f"{name} must be {list(shape)}, not {list(s.theta.shape)}")
-                v, df = self._error(name, s, process.clicks)
-                out[0, i], out[1, i], out[3, i] = s.theta, s.weight, df
-                out[2, i] = np.where(s.blocks >= self.rule.min_blocks, v, np.nan)
+        names = [name for name in LEAVES if name in process.statistics]
+        for name in names:
+            found = process.statistics[name].theta.shape
+            if found != shape:
+                raise ValueError(f"{name} must be {list(shape)}, not {list(found)}")
+        if names:
+            theta, weight, v, df, blocks = self._stacked(process.statistics, names, process.clicks)
+            v = np.where(blocks >= self.rule.min_blocks, v, np.nan)
+            out[:, [LEAVES.index(name) for name in names]] = theta, weight, v, df
         return out
 
-    def _error(self, leaf: str, s: Statistic, clicks: NDArray[np.int64] | int) -> tuple[Reals, Reals]:
-        """A statistic's variance, not below its floor, and degrees of freedom; float64[...]."""
-        tolerance = self.rule.tolerances["calibration" if leaf in {MID, GAP} else leaf]
-        floor = (tolerance / SURE * self.rule.min_clicks / np.maximum(clicks, 1)) ** 2
-        v = s.variance()
-        return np.maximum(v, floor), np.where(v == 0.0, CERTAIN, s.df)
+    def _stacked(
+        self,
+        statistics: Mapping[str, Statistic],
+        names: Sequence[str],
+        clicks: NDArray[np.int64] | int,
+        at: tuple[int, ...] = (),
+    ) -> tuple[Reals, Reals, Reals, Reals, Reals]:
+        """Theta, W, variance (not below its floor), df and blocks of some leaves there, float64[k, ...] each."""
+        some = [statistics[name] for name in names]
+        theta, weight, df, blocks, *variances = (
+            np.array([getattr(s, name)[at] for s in some])
+            for name in ("theta", "weight", "df", "blocks", "v_clu", "v_iid", "v_floor")
+        )
+        v = np.maximum(np.maximum(*variances[:2]), variances[2])
+        tolerances = np.array([self.rule.tolerances["calibration" if n in {MID, GAP} else n] for n in names])
+        floor = np.multiply.outer((tolerances / SURE) ** 2, (self.rule.min_clicks / np.maximum(clicks, 1)) ** 2)
+        return theta, weight, np.maximum(v, floor), np.where(v == 0.0, CERTAIN, df), blocks
 
     def state(self) -> dict[str, Any]:
         """Everything that looks have left, as JSON; the rule is not in it."""

@@ -39,7 +39,8 @@ class Statistic:
     )  # what is known beforehand: the variance is not below it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "v_floor", np.broadcast_to(self.v_floor, np.shape(self.theta)))
+        if np.shape(self.v_floor) != np.shape(self.theta):
+            object.__setattr__(self, "v_floor", np.broadcast_to(self.v_floor, np.shape(self.theta)))
 
     def variance(self) -> Reals:
         """The largest of the three (NaN if undefined): clustering must not hurt, negative correlation and luck must not help."""
@@ -162,6 +163,8 @@ def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statisti
     if not on.any():
         return by_user
     both = two_way(by_user, by_item)
+    if on.all():
+        return both
     return Statistic(*(np.where(on, getattr(both, f.name), getattr(by_user, f.name)) for f in fields(Statistic)))
 
 

@@ -23,7 +23,7 @@ from streameval.events import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
-GROWTH = 128  # a look is taken once the impressions have grown by a 128th: looks more often would tell nothing new
+GROWTH = 32  # a look is taken once the impressions have grown by a 32nd: looks more often would tell nothing new
 
 
 class Tracked:
@@ -366,13 +366,12 @@ class Tracked:
         self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
     ) -> dict[str, tuple[float, float, float]]:
         """(difference, lower, upper) by metric, of one window (`sides`: see `bounds`); NaN and infinite where unknown."""
-        some = {name: s[0, window] for name, s in statistics.items()}
-        clicks = int(self._sums.clicks()[0, window])
-        estimates, bounds = harm(some), self.evidence.bounds(some, clicks, window, sides)
+        clicks, at = int(self._sums.clicks()[0, window]), (0, window)
+        estimates, bounds = harm(statistics), self.evidence.bounds(statistics, clicks, window, sides, at)
         out = {}
         for name, value in estimates.items():
             low, high = (float(b) for b in bounds[name])
-            difference = SIGN[name] * float(value)
+            difference = SIGN[name] * float(value[at])
             out[name] = (difference, low, high) if SIGN[name] > 0 else (difference, -high, -low)
         return out
 

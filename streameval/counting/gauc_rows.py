@@ -34,6 +34,7 @@ MOST_ROWS = 1 << 21  # of impressions that are taken at a time; beyond it users 
 MOST_OF_A_USER = 4096  # impressions in a window: who has more is no person, and would outweigh everybody
 MOST_PAIRS = 128
 _NEAR = 64  # windows that are computed together
+_FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
 WIDTH = BLOCKS * GAUC_CELLS + GAUC_SCALARS
 _SCALARS = BLOCKS * GAUC_CELLS
 _WINDOW_SALT, _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x6A0C5A3B17)
@@ -128,18 +129,21 @@ def _choose(
 
 
 @numba.njit(inline="always")
-def _sort(entries: NDArray[np.uint32]) -> None:
-    """In place; most users have few."""
-    if entries.size > 40:
+def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
+    """Twice the concordant pairs of a user's score << 1 | label entries, the clicks first; a tie counts 1 of 2."""
+    others = entries.size - clicks
+    if min(clicks, others) > _FEW:
         entries.sort()
-        return
-    for i in range(1, entries.size):
-        one = entries[i]
-        j = i
-        while j > 0 and entries[j - 1] > one:
-            entries[j] = entries[j - 1]
-            j -= 1
-        entries[j] = one
+        return concordant_pairs(entries, entries.size)[0]
+    pairs = np.int64(0)
+    for i in range(clicks):
+        above, at_least = np.int32(0), np.int32(0)
+        strictly = entries[i] ^ np.uint32(1)
+        for j in range(clicks, entries.size):
+            above += np.int32(strictly > entries[j])
+            at_least += np.int32(entries[i] > entries[j])
+        pairs += np.int64(above) + np.int64(at_least)
+    return int(pairs)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -177,27 +181,27 @@ def _add(
     for i in range(found * groups):
         start[i + 1] += start[i]
     mine, theirs = np.empty(start[-1], np.uint32), np.empty(start[-1], np.uint32)
-    at = start[:-1].copy()
+    front, back = start[:-1].copy(), start[1:].copy()  # a user's clicks first, then the others from the end
     for k in range(first, series.size):
         s = logged_at[row[k]]
         if s >= 0 and pair_of[series[s], series[k]] >= 0:
             cell = pair_of[series[s], series[k]] * groups + group[row[k]]
             clicked = np.int64(label[row[k]])
-            mine[at[cell]] = (score_key(p[s]) << 1) | clicked
-            theirs[at[cell]] = (score_key(p[k]) << 1) | clicked
-            at[cell] += 1
+            if clicked:
+                place = front[cell]
+                front[cell] += 1
+            else:
+                back[cell] -= 1
+                place = back[cell]
+            mine[place] = (score_key(p[s]) << 1) | clicked
+            theirs[place] = (score_key(p[k]) << 1) | clicked
     for pair in range(found):
         for g in range(groups):
             a, b = start[pair * groups + g], start[pair * groups + g + 1]
-            w = np.int64(b - a)
-            if w < 2 or w > MOST_OF_A_USER:
+            w, clicks = np.int64(b - a), np.int64(front[pair * groups + g] - a)
+            if w > MOST_OF_A_USER or clicks in (0, w):
                 continue
-            _sort(mine[a:b])
-            _sort(theirs[a:b])
-            old, clicks = concordant_pairs(mine[a:b], w)
-            new, _ = concordant_pairs(theirs[a:b], w)
-            if clicks in (0, w):
-                continue
+            old, new = _concordant(mine[a:b], clicks), _concordant(theirs[a:b], clicks)
             pairs_of_user = np.float64(2 * clicks * (w - clicks))
             wd = w * (np.float64(new - old) / pairs_of_user)
             out = sums[window[g], pair]

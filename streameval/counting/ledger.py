@@ -426,7 +426,7 @@ class Ledger:
     def _make_room(self) -> None:
         """Takes the numbers of rows and parts back that nothing is kept of."""
         coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
-        coded |= {row for _, row, *_ in self.open.counts()}
+        coded |= set(self.open.rows())
         rows = [i for i, key in enumerate(self._rows) if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))]
         if len(rows) == len(self._rows):
             return

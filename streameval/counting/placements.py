@@ -106,13 +106,28 @@ def curves_of(labels: Labels) -> NDArray[np.int32]:
     Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
     """
     out = np.empty((len(labels), 2, BINS), np.int32)
-    for curve, (no, yes) in zip(out, labels.astype(np.float64), strict=True):
-        others, clicks = no.sum(), yes.sum()
-        below = (np.cumsum(no) - no / 2) / others if others > 0 else np.full(BINS, 0.5)
-        above = (clicks - np.cumsum(yes) + yes / 2) / clicks if clicks > 0 else np.zeros(BINS)
-        auc = float(below @ yes) / clicks if clicks > 0 else 0.0
-        curve[1], curve[0] = np.rint(below * SCALE), np.rint((above - auc) * SCALE)
+    _curves(labels, out)
     return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _curves(labels: Labels, out: NDArray[np.int32]) -> None:
+    for side in range(labels.shape[0]):
+        no, yes = labels[side, 0], labels[side, 1]
+        others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: of the concordant pairs
+        for i in range(no.size):
+            twice += yes[i] * (2 * others + no[i])
+            others += no[i]
+            clicks += yes[i]
+        auc = twice / (2.0 * others * clicks) if others > 0 and clicks > 0 else 0.5 if clicks > 0 else 0.0
+        below, above = np.int64(0), clicks
+        for i in range(no.size):
+            share = (below + no[i] / 2.0) / others if others > 0 else 0.5
+            out[side, 1, i] = np.int32(np.rint(share * SCALE))
+            below += no[i]
+            above -= yes[i]
+            share = (above + yes[i] / 2.0) / clicks if clicks > 0 else 0.0
+            out[side, 0, i] = np.int32(np.rint((share - auc) * SCALE))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ that was restored from an older checkpoint and counts the same panes again; thos
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ HOUR = 3_600_000
 
 Gains = dict[tuple[int, Key], Row]  # by segment
 Curves = NDArray[np.int32]
+_Held = tuple[Ledger, int]  # row of a ledger that has scores to be placed
 _Piece = tuple[int, Ledger, int]  # pane, and row of a ledger
 
 
@@ -55,11 +56,13 @@ class Strata:
         `close`: strata may close now; `over`: all of them do, the stream has ended.
         """
         gains: Gains = {}
-        for key, panes in self._open(ledgers).items():
+        for key, held in _rows(ledgers).items():
+            if not self._moves(key, held, end, close, over):
+                continue
             placed: dict[int, list[_Piece]] = {}
             still: dict[int, list[_Piece]] = {}
             scores, clicks = 0, 0
-            for pane, ledger, row, n, y in panes:
+            for pane, ledger, row, n, y in _panes(held):
                 segment = ledger.segment(pane)
                 if self._covers(key, pane):  # counted again, or corrected
                     placed.setdefault(segment, []).append((pane, ledger, row))
@@ -82,12 +85,14 @@ class Strata:
     def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
         """What the open strata of some rows come to with the labels that they have."""
         wanted, out = set(keys), {}
-        for key, panes in self._open(ledgers, wanted).items():
+        for key, held in _rows(ledgers).items():
+            if key not in wanted:
+                continue
             by_segment: dict[int, list[Codes]] = {}
-            for pane, ledger, row, _, _ in panes:
+            for pane, ledger, row, _, _ in _panes(held):
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
-                row_sums = np.zeros(panes[0][1].width, np.int64)
+                row_sums = np.zeros(ledgers[0].width, np.int64)
                 whole = np.concatenate(codes)
                 place(whole, key[1] >= 0, _curves(key, _labels([whole])), row_sums)
                 out[segment, key] = row_sums
@@ -139,18 +144,15 @@ class Strata:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _open(
-        ledgers: Sequence[Ledger], wanted: set[Key] | None = None
-    ) -> dict[Key, list[tuple[int, Ledger, int, int, int]]]:
-        """(pane, ledger, row, scores, clicks) of every key whose scores are to be placed, by ledger, then pane."""
-        out: dict[Key, list[tuple[int, Ledger, int, int, int]]] = {}
-        for ledger in ledgers:
-            for pane, row, scores, clicks in ledger.open.counts():
-                key = ledger.key_of(row)
-                if wanted is None or key in wanted:
-                    out.setdefault(key, []).append((pane, ledger, row, scores, clicks))
-        return out
+    def _moves(self, key: Key, held: Sequence[_Held], end: int, close: bool, over: bool) -> bool:
+        """Whether anything of a key can be placed: without going over its panes, for mostly nothing can."""
+        first = min(ledger.open.first(row) for ledger, row in held)
+        if self._covers(key, first):
+            return True
+        if not close or over or end >= held[0][0].end_of(held[0][0].segment(first)):
+            return close
+        scores, clicks = map(sum, zip(*(ledger.open.total(row) for ledger, row in held), strict=True))
+        return clicks >= ENOUGH or scores >= MOST
 
     def _covers(self, key: Key, pane: int) -> bool:
         """Whether the stratum of a pane has closed."""
@@ -165,7 +167,8 @@ class Strata:
         return None if vector is None else _dense(vector)
 
     def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
-        vector = SparseVector.of(np.flatnonzero(labels), labels[labels != 0])
+        cells = np.flatnonzero(labels)
+        vector = SparseVector(cells, labels.ravel()[cells])
         one = self._closed.setdefault(key, _Closed(first, [], []))
         one.ends.append(end)
         one.labels.append(vector)
@@ -198,6 +201,22 @@ class Strata:
         before = end - self._kept
         if self._segments and min(segment for segment, _ in self._segments) < before:
             self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
+
+
+def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
+    """By key: the rows of scores that are still to be placed."""
+    out: dict[Key, list[_Held]] = {}
+    for ledger in ledgers:
+        for row in ledger.open.rows():
+            out.setdefault(ledger.key_of(row), []).append((ledger, row))
+    return out
+
+
+def _panes(held: Sequence[_Held]) -> Iterator[tuple[int, Ledger, int, int, int]]:
+    """(pane, ledger, row, scores, clicks), by ledger, then pane."""
+    for ledger, row in held:
+        for pane, scores, clicks in ledger.open.panes(row):
+            yield pane, ledger, row, scores, clicks
 
 
 def _curves(key: Key, labels: Labels) -> Curves:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import Scored, csr_lengths, take_features
+from streameval.columns import Scored, csr_lengths, entries, take_features, take_scores
 from streameval.events import Batch, Codes, Features, Names, Shadow
 from streameval.join import kernel
 from streameval.join.held import HeldClicks
@@ -350,16 +350,16 @@ class Joiner:
         return Scored(bounds, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _shadow(self, rows: NDArray[np.int64]) -> _Part:
-        owner, series, p = [np.empty(0, np.int32)], [np.empty(0, np.int32)], [np.empty(0)]
-        for run, where in self._by_run(rows):
-            if run.shadow is not None:
-                lengths, flat = csr_lengths(run.shadow.indptr, rows[where] - run.start)
-                owner.append(np.repeat(where.astype(np.int32), lengths))
-                series.append(run.shadow.series[flat])
-                p.append(run.shadow.pclick[flat])
-        whose = np.concatenate(owner)
-        order = np.argsort(whose, kind="stable")  # runs can interleave
-        return whose[order], np.concatenate(series)[order], np.concatenate(p)[order], np.zeros(whose.size, np.bool_)
+        some = [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
+        n = sum(entries(shadow.indptr, of) for shadow, of, _ in some)
+        whose, series, p = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)
+        k = 0
+        for shadow, of, at in some:
+            k = take_scores(shadow.indptr, shadow.series, shadow.pclick, of, at, k, whose, series, p)
+        if bool((whose[1:] < whose[:-1]).any()):  # runs interleave
+            order = np.argsort(whose, kind="stable")
+            whose, series, p = whose[order], series[order], p[order]
+        return whose, series, p, np.zeros(n, np.bool_)
 
     @property
     def nbytes(self) -> int:
@@ -429,6 +429,13 @@ class Joiner:
         if not rows.size or not self._runs:
             return
         starts = np.array([run.start for run in self._runs], np.int64)
+        if bool((rows[1:] >= rows[:-1]).all()):
+            every = np.arange(rows.size)
+            ends = np.array([run.end for run in self._runs], np.int64)
+            for run, first, end in zip(self._runs, *np.searchsorted(rows, (starts, ends)).tolist(), strict=True):
+                if first < end:
+                    yield run, every[first:end]
+            return
         owner = np.searchsorted(starts, rows, side="right") - 1
         owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
         low, high = int(owner.min()), int(owner.max())
