@@ -93,13 +93,7 @@ class HealthJudge:
         return matured > 0 and clicks == 0
 
     def _silent(self, monitors: Sequence[Monitor], end: int) -> list[tuple[int, int, str]]:
-        matured: dict[int, int] = {}
-        clicks: dict[int, int] = {}
-        for monitor in monitors:
-            for pane, row in monitor.panes.by_pane.items():
-                if pane < end:
-                    matured[pane] = matured.get(pane, 0) + row[MATURED]
-                    clicks[pane] = clicks.get(pane, 0) + row[CLICKS]
+        matured, clicks = _by_pane(monitors, end)
         total = sum(m.panes.total[MATURED] for m in monitors)
         ctr = sum(m.panes.total[CLICKS] for m in monitors) / total if total else 0.0
         out: list[tuple[int, int, str]] = []
@@ -156,6 +150,28 @@ def _leapt(ahead: int, others: int) -> str | None:
     if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * (ahead + others):
         return None
     return f"{ahead} of {ahead + others} events are dated further ahead of their stream than join.correction_horizon"
+
+
+def _by_pane(monitors: Sequence[Monitor], end: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Mature impressions and clicks of panes before `end`; of stretches with clicks that were let go, what tells them apart."""
+    matured: dict[int, int] = {}
+    clicks: dict[int, int] = {}
+    for monitor in monitors:
+        known = [(pane, row[MATURED], row[CLICKS]) for pane, row in monitor.panes.by_pane.items() if pane < end]
+        known += [(first, n, 0) for first, _, n in monitor.panes.runs if n >= 0]
+        for pane, n, clicked in known:
+            if n or clicked:
+                matured[pane] = matured.get(pane, 0) + n
+                clicks[pane] = clicks.get(pane, 0) + clicked
+    without = np.array(sorted(pane for pane, clicked in clicks.items() if not clicked), np.int64)
+    for monitor in monitors:
+        for first, last, n in monitor.panes.runs:
+            if n < 0:
+                inside = without[np.searchsorted(without, first) : np.searchsorted(without, last)]
+                for pane in (first, *inside.tolist()):
+                    matured.setdefault(pane, 0)
+                    clicks[pane] = clicks.get(pane, 0) + 1
+    return matured, clicks
 
 
 def _delays(monitors: Sequence[Monitor]) -> Delays:

@@ -63,10 +63,12 @@ def configure(shared: bool) -> Settings:
     )  # fmt: skip
 
 
-def read(shared: bool, size: int, looks: bool, folder: Path, killed: bool = False) -> dict[str, Any]:
+def read(
+    shared: bool, size: int, looks: bool, folder: Path, killed: bool = False, some: tuple[bytes, ...] = ()
+) -> dict[str, Any]:
     """The report of a file read `size` events at a time. `looks`: somebody looks after each; `killed`: half-way."""
     path = folder / "events.jsonl"
-    path.write_bytes(b"".join(lines()))
+    path.write_bytes(b"".join(some or lines()))
     settings = configure(shared)
     pipeline = Pipeline(settings, time.time)
     source = FileSource([path], app.make_decoder(settings, pipeline), settings.files, size, JsonlDeadLetters(""))
@@ -102,3 +104,15 @@ def test_when_nothing_was_decided_does_not_depend_on_when_somebody_looked(shared
     assert changes.count("withheld") > 1
     for size, looks, killed in ((50, True, False), (700, True, False), (3_000, True, False), (200, True, True)):
         assert not differences(read(shared, size, looks, tmp_path, killed), truth), (size, looks, killed)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stretch_without_clicks_makes_the_run_unreliable_for_good_also_when_its_panes_are_let_go(
+    killed: bool, tmp_path: Path
+) -> None:
+    dead = replace(SCENARIO, dead_clicks=(100.0, 170.0))
+    some = tuple(event.json(with_type=True) + b"\n" for event in events(Traffic(dead)))
+    truth = read(True, 100, False, tmp_path, some=some)
+    whole = {r["reliable_reason"] for r in truth["results"] if r["window"] == "all"}
+    assert [why for why in whole if why and why.startswith("no click for")]
+    assert not differences(read(True, 100, True, tmp_path, killed, some), truth)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
+MOST_RUNS = 1 << 14  # of panes that were let go
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
 
 SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
@@ -17,12 +18,17 @@ _EMPTY = [0, 0, 0, 0, -(1 << 62), 0, 0]
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go."""
+    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go.
+
+    Of what was let go it stays known which panes had clicks, and how many impressions those without: `runs`, oldest first,
+    [first pane, end, impressions, or -1 where there were clicks]; the newest `MOST_RUNS`.
+    """
 
     def __init__(self, pane: int) -> None:
         self._pane = pane
         self.by_pane: dict[int, list[int]] = {}
         self.total = list(_EMPTY)
+        self.runs: list[list[int]] = []
 
     def seen(self, ts: NDArray[np.int64]) -> None:
         """New impressions, by their times."""
@@ -62,8 +68,16 @@ class PaneStats:
 
     def forget_before(self, pane: int) -> None:
         """Lets old panes go; the total keeps them."""
-        for number in [n for n in self.by_pane if n < pane]:
-            del self.by_pane[number]
+        for number in sorted(n for n in self.by_pane if n < pane):
+            row = self.by_pane.pop(number)
+            last = self.runs[-1] if self.runs else None
+            if last is not None and number < last[1]:  # of a pane that is gone: a click that was given up since
+                continue
+            if row[CLICKS] > 0 and last is not None and last[1:] == [number, -1]:
+                last[1] = number + 1
+            elif row[CLICKS] > 0 or row[MATURED] > 0:
+                self.runs.append([number, number + 1, -1 if row[CLICKS] > 0 else row[MATURED]])
+        del self.runs[:-MOST_RUNS]
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
@@ -72,11 +86,14 @@ class PaneStats:
             "pane": np.array([number for number, _ in rows], np.int64),
             "counts": np.array([row for _, row in rows], np.int64).reshape(len(rows), len(self.total)),
             "total": list(self.total),
+            "runs": np.array(self.runs, np.int64).reshape(len(self.runs), 3),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` gave."""
         self.total = list(state["total"])
+        if "runs" in state:  # older checkpoints do not have them
+            self.runs = state["runs"].tolist()
         self.by_pane = dict(zip(state["pane"].tolist(), state["counts"].tolist(), strict=True))
 
     def _cell(self, pane: int) -> list[int]:

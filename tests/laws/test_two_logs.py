@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from streameval import health
 from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
@@ -152,7 +151,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @patch.object(joiner, "_MANY_RUNS", 3)
 @patch.object(health, "RECENT_PANES", 4)
-@patch.object(health, "SILENT_CLICKS", 1e9)  # it is judged by the panes that are still in memory
 @given(
     weighting=st.sampled_from(["impressions", "value"]),
     over=st.booleans(),
