@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from streameval import health
 from streameval.config import Settings
 from streameval.join import joiner
 from streameval.pipeline import Pipeline
