@@ -74,10 +74,18 @@ def take_scores(
     return int(k)
 
 
+def span(rows: NDArray[np.int64]) -> slice | None:
+    """The slice that some rows are, if they are all of one, in order."""
+    if not rows.size or rows[-1] - rows[0] != rows.size - 1 or not bool((rows[1:] > rows[:-1]).all()):
+        return None
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
 def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
     """The features of the given rows, in that order."""
-    if rows.size and rows[-1] - rows[0] == rows.size - 1 and bool((np.diff(rows) == 1).all()):  # without a copy
-        first, end = int(rows[0]), int(rows[-1]) + 1
+    whole = span(rows)
+    if whole is not None:  # without a copy
+        first, end = whole.start, whole.stop
         a, b = int(features.indptr[first]), int(features.indptr[end])
         dicts = None if features.dicts is None else features.dicts[first:end]
         offset = None if features.offset is None else features.offset[first:end]

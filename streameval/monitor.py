@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.background import Background
-from streameval.columns import Scored
+from streameval.columns import Scored, span
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.gauc_rows import GaucRows
 from streameval.counting.join_panes import JoinPanes
@@ -400,17 +400,21 @@ class Monitor:
 
     def _labelled(self, rows: NDArray[np.int64], fresh: bool = False) -> Labelled:
         """The rows' labels; `fresh`: they mature now."""
-        table = self.joiner.table
-        state = table.state[rows]
+        table, whole = self.joiner.table, span(rows)
+
+        def column(of: NDArray[Any]) -> NDArray[Any]:
+            return of[rows] if whole is None else of[whole].copy()  # a third of the time
+
+        state = column(table.state)
         return Labelled(
-            ts=table.ts[rows],
-            user=table.user[rows],
-            slices=table.slices[rows].astype(np.int64),
+            ts=column(table.ts),
+            user=column(table.user),
+            slices=column(table.slices).astype(np.int64, copy=False),
             label=(state & CLICKED).astype(np.int8),
             corrected=(state & CORRECTED) != 0,
-            value=table.value[rows] if table.value.size else None,
+            value=column(table.value) if table.value.size else None,
             fresh=fresh & ((state & LATE) == 0),
-            item=table.item[rows],
+            item=column(table.item),
         )
 
     def _write_labels(self, rows: NDArray[np.int64], labelled: Labelled) -> None:

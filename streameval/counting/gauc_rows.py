@@ -56,6 +56,12 @@ class Gathered:
     scored: Scored
 
 
+_NOTHING = (
+    np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int8),
+    Scored((0, 0), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0, np.bool_)),
+)  # fmt: skip
+
+
 @numba.njit(inline="always")
 def _is_click(state: int, late: int) -> bool:
     if not state & CLICKED:
@@ -254,7 +260,9 @@ class GaucRows:
         return groups
 
     def gather(self, late: int, due: Sequence[int], joiner: Joiner, online_series: list[int], grace: int) -> Gathered:
-        """What the sums of these windows are computed of."""
+        """What the sums of these windows are computed of: nothing, when nobody but the servers scored."""
+        if not online_series and not joiner.has_shadow:
+            return Gathered(late, np.array(due), *_NOTHING)
         live, table = slice(joiner.front, joiner.front + joiner.known), joiner.table
         first = due[0]
         place = np.full(due[-1] - first + 1, -1, np.int32)

@@ -156,8 +156,11 @@ class Ledger:
         values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
         item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
         apart = np.full(n, self._cap is not None and late > 0)
-        if self._cap is not None and not late and sign > 0:
-            apart = self._cap.beyond(labelled.user, labelled.ts, logged_at)
+        others = scored.row[first:]
+        if self._cap is not None and not late and sign > 0 and others.size:  # the cap is of impressions of pairs
+            paired = np.zeros(n, np.bool_)
+            paired[others] = True
+            apart = self._cap.beyond(labelled.user, labelled.ts, paired & (logged_at >= 0))
         missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for j, pane in enumerate(known.panes):
             codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)

@@ -19,6 +19,19 @@ MOST_USERS = 1 << 22  # of a day; the impressions of further ones are all beyond
 _FEWEST = 1 << 6  # cells; the table is at most half full, and few so that a warm-up compiles what makes it grow
 
 
+_COUNT = np.uint64(0xFF)  # the bits of a cell that count, of a user whose mixed hash has the others; 0: nobody's
+
+
+@numba.njit(inline="always")
+def _place(key: np.uint64, cells: NDArray[np.uint64]) -> int:
+    """Where a user is, or would be."""
+    mask = np.uint64(cells.size - 1)
+    at = (key >> np.uint64(8)) & mask
+    while cells[at] and (cells[at] ^ key) & ~_COUNT:
+        at = (at + np.uint64(1)) & mask
+    return int(at)
+
+
 @numba.njit(cache=True, nogil=True)
 def _count(
     start: int,
@@ -26,9 +39,8 @@ def _count(
     cap: int,
     user: NDArray[np.uint64],
     ts: NDArray[np.int64],
-    logged_at: NDArray[np.int32],
-    users: NDArray[np.uint64],
-    counts: NDArray[np.uint8],
+    counts: NDArray[np.bool_],
+    cells: NDArray[np.uint64],
     used: NDArray[np.int64],
     limit: int,
     closed: bool,
@@ -36,43 +48,44 @@ def _count(
 ) -> int:
     """Counts impressions from `start` on, before time `until` (ms); returns where it stopped.
 
-    `used[0]` cells have a user. At `limit` it stops before a new one, or (`closed`) passes it by as beyond.
+    `counts`: which of them do. `used[0]` cells have a user. At `limit` it stops before a new one, or (`closed`) passes it by as
+    beyond.
     """
-    mask = np.uint64(counts.size - 1)
     for i in range(start, user.size):
         if ts[i] >= until:
             return i
-        if logged_at[i] < 0:
+        if not counts[i]:
             continue
-        h = mix(user[i]) & mask
-        while counts[h] and users[h] != user[i]:
-            h = (h + np.uint64(1)) & mask
-        if not counts[h]:
+        key = mix(user[i])
+        at = _place(key, cells)
+        if not cells[at]:
             if used[0] >= limit:
                 if not closed:
                     return i
                 out[i] = True
                 continue
-            users[h] = user[i]
+            cells[at] = key & ~_COUNT
             used[0] += 1
-        if counts[h] < cap:
-            counts[h] += np.uint8(1)
+        if cells[at] & _COUNT < np.uint64(cap):
+            cells[at] += np.uint64(1)
         else:
             out[i] = True
     return int(user.size)
 
 
 @numba.njit(cache=True, nogil=True)
-def _enter(
-    some: NDArray[np.uint64], number: NDArray[np.uint8], users: NDArray[np.uint64], counts: NDArray[np.uint8]
-) -> None:
+def _enter(some: NDArray[np.uint64], cells: NDArray[np.uint64]) -> None:
     """Puts users that are not there into a table that has room for them."""
-    mask = np.uint64(counts.size - 1)
     for i in range(some.size):
-        h = mix(some[i]) & mask
-        while counts[h]:
-            h = (h + np.uint64(1)) & mask
-        users[h], counts[h] = some[i], number[i]
+        cells[_place(some[i], cells)] = some[i]
+
+
+@numba.njit(cache=True)
+def _packed(users: NDArray[np.uint64], counts: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    out = np.empty(users.size, np.uint64)
+    for i in range(users.size):
+        out[i] = (mix(users[i]) & ~_COUNT) | np.uint64(counts[i])
+    return out
 
 
 class UserCap:
@@ -85,10 +98,8 @@ class UserCap:
         self._used = np.zeros(1, np.int64)
         self._empty(_FEWEST)
 
-    def beyond(
-        self, user: NDArray[np.uint64], ts: NDArray[np.int64], logged_at: NDArray[np.int32]
-    ) -> NDArray[np.bool_]:
-        """Which of n impressions, in order of time, are beyond the cap; those with `logged_at` -1 are not counted, and never are."""
+    def beyond(self, user: NDArray[np.uint64], ts: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of n impressions, in order of time, are beyond the cap; those that do not count (`counts`) never are."""
         out = np.zeros(user.size, np.bool_)
         i = 0
         while i < user.size:
@@ -97,38 +108,39 @@ class UserCap:
                 self._day = day
                 self._used[0] = 0
                 self._empty(_FEWEST)
-            limit = min(self._counts.size // 2, MOST_USERS)
-            tables = self._users, self._counts, self._used, limit, limit == MOST_USERS, out
-            i = _count(i, (self._day + 1) * DAY, self._cap, user, ts, logged_at, *tables)
+            limit = min(self._cells.size // 2, MOST_USERS)
+            tables = self._cells, self._used, limit, limit == MOST_USERS, out
+            i = _count(i, (self._day + 1) * DAY, self._cap, user, ts, counts, *tables)
             if i < user.size and int(ts[i]) // DAY <= self._day:
-                self._grow(self._counts.size * 2)
+                self._grow(self._cells.size * 2)
         return out
 
     @property
     def nbytes(self) -> int:
         """Bytes of the table."""
-        return self._users.nbytes + self._counts.nbytes
+        return self._cells.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
-        some = self._counts > 0
-        return {"day": self._day, "users": self._users[some], "counts": self._counts[some]}
+        return {"day": self._day, "cells": np.sort(self._cells[self._cells != 0])}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what `state` gave."""
         self._day = state["day"]
-        self._used[0] = state["users"].size
+        cells = (
+            state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
+        )  # an older checkpoint's
         size = _FEWEST
-        while size // 2 < state["users"].size:
+        while size // 2 < cells.size:
             size *= 2
+        self._used[0] = cells.size
         self._empty(size)
-        _enter(state["users"], np.minimum(state["counts"], np.uint8(self._cap)), self._users, self._counts)
+        _enter((cells & ~_COUNT) | np.minimum(cells & _COUNT, np.uint64(self._cap)), self._cells)
 
     def _empty(self, size: int) -> None:
-        self._users, self._counts = np.zeros(size, np.uint64), np.zeros(size, np.uint8)
+        self._cells = np.zeros(size, np.uint64)
 
     def _grow(self, size: int) -> None:
-        users, counts = self._users, self._counts
+        old = self._cells
         self._empty(size)
-        some = counts > 0
-        _enter(users[some], counts[some], self._users, self._counts)
+        _enter(old[old != 0], self._cells)

@@ -337,7 +337,7 @@ class Joiner:
             if all_logged
             else (index[logged], table.series[rows][logged], p[logged], np.zeros(int(logged.sum()), np.bool_))
         ]
-        if any(run.shadow is not None for run in self._runs):
+        if self.has_shadow:
             parts.append(self._shadow(rows))
         for model, series in enumerate(online_series):
             p = table.score[model][rows]
@@ -348,6 +348,11 @@ class Joiner:
         if len(parts) == 1:
             return Scored(bounds, *parts[0])
         return Scored(bounds, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    @property
+    def has_shadow(self) -> bool:
+        """Whether any row has scores of versions that did not serve it."""
+        return any(run.shadow is not None for run in self._runs)
 
     def _shadow(self, rows: NDArray[np.int64]) -> _Part:
         some = [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
