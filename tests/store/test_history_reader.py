@@ -369,8 +369,8 @@ def test_rows_taken_from_a_monitor_do_not_change_when_it_counts_on(path) -> None
     writer.write(0, 1, first)
     before = HistoryReader(path, form, 20).range([Series("default", "v1", "logged")], None, None).results[0]
     pipeline.take(make_batch(shown[1500:], pipeline.catalog))
-    monitor.scoreboard.users._halve()
     monitor.background.wait()
+    monitor.scoreboard.users._halve()
     writer.write(0, 1, first)
     after = HistoryReader(path, form, 20).range([Series("default", "v1", "logged")], None, None).results[0]
     assert (after.totals, after.metrics) == (before.totals, before.metrics)
