@@ -221,8 +221,8 @@ def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
 
     monkeypatch.setattr(container, "write", full)
     feed(pipeline, 100, 100)
-    written(keeper, 2)
-    assert keeper.state().failures >= 2
+    while keeper.state().failures < 2:  # one that was begun before may still go well
+        written(keeper)
     assert keeper.state().oldest == good  # its age grows: what an alert looks at
     assert "cannot be written: No space left on device; the one before stays" in caplog.text
     monkeypatch.setattr(container, "write", real)
