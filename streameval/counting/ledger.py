@@ -41,7 +41,7 @@ from streameval.counting.open_scores import OpenScores, used_rows
 from streameval.counting.placements import APART, OUT, place, renumbered
 from streameval.counting.placements import Codes as ScoreCodes
 from streameval.counting.scoreboard import Labelled
-from streameval.counting.user_cap import UserCap
+from streameval.counting.user_cap import UserCap, in_pairs
 from streameval.events import Codes
 from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
 
@@ -158,9 +158,7 @@ class Ledger:
         apart = np.full(n, self._cap is not None and late > 0)
         others = scored.row[first:]
         if self._cap is not None and not late and sign > 0 and others.size:  # the cap is of impressions of pairs
-            paired = np.zeros(n, np.bool_)
-            paired[others] = True
-            apart = self._cap.beyond(labelled.user, labelled.ts, paired & (logged_at >= 0))
+            apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at))
         missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for j, pane in enumerate(known.panes):
             codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)

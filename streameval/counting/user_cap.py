@@ -22,6 +22,15 @@ _FEWEST = 1 << 6  # cells; the table is at most half full, and few so that a war
 _COUNT = np.uint64(0xFF)  # the bits of a cell that count, of a user whose mixed hash has the others; 0: nobody's
 
 
+@numba.njit(cache=True, nogil=True)
+def in_pairs(others: NDArray[np.int32], logged_at: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which of n impressions a server scored (`logged_at` int32[n] >= 0) and somebody else too: `others`, the rows of their scores."""
+    out = np.zeros(logged_at.size, np.bool_)
+    for row in others:
+        out[row] = logged_at[row] >= 0
+    return out
+
+
 @numba.njit(inline="always")
 def _place(key: np.uint64, cells: NDArray[np.uint64]) -> int:
     """Where a user is, or would be."""
