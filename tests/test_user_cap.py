@@ -210,6 +210,16 @@ def test_a_checkpoint_from_before_there_was_a_cap_is_read_and_the_other_way_roun
         assert {k: row[:WIDTH] for k, row in second.content()["segments"].items()} == expected
 
 
+def test_a_checkpoint_that_has_users_and_counts_apart_is_read() -> None:
+    user, ts, on = np.arange(40, dtype=np.uint64) // np.uint64(2), np.full(40, BASE), np.ones(40, np.bool_)
+    truth, read = UserCap(3), UserCap(3)
+    truth.beyond(user, ts, on)
+    seen, counts = np.unique(user, return_counts=True)
+    read.restore({"day": BASE // DAY, "users": seen, "counts": counts.astype(np.uint8)})
+    assert read.state()["cells"].tolist() == truth.state()["cells"].tolist()
+    assert read.beyond(user, ts, on).tolist() == [False, True] * 20
+
+
 def test_users_of_two_partitions_do_not_meet() -> None:
     traffic = traffic_of_few(1_000, 6)
     rows, mine = np.arange(1_000), traffic.user % 2 == 0

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -273,7 +273,8 @@ class Evidence:
         if not names:
             return {}
         leaves = [LEAVES.index(name) for name in names]
-        theta, weight, v, df, _ = self._stacked(statistics, names, clicks, at)
+        some, v, df = self._stacked(statistics, names, clicks, at)
+        theta, weight = some.theta, some.weight
         each = (-1,) + (1,) * (theta.ndim - 1)
         share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
         level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
@@ -304,9 +305,9 @@ class Evidence:
             if found != shape:
                 raise ValueError(f"{name} must be {list(shape)}, not {list(found)}")
         if names:
-            theta, weight, v, df, blocks = self._stacked(process.statistics, names, process.clicks)
-            v = np.where(blocks >= self.rule.min_blocks, v, np.nan)
-            out[:, [LEAVES.index(name) for name in names]] = theta, weight, v, df
+            some, v, df = self._stacked(process.statistics, names, process.clicks)
+            v = np.where(some.blocks >= self.rule.min_blocks, v, np.nan)
+            out[:, [LEAVES.index(name) for name in names]] = some.theta, some.weight, v, df
         return out
 
     def _stacked(
@@ -315,17 +316,13 @@ class Evidence:
         names: Sequence[str],
         clicks: NDArray[np.int64] | int,
         at: tuple[int, ...] = (),
-    ) -> tuple[Reals, Reals, Reals, Reals, Reals]:
-        """Theta, W, variance (not below its floor), df and blocks of some leaves there, float64[k, ...] each."""
-        some = [statistics[name] for name in names]
-        theta, weight, df, blocks, *variances = (
-            np.array([getattr(s, name)[at] for s in some])
-            for name in ("theta", "weight", "df", "blocks", "v_clu", "v_iid", "v_floor")
-        )
-        v = np.maximum(np.maximum(*variances[:2]), variances[2])
+    ) -> tuple[Statistic, Reals, Reals]:
+        """Some leaves there as one statistic of [k, ...], its variance, not below its floor, and degrees of freedom."""
+        some = Statistic(*(np.array([getattr(statistics[n], f.name)[at] for n in names]) for f in fields(Statistic)))
+        v = some.variance()
         tolerances = np.array([self.rule.tolerances["calibration" if n in {MID, GAP} else n] for n in names])
         floor = np.multiply.outer((tolerances / SURE) ** 2, (self.rule.min_clicks / np.maximum(clicks, 1)) ** 2)
-        return theta, weight, np.maximum(v, floor), np.where(v == 0.0, CERTAIN, df), blocks
+        return some, np.maximum(v, floor), np.where(v == 0.0, CERTAIN, some.df)
 
     def state(self) -> dict[str, Any]:
         """Everything that looks have left, as JSON; the rule is not in it."""

@@ -180,9 +180,8 @@ class Tracked:
         self._path = worse, not_worse
         self._decide(at, was, statistics)
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
-        if self._record.due(impressions):
-            self._now = self._estimate_now(statistics)
-            self._record.draw(at, impressions, int(self._sums.clicks()[0, 0]), self._differences(statistics), worse)
+        self._now = self._estimate_now(statistics)
+        self._record.draw(at, impressions, int(self._sums.clicks()[0, 0]), self._differences(statistics), worse)
 
     # -- what it tells -------------------------------------------------------------------------------------------
 

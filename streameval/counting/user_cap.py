@@ -1,4 +1,5 @@
-"""Which impressions are beyond a user's first so many of a UTC day: what one partition counts of its users, for the day that runs.
+"""Which impressions of pairs, that somebody besides the server scored, are beyond a user's first so many of a UTC day: what one
+partition counts of its users, for the day that runs.
 
 Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are spread over
 partitions counts in each of them by itself.
