@@ -3,7 +3,23 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help demo test lint bench docs clean
+# a test is in exactly one of these parts: what waits for brokers, clocks and pages, and all the rest. Side by side they use
+# what each leaves of the processor; every part has brokers, ports and folders of its own
+WAITING := tests/integration tests/chaos tests/browser tests/dashboards tests/deploy tests/house/test_golden.py
+LONG    := tests/laws tests/fuzz
+# those with a process of ours of their own, and waits of a minute and more: beside the other tests of Kafka, not behind them
+RUNS    := $(addprefix tests/integration/test_,alerts.py run_process.py wrong_broker.py)
+# the longest first, so that none of them is left alone in the end
+PARTS   := part-rest part-kafka part-deploy part-run part-kill part-soak part-browser part-disk part-broker part-golden part-groups
+# two for each core: with all eleven, what has deadlines of its own (sessions of Kafka, a browser) met them late
+SIDE_BY_SIDE ?= $(shell echo $$((2 * $$(nproc))))
+WORKERS ?= $(shell nproc)
+PYTEST  := $(BIN)/python -m pytest
+FAST    := not slow and not kafka and not promtool
+# the tests start some hundreds of processes, each with a thousand modules: nobody compiles them twice
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-fast check lint types kernels bench docs clean $(PARTS)
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -12,15 +28,51 @@ demo: $(VENV)/.run ## embedded broker + simulated traffic with a bad deploy + mo
 	@echo "== demo: embedded broker, simulated traffic, monitor and page in one process"
 	$(BIN)/streameval demo $(DEMO_ARGS)
 
-test: $(VENV)/.dev lint ## lint, type check and all tests
+test: $(VENV)/.dev ## lint, type check and all tests
+	$(MAKE) --no-print-directory --output-sync=target -j 2 lint kernels
 	@echo "== tests (parts that this machine lacks are skipped by name; STREAMEVAL_REQUIRE_ALL=1 makes that a failure)"
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j $(SIDE_BY_SIDE) $(PARTS)
 
-lint: $(VENV)/.dev ## ruff and mypy
+test-fast: $(VENV)/.dev ## the tests that need no broker and no patience
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "$(FAST)" $(addprefix --ignore=,$(WAITING) $(LONG)) $(TEST_ARGS)
+
+check: $(VENV)/.dev lint ## before a commit: lint, types, and the tests of what differs from BASE (main)
+	@tests=$$($(BIN)/python -m tests.changed $(BASE)) && echo "== tests of what has changed:" $${tests:-none} && \
+	  if [ -n "$$tests" ]; then $(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not kafka and not promtool" $(TEST_ARGS) $$tests; fi
+
+lint: $(VENV)/.dev types ## ruff and mypy
 	@echo "== lint"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## mypy; its cache makes the second time quick
 	$(BIN)/mypy
+
+kernels: $(VENV)/.dev # compiled once, before several processes need them
+	$(BIN)/python -m tests.kernels
+
+part-rest: # wants the processor, and gives way to those that wait
+	nice -n 5 $(PYTEST) -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
+part-kafka: # one Kafka for nearly all of them
+	$(PYTEST) tests/integration $(addprefix --ignore=,$(RUNS)) $(TEST_ARGS)
+part-run: # the program as its users run it, and a click that pages somebody
+	$(PYTEST) $(RUNS) $(TEST_ARGS)
+part-soak:
+	$(PYTEST) tests/chaos/test_soak.py tests/chaos/test_chaos.py -k "soak" $(TEST_ARGS)
+part-kill:
+	$(PYTEST) tests/chaos/test_chaos.py -k "kill" $(TEST_ARGS)
+part-groups:
+	$(PYTEST) tests/chaos/test_chaos.py -k "rebalance" $(TEST_ARGS)
+part-broker:
+	$(PYTEST) tests/chaos/test_chaos.py -k "broker or every_fault" $(TEST_ARGS)
+part-disk:
+	$(PYTEST) tests/chaos/test_chaos.py -k "disk" $(TEST_ARGS)
+part-browser: # Chromium, before a demo and servers of made-up snapshots
+	$(PYTEST) tests/browser $(TEST_ARGS)
+part-deploy: # Prometheus, Alertmanager, the compose file's programs, and the wheel
+	$(PYTEST) tests/dashboards tests/deploy $(TEST_ARGS)
+part-golden:
+	$(PYTEST) tests/house/test_golden.py $(TEST_ARGS)
 
 bench: $(VENV)/.dev ## the benchmarks' tables of ratios
 	@echo "== benchmarks"

@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import checkpoint, compare, history, kafka, memory, pipeline, questions, serving, startup
+from benchmarks import (
+    auctions,
+    checkpoint,
+    compare,
+    exposure,
+    face,
+    formats,
+    history,
+    kafka,
+    memory,
+    pipeline,
+    questions,
+    ranking,
+    serving,
+    snapshot,
+    startup,
+)
 from benchmarks.detection import command
 
 ALL = {
     "pipeline": pipeline.main,
     "memory": memory.main,
     "serving": serving.main,
+    "snapshot": snapshot.main,
     "questions": questions.main,
     "history": history.main,
     "startup": startup.main,
     "checkpoint": checkpoint.main,
     "kafka": kafka.main,
     "compare": compare.main,
+    "ranking": ranking.main,
+    "auctions": auctions.main,
+    "exposure": exposure.main,
+    "face": face.main,
+    "formats": formats.main,
 }
 
 

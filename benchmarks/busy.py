@@ -16,11 +16,12 @@ from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval import __version__
 from streameval.app import PUBLISH_SHARE, new_publisher, open_store
-from streameval.config import Slices, Store
-from streameval.events import Batch
-from streameval.pipeline import Pipeline
-from streameval.server.app import create_app
-from streameval.server.serve import serve
+from streameval.events.batch import Batch
+from streameval.loop.pipeline import Pipeline
+from streameval.server.http.app import create_app
+from streameval.server.http.serve import serve
+from streameval.settings.tree import Slices, Store
+from streameval.testing import readers_see
 
 _BEGIN, _SPAN = 1_700_000_000_000, 10_800_000  # of `Events`
 
@@ -71,7 +72,7 @@ def busy(store: Path | None = None, dense: int = 1, paced: bool = False) -> Iter
                 out.impressions += len(batch.impressions)
                 now = time.monotonic()
                 if now >= due:
-                    publisher.publish(pipeline.snapshot(history=keeper.history_state() if keeper else None))
+                    publisher.publish(readers_see(pipeline, history=keeper.history_state() if keeper else None))
                     due = now + max(1.0, PUBLISH_SHARE * (time.monotonic() - now))
             number += 1
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from streameval.app import open_store
-from streameval.config import Settings
-from streameval.events import Batch, Catalog, Features, Impressions, empty_clicks
+from streameval.events.batch import Batch, Catalog, Features, Impressions, empty_clicks
+from streameval.loop.pipeline import Pipeline
 from streameval.models.ftrl import Ftrl
-from streameval.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.testing import readers_see
 
 BUILD = Path("build")
 USERS = 1_000_000
@@ -43,8 +44,6 @@ def batches(catalog: Catalog, count: int, start: int, first: int, features: int)
             pclick=1 / (1 + np.exp(-rng.normal(-4, 1, SIZE))),
             slices=np.zeros(SIZE, np.int64),
             label=np.full(SIZE, -1, np.int8),
-            position=np.full(SIZE, -1, np.int32),
-            propensity=np.full(SIZE, np.nan),
         )
         if features:
             index = rng.integers(0, 1 << 63, SIZE * features).astype(np.uint64)
@@ -83,11 +82,11 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
             pipeline.take(batch)
             if number >= PENDING // SIZE // 2:
                 usual = max(usual, time.perf_counter() - step)
-        for learner in pipeline.monitors[0].learners:  # every coordinate in use: the most that a pause can cost
+        for learner in pipeline.partitions[0].learners:  # every coordinate in use: the most that a pause can cost
             assert isinstance(learner.model, Ftrl)
             learner.model._zn[:] = 1e-3
-        pipeline.snapshot()
-        monitor = pipeline.monitors[0]
+        readers_see(pipeline)
+        monitor = pipeline.partitions[0]
         pending, users = monitor.joiner.pending, len(monitor.scoreboard.users.columns(0)[0])
         keeper._write_history(fold=False)  # by the same thread: a checkpoint would wait for it
         keeper._history_due = time.monotonic() + 1e6
@@ -116,7 +115,7 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
         began = time.perf_counter()
         other.take(frozenset({0}))
         restore = time.perf_counter() - began
-        assert again.monitors[0].joiner.pending == pending
+        assert again.partitions[0].joiner.pending == pending
     return [
         ("pending impressions", pending / 1e6, None, "M"),
         ("users", users / 1e6, None, "M"),

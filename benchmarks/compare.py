@@ -13,12 +13,13 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.events import Events
-from streameval.comparing import Comparisons
-from streameval.config import Settings
-from streameval.counting.gauc_rows import GaucRows
-from streameval.counting.ledger import Ledger
-from streameval.events import Batch, Shadow
-from streameval.pipeline import Pipeline
+from streameval.compare.comparisons import Comparisons
+from streameval.compare.ledger.gauc_rows import GaucRows
+from streameval.compare.ledger.ledger import Ledger
+from streameval.events.batch import Batch, Shadow
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.testing import readers_see
 
 EVENTS = 1_500_000
 BATCH = 20_000
@@ -81,9 +82,9 @@ def seconds(events: Events, given: list[Batch], on: bool) -> float:
         for number, batch in enumerate(given):
             pipeline.take(batch)
             if number % SNAPSHOT == SNAPSHOT - 1:
-                pipeline.snapshot(with_history=False)
+                readers_see(pipeline, with_history=False)
         pipeline.finish()
-        found = pipeline.snapshot(with_history=False).comparisons
+        found = readers_see(pipeline, with_history=False).comparisons
         took = time.process_time() - begin
     assert len(found) == (2 if on else 0)
     return took
@@ -91,7 +92,7 @@ def seconds(events: Events, given: list[Batch], on: bool) -> float:
 
 def main() -> None:
     """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
-    logging.getLogger("streameval.comparing").setLevel(logging.ERROR)  # the verdicts of every round
+    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # the verdicts of every round
     events = Events(EVENTS)
     given = batches(events)
     for on in (True, False):

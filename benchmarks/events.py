@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streameval.events import Batch, Catalog, Clicks, Features, Impressions
-from streameval.hashing import hash_strings
+from streameval.events.batch import Batch, Catalog, Clicks, Features, Impressions
+from streameval.events.hashing import hash_strings
 
 FEATURES = 8
 SERIES = ("ctr", "v1", "logged")
@@ -59,8 +59,7 @@ class Events:
                 order=np.flatnonzero(~click).astype(np.int32), id=self.id[i], ts=self.ts[i], user=self.user[i],
                 request=np.zeros(m, np.uint64), item=np.zeros(m, np.uint64), series=np.full(m, code, np.int32),
                 pclick=self.pclick[i], slices=catalog.combine([self.country[i], self.device[i]][: len(catalog.dimensions)]),
-                label=self.clicked[i].astype(np.int8) if known else np.full(m, -1, np.int8),
-                position=np.full(m, -1, np.int32), propensity=np.full(m, np.nan), features=features if learn else None,
+                label=self.clicked[i].astype(np.int8) if known else np.full(m, -1, np.int8), features=features if learn else None,
             )  # fmt: skip
             order_c = np.flatnonzero(click).astype(np.int32)
-            yield Batch(0, impressions, Clicks(order_c, self.id[c], when[part][click], np.full(c.size, np.nan)), True)
+            yield Batch(0, impressions, Clicks(order_c, self.id[c], when[part][click]), True)

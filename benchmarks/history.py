@@ -11,14 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.events import Events
-from streameval.config import Settings
-from streameval.events import Series
-from streameval.pipeline import Pipeline
-from streameval.store.history_format import DAY, HistoryFormat
-from streameval.store.history_reader import HistoryReader
-from streameval.store.history_rows import encode_pane, pane_rows
-from streameval.store.history_writer import HistoryWriter, Retention
-from streameval.testing import Scores, counted_pane
+from streameval.events.batch import Series
+from streameval.events.durations import DAY
+from streameval.loop.options import options_of
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.reader import HistoryReader
+from streameval.store.history.rows import encode_pane, pane_rows
+from streameval.store.history.writer import HistoryWriter, Retention
+from streameval.testing import Scores, counted_pane, readers_see
 
 START = 19_000 * DAY
 MINUTES = 360
@@ -71,7 +73,7 @@ def pages(path: Path) -> int:
 
 def measure(each: int) -> None:
     """Prints the rows of one rate of traffic."""
-    form = HistoryFormat(60_000, Settings().buckets.edges, "impressions")
+    form = HistoryFormat(60_000, options_of(Settings()), "impressions")
     users = np.random.default_rng(1).integers(1, 2**63, 1_000_000).astype(np.uint64)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "history.sqlite"
@@ -115,8 +117,8 @@ def main() -> None:
     events.name_slices(pipeline.catalog)
     for batch in events.batches(pipeline.catalog, 10_000, learn=False):
         pipeline.take(batch)
-    pipeline.snapshot()
-    monitor = pipeline.monitors[0]
+    readers_see(pipeline)
+    monitor = pipeline.partitions[0]
     panes = monitor.scoreboard.overall.numbers()
-    seconds = timed(lambda: pane_rows(monitor, pipeline.catalog, pipeline._slice_rows, panes))
+    seconds = timed(lambda: pane_rows(monitor.scoreboard, monitor.panes, pipeline.catalog, pipeline._slice_rows, panes))
     print(f"| taking the rows of a pane, on the loop's thread | {seconds / len(panes) * 1e3:.2f} ms |")

@@ -18,11 +18,12 @@ import numpy as np
 from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval.app import make_decoder
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.kafka.writer import KafkaWriter
+from streameval.testing import readers_see
 
 EVENTS = 300_000
 
@@ -68,7 +69,7 @@ def drain(tree: Settings, events: Events, full: bool) -> float:
                     pipeline.take(batch)
         if full:
             pipeline.finish()
-            pipeline.snapshot(with_history=False)
+            readers_see(pipeline, with_history=False)
     finally:
         source.close()
     return events.n / (time.perf_counter() - begin)

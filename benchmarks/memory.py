@@ -7,11 +7,12 @@ import time
 import numpy as np
 
 from benchmarks.events import Events
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.sketches.directory import Directory
 from streameval.sketches.grid import score_keys
-from streameval.sketches.ranks import GroupRanks, entries
+from streameval.sketches.ranks import GroupRanks
+from streameval.sketches.sorted_lists import entries
 
 
 def users(count: int = 1_000_000, each: int = 20) -> tuple[int, int]:
@@ -36,9 +37,9 @@ def main() -> None:
     events.name_slices(pipeline.catalog)
     for batch in events.batches(pipeline.catalog, 10_000, learn=False):
         pipeline.take(batch)
-    joiner = pipeline.monitors[0].joiner
+    joiner = pipeline.partitions[0].joiner
     rows = joiner.known
-    board = pipeline.monitors[0].scoreboard
+    board = pipeline.partitions[0].scoreboard
     panes = len(board.overall.numbers())
     overall = sum(board.overall.get(n).nbytes for n in board.overall.numbers()) / panes
     slices = sum(board.slices.get(n).nbytes for n in board.slices.numbers()) / panes / 24

@@ -14,9 +14,10 @@ from river import evaluate, linear_model, metrics
 
 from benchmarks.events import SERIES, Events
 from streameval.app import make_decoder
-from streameval.config import Settings
-from streameval.events import Batch
-from streameval.pipeline import Pipeline
+from streameval.events.batch import Batch
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.testing import readers_see
 
 EVENTS = 3_000_000
 BATCH = 20_000
@@ -49,7 +50,7 @@ def rate(events: Events, given: list[Batch], models: bool) -> float:
     for batch in given:
         pipeline.take(batch)
     pipeline.finish()
-    pipeline.snapshot(with_history=False)
+    readers_see(pipeline, with_history=False)
     return events.n / (time.perf_counter() - begin)
 
 
@@ -88,7 +89,7 @@ def arrow_rate(events: Events) -> float:
         batch, _ = decoder.messages([value], [1], topic=("t",), partition=0, offsets=[0], format="arrow", shared=True)
         pipeline.take(batch)
     pipeline.finish()
-    pipeline.snapshot(with_history=False)
+    readers_see(pipeline, with_history=False)
     return events.n / (time.perf_counter() - begin)
 
 

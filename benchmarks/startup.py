@@ -10,8 +10,9 @@ import time
 
 _CODE = """
 import time
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
+from streameval.testing import readers_see
+from streameval.settings.tree import Settings
+from streameval.loop.pipeline import Pipeline
 from benchmarks.events import Events
 settings = Settings.model_validate({"slices": {"dimensions": ["country", "device"]}, "models": [{"name": "ftrl", "kind": "ftrl"}]})
 pipeline = Pipeline(settings, time.time)
@@ -20,7 +21,7 @@ events.name_slices(pipeline.catalog)
 for batch in events.batches(pipeline.catalog, 10000):
     pipeline.take(batch)
 pipeline.finish()
-pipeline.snapshot()
+readers_see(pipeline)
 """
 
 

@@ -1,4 +1,4 @@
-"""Calibration: are predicted clicks clicks, over all of the scores, and where do the scores lie?"""
+"""Calibration: do predicted clicks match clicks, over the whole range of scores, and how are scores distributed?"""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def _header() -> list[Json]:
         ),
         stat(
             "Expected calibration error",
-            "Mean distance of mean pClick and click rate over the buckets, by impressions; the version that went live"
-            " last. It is large where overall calibration is 1 by luck.",
+            "Mean distance between mean pClick and click rate over the buckets, weighted by impressions; the version that"
+            " went live last. It is large where overall calibration is 1 only by cancellation.",
             [Query(newest(mean("expected_calibration_error")), "{{model_version}}")],
             unit="percentunit",
             decimals=2,
@@ -95,17 +95,17 @@ def _header() -> list[Json]:
             steps=((None, GREEN), (0.02, YELLOW), (0.05, RED)),
         ),
         stat(
-            "Outside, last hour",
-            "Share of the five-minute windows of the last hour outside of 0.8 to 1.25, the worst version. The budget is"
-            " 5%; beyond 72% the fast burn alert fires.",
+            "Outside objective, last hour",
+            "Share of the last hour's five-minute windows outside 0.8 to 1.25, worst version. The budget is 5%; above 72%"
+            " the fast-burn alert fires.",
             [Query(f"max({BURN.format(over='1h')})")],
             unit="percentunit",
             decimals=0,
             steps=house.SHARE_OUT,
         ),
         stat(
-            "Outside, last 6 hours",
-            "The same over six hours; beyond 30% the slow burn alert fires.",
+            "Outside objective, last 6 hours",
+            "The same over six hours; above 30% the slow-burn alert fires.",
             [Query(f"max({BURN.format(over='6h')})")],
             unit="percentunit",
             decimals=0,
@@ -121,7 +121,7 @@ def _header() -> list[Json]:
         ),
         stat(
             "CTR",
-            "What happens on what it scores.",
+            "The click rate of the impressions that it scores.",
             [Query(newest(mean("ctr_ratio")), "{{model_version}}")],
             unit="percentunit",
             decimals=2,
@@ -134,7 +134,7 @@ def _overall() -> list[Json]:
     return [
         timeseries(
             "Calibration",
-            "Predicted clicks over clicks by version, over the window $window; the objective is outside of the red.",
+            "Predicted clicks over clicks by version, over the window $window; red is outside the objective.",
             [Query(mean("calibration_ratio", weight=CLICKS), "{{model_version}}")],
             unit="none",
             decimals=2,
@@ -146,7 +146,7 @@ def _overall() -> list[Json]:
         ),
         timeseries(
             "pClick and CTR",
-            "Both sides of the ratio: has the model moved, or have the users?",
+            "Both sides of the ratio: has the model changed, or have the users?",
             [
                 Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
                 Query(mean("ctr_ratio"), "{{model_version}} clicked"),
@@ -161,7 +161,7 @@ def _objective() -> list[Json]:
     return [
         timeseries(
             "Expected calibration error",
-            "Mean distance of mean pClick and click rate over the buckets, by impressions.",
+            "Mean distance between mean pClick and click rate over the buckets, weighted by impressions.",
             [Query(mean("expected_calibration_error"), "{{model_version}}")],
             unit="percentunit",
             decimals=2,
@@ -170,8 +170,8 @@ def _objective() -> list[Json]:
         ),
         timeseries(
             "Share of windows outside the objective",
-            "Of the last hour's five-minute windows with 500 clicks and good labels, those outside of 0.8 to 1.25."
-            " Lines: the budget, the slow and the fast burn.",
+            "Of the last hour's five-minute windows with 500 clicks and reliable labels, those outside 0.8 to 1.25."
+            " Lines: the budget, slow burn and fast burn.",
             [Query(f"max by (model_version) ({BURN.format(over='1h')})", "{{model_version}}")],
             unit="percentunit",
             decimals=0,
@@ -203,8 +203,8 @@ def _reliability() -> list[Json]:
     return [
         barchart(
             "Reliability of $version",
-            "Mean pClick and click rate of each pClick bucket over the dashboard's time: bars of a pair are as tall as"
-            " each other when the scores mean what they say.",
+            "Mean pClick and click rate of each pClick bucket over the dashboard's time range: the bars of a pair are"
+            " equal where the scores are calibrated.",
             ("pclick", "pClick"),
             [Column("mean pClick", predicted), Column("click rate", happened)],
             unit="percentunit",
@@ -234,7 +234,7 @@ def _buckets() -> list[Json]:
     return [
         heatmap(
             "pClick of $version",
-            "Where the scores lie: impressions by pClick bucket over time. A deploy that moves the whole cloud has"
+            "Distribution of the scores: impressions by pClick bucket over time. A deploy that shifts all of it has"
             " changed the scores, whatever AUC says.",
             Query(seen, "{{lower}}"),
             unit="short",
@@ -276,8 +276,9 @@ def _table() -> Json:
     )
     return table(
         "Buckets of $version",
-        "Over the dashboard's time. z is how many standard deviations of coins the clicks are from what was predicted, where"
-        " at least five were: beyond 4 the bucket is off, not unlucky. Users who click in clusters make it larger.",
+        "Over the dashboard's time range. z is how many binomial standard deviations the clicks are from the prediction,"
+        " where at least five were predicted: beyond 4 the bucket is miscalibrated, not unlucky. Users who click in"
+        " clusters make it larger.",
         {"bucket": "bucket", "lower": "from", "upper": "to"},
         [
             Column("impressions", impressions, "short"),

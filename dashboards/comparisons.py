@@ -45,11 +45,11 @@ WORDS = """\
 
 - **paired**: one serves, the other scores the same impressions. **split**: each serves its own users. **before_after**:
   same hours, earlier; drift can fool it, so it only warns.
-- The interval of a difference holds **at every look at once**: one may look every minute and stop when one likes.
-- *worse* means beyond the margin, for certain at level alpha; *not worse* within the tolerance; else *undecided*.
-- Evidence is the logarithm of an e-value; beyond the line (alpha 0.01 by default) the verdict falls.
-- Slices are looked at side by side without such a guarantee: a z of 3 among a hundred slices is nothing. For whom and why,
-  with one, is on the page and at `/api/v1/comparisons`.
+- The interval of a difference is **anytime-valid**: you may check it every minute and stop whenever you like.
+- *worse* means beyond the margin at level alpha; *not worse* within the tolerance at level alpha; otherwise *undecided*.
+- Evidence is the logarithm of an e-value; beyond the line (alpha 0.01 by default) the verdict is reached.
+- Slices are shown side by side without that guarantee: a z of 3 among a hundred slices means nothing. The breakdown with
+  one is on the page and at `/api/v1/comparisons`.
 """
 
 
@@ -57,12 +57,12 @@ def dashboard() -> Json:
     """Comparisons."""
     return house.dashboard(
         UID,
-        "Versions against what they replaced: differences with intervals, evidence, verdicts, and the slices.",
+        "Versions against what they replaced: differences with anytime-valid intervals, evidence, verdicts, and slices.",
         [*house.variables(), *_variables(), house.page_variable()],
         place(
             [
                 (4, _header()),
-                (1, [row("$candidate against $baseline ($setup): differences, with intervals for every look at once")]),
+                (1, [row("$candidate against $baseline ($setup): differences with anytime-valid intervals")]),
                 (9, _differences()),
                 (9, _evidence()),
                 (1, [row("Slices by $slice, window $window")]),
@@ -94,7 +94,7 @@ def _header() -> list[Json]:
     return [
         stat(
             "Verdict",
-            "Of all metrics together. Several workers each judge their own users; the gravest is shown.",
+            "Over all metrics. With several workers, each evaluates its own users; the worst verdict is shown.",
             [Query(verdict("model_name", f"{CHOSEN}, {OVERALL}"))],
             mappings=house.VERDICTS,
             steps=VERDICT,
@@ -103,7 +103,7 @@ def _header() -> list[Json]:
         ),
         stat(
             "Evidence for worse",
-            "Natural logarithm of the e-value of all metrics together. 2.3 is odds of 10 to 1; the verdict falls at 4.6"
+            "Natural logarithm of the e-value over all metrics. 2.3 is odds of 10 to 1; at 4.6 the verdict is reached"
             " with compare.alpha = 0.01.",
             [Query(f"max({of('comparison_log_e', CHOSEN, OVERALL)})")],
             unit="none",
@@ -112,24 +112,24 @@ def _header() -> list[Json]:
         ),
         stat(
             "Withheld",
-            "YES: the join of clicks and impressions is unhealthy, so nothing is decided until it is well again.",
+            "YES: the join of clicks and impressions is unhealthy, so nothing is decided until it recovers.",
             [Query(f"max({of('comparison_withheld', CHOSEN)})")],
             mappings=values(no=(0, GREEN), YES=(1, RED)),
             steps=((None, GREEN), (1, RED)),
         ),
         stat(
             "Impressions compared",
-            "Impressions with final labels that the comparison rests on.",
+            "Impressions with final labels in the comparison.",
             [Query(f"sum({of('comparison_impressions', CHOSEN)})")],
         ),
         stat(
             "Clicks compared",
-            "Clicks among them. A hundred can tell only gross harm; `streameval plan` says how many are needed.",
+            "Clicks among them. A hundred can show only gross harm; `streameval plan` says how many are needed.",
             [Query(f"sum({of('comparison_clicks', CHOSEN)})")],
             steps=((None, ORANGE), (100, YELLOW), (1000, GREEN)),
         ),
         stat(
-            "Going on for",
+            "Comparison age",
             "Time since the comparison began.",
             [Query(f"time() - min({start})")],
             unit="s",
@@ -143,8 +143,7 @@ def _difference(title: str, metric: str, description: str, margin: str, unit: st
     # the widest interval of all workers: each of them has the stated certainty, no mean of them has it
     return timeseries(
         title,
-        f"{description} Band: interval that holds at every look at once. Dashed: the margin; an interval all beyond it is a"
-        " verdict.",
+        f"{description} Band: anytime-valid interval. Dashed: the margin; an interval entirely beyond it is a verdict.",
         [
             Query(f"avg({of('comparison_difference', CHOSEN, at)})", "value"),
             Query(f"min({of('comparison_lower_bound', CHOSEN, at)})", "low"),
@@ -160,10 +159,14 @@ def _difference(title: str, metric: str, description: str, margin: str, unit: st
 def _differences() -> list[Json]:
     return [
         _difference("Log loss", "log_loss", "Relative; above 0 the candidate is worse.", "", "percentunit"),
-        _difference("AUC", "auc", "Candidate less baseline; below 0 the candidate ranks worse.", "-", "none"),
-        _difference("GAUC", "gauc", "Candidate less baseline, within users; below 0 it ranks worse.", "-", "none"),
+        _difference("AUC", "auc", "Candidate − baseline; below 0 the candidate ranks worse.", "-", "none"),
+        _difference("GAUC", "gauc", "Candidate − baseline, within users; below 0 it ranks worse.", "-", "none"),
         _difference(
-            "Calibration", "calibration", "How much farther from 1, relative; above 0 it is worse.", "", "percentunit"
+            "Calibration",
+            "calibration",
+            "Calibration error increase, relative; above 0 it is worse.",
+            "",
+            "percentunit",
         ),
     ]
 
@@ -175,7 +178,7 @@ def _evidence() -> list[Json]:
             timeseries(
                 "Evidence for worse, by metric",
                 "Natural logarithm of the e-values. Beyond the line (compare.alpha = 0.01) the candidate is worse, however"
-                " often one has looked.",
+                " often it is checked.",
                 [Query(f"max by (metric) ({of('comparison_log_e', CHOSEN)})", "{{metric}}")],
                 unit="none",
                 decimals=1,
@@ -187,7 +190,7 @@ def _evidence() -> list[Json]:
             8,
             state_timeline(
                 "Verdicts on $model",
-                "Overall verdict of every comparison of the model. It stays once it has fallen.",
+                "Overall verdict of every comparison of the model. Once reached, it stays.",
                 Query(verdict(WHO, f"{MODEL}, {OVERALL}"), "{{candidate_version}} / {{baseline_version}} ({{setup}})"),
                 house.VERDICTS,
             ),
@@ -216,7 +219,7 @@ def _slices() -> list[Json]:
     delta, _ = _delta("slice_normalized_entropy", WEIGHT)
     return [
         timeseries(
-            "Normalised entropy, candidate less baseline",
+            "Normalised entropy, candidate − baseline",
             "The ten slice values where the candidate is worst; above 0 it is worse than the baseline.",
             [Query(f"topk(10, {delta})", "{{slice_value}}")],
             unit="none",
@@ -242,7 +245,7 @@ def _slices() -> list[Json]:
         ),
         timeseries(
             "Impressions by $slice",
-            "Of the candidate in the window: a slice that comes or goes changes the overall numbers without any model.",
+            "Of the candidate in the window: a slice that appears or disappears changes the overall numbers without any change of model.",
             [Query(f"topk(10, sum by ({BY}) ({of(WEIGHT, *_of('$candidate'))}))", "{{slice_value}}")],
             stacked=True,
             least=0,
@@ -254,9 +257,9 @@ def _slice_table() -> Json:
     delta, stderr = _delta("slice_normalized_entropy", WEIGHT)
     history = house.history("rig", "${candidate},${baseline}", "&slice=${slice}:${__data.fields.value}")
     return table(
-        "Slices, the worst first",
-        "z is the difference over its standard error, as if the two were independent: cautious when they score the same"
-        " impressions. It is not corrected for the number of slices.",
+        "Slices, worst first",
+        "z is the difference over its standard error, as if the two were independent: conservative when they score the"
+        " same impressions. It is not corrected for the number of slices.",
         {"slice_value": "value"},
         [
             Column("Δ norm. entropy", delta, "none", 4, ((None, GREEN), (0, ORANGE))),
@@ -279,7 +282,7 @@ def _all_comparisons() -> Json:
         return f"""avg by ({WHO}) ({of("comparison_difference", MODEL, f'metric="{metric}"')})"""
 
     here = link(
-        "Show it here",
+        "Show here",
         f"/d/{UID}?${{__url_time_range}}&${{datasource:queryparam}}&${{job:queryparam}}&${{instance:queryparam}}"
         "&${model:queryparam}&${version:queryparam}&${window:queryparam}&${slice:queryparam}&${page:queryparam}"
         "&var-candidate=${__data.fields.candidate}&var-baseline=${__data.fields.baseline}"
@@ -287,7 +290,7 @@ def _all_comparisons() -> Json:
     )
     return table(
         "Comparisons",
-        "Every comparison of the model that is still there, with its latest numbers. A click on a candidate shows it above.",
+        "Every comparison of the model that is still kept, with its latest numbers. Click a candidate to show it above.",
         {"candidate_version": "candidate", "baseline_version": "baseline", "setup": "setup"},
         [
             Column("verdict", verdict(WHO, f"{MODEL}, {OVERALL}"), "none", None, VERDICT, house.VERDICTS),

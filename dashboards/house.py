@@ -1,4 +1,4 @@
-"""What the four dashboards share: variables, deploy marks, links to each other, to the page and to the runbooks."""
+"""What the dashboards share: variables, deploy marks, links to each other, to the page and to the runbooks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from dashboards.grafana import (
 )
 from dashboards.queries import MODEL, SCOPE, VERSIONS, of
 
-FOUR = {
+BOARDS = {
+    "streameval-models": "All models",
     "streameval-overview": "Model health",
     "streameval-calibration": "Calibration",
     "streameval-comparisons": "Comparisons",
+    "streameval-lists": "Lists and exposure",
     "streameval-pipeline": "Pipeline",
 }
 RUNBOOKS = "https://github.com/streameval/streameval/blob/main/docs/runbooks"
@@ -47,7 +49,7 @@ def history(metric: str, versions: str = "${version:csv}", slice_of: str = "") -
 
 
 def variables(*, models: bool = True) -> list[Json]:
-    """Those of every dashboard. Without `models` the ones about models only pass through, unseen, from link to link."""
+    """Those of every dashboard. Without `models` the ones about models are hidden, and only passed on by links."""
     hide = 0 if models else 2
     seen = of("window_impressions", MODEL)
     return [
@@ -109,17 +111,17 @@ def deploys() -> list[Json]:
             "useValueForTime": False,
             "step": "30s",
             "titleFormat": "{{candidate_version}} is worse than {{baseline_version}}",
-            "textFormat": "by a {{setup}} comparison",
+            "textFormat": "in a {{setup}} comparison",
             "tagKeys": "setup",
         },
     ]
 
 
 def links(uid: str, page: str, title: str) -> list[Json]:
-    """To the other three, with the variables and the time; to the page at `page`; and to the runbooks."""
+    """To the others, with the variables and the time; to the page at `page`; and to the runbooks."""
     others = [
         {"title": name, "url": f"/d/{other}", "icon": "dashboard", "includeVars": True, "keepTime": True}
-        for other, name in FOUR.items()
+        for other, name in BOARDS.items()
         if other != uid
     ]
     outside = [
@@ -144,7 +146,7 @@ def dashboard(
     """A whole dashboard."""
     return {
         "uid": uid,
-        "title": f"streameval / {FOUR[uid]}",
+        "title": f"streameval / {BOARDS[uid]}",
         "description": description,
         "tags": ["streameval"],
         "schemaVersion": SCHEMA_VERSION,

@@ -1,11 +1,11 @@
-"""Writes the four dashboards beside this file: `python -m dashboards.make`. Same program, same bytes."""
+"""Writes the dashboards beside this file: `python -m dashboards.make`. Same program, same bytes."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from dashboards import calibration, comparisons, overview, pipeline
+from dashboards import calibration, comparisons, lists, models, overview, pipeline
 from dashboards.grafana import Json
 
 FOLDER = Path(__file__).parent
@@ -14,9 +14,11 @@ FOLDER = Path(__file__).parent
 def dashboards() -> dict[str, Json]:
     """Every dashboard by the name of its file."""
     return {
+        "models.json": models.dashboard(),
         "overview.json": overview.dashboard(),
         "calibration.json": calibration.dashboard(),
         "comparisons.json": comparisons.dashboard(),
+        "lists.json": lists.dashboard(),
         "pipeline.json": pipeline.dashboard(),
     }
 

@@ -1,4 +1,4 @@
-"""Model health: is the model that serves now all right, and may one believe the numbers?"""
+"""Model health: is the serving model healthy, and are its labels reliable?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dashboards.queries import MODEL, VERSIONS, WINDOW, error, labels_behind, me
 UID = "streameval-overview"
 CANDIDATE = f'{MODEL}, candidate_version=~"$version"'
 CLICKS = "window_clicks"
-WHICH = "Of the version that went live last. ± is two standard errors, with the users drawn anew."
+WHICH = "Of the version that went live last. ± is two user-clustered standard errors."
 ALERTS = 'ALERTS{job=~"$job", alertname=~"Streameval.*"}'
 
 
@@ -49,9 +49,9 @@ def dashboard() -> Json:
                 (8, _rates()),
                 (1, [row("$version: within two standard errors", repeat="version")]),
                 (7, _bands()),
-                (1, [row("In tables")]),
+                (1, [row("Details")]),
                 (8, [_versions()]),
-                (8, [_alerts()]),
+                (8, [alerts()]),
             ]
         ),
         house.links(UID, f"{house.PAGE}/overview?window=${{window}}", "Page: overview"),
@@ -63,14 +63,14 @@ def _trust() -> list[Json]:
     return [
         stat(
             "Alerts firing",
-            "Alerts of streameval that fire now; the table at the end names them and leads to their runbooks.",
+            "Alerts of streameval that are firing; the table at the end lists them with links to their runbooks.",
             [Query(f'count({ALERTS[:-1]}, alertstate="firing"}}) or vector(0)')],
             steps=UP_IS_BAD,
         ),
         stat(
             "Verdict",
-            "The gravest overall verdict on the chosen versions, each against what it replaced. It may be read at every"
-            " look: its error does not grow with looking. A before/after comparison can be fooled by drift.",
+            "The worst overall verdict on the selected versions, each against what it replaced. It is anytime-valid:"
+            " checking it often adds no false alarms. A before/after comparison can be fooled by drift.",
             [Query(f"max({verdict('candidate_version', CANDIDATE)})")],
             mappings=house.VERDICTS,
             steps=((None, GREEN), (1, YELLOW), (2, RED)),
@@ -78,17 +78,17 @@ def _trust() -> list[Json]:
             empty="no deploy",
         ),
         stat(
-            "Numbers believable",
-            "NO: clicks do not find their impressions, or scores could have known their label. Then no number below"
-            " counts, and verdicts are withheld. See the pipeline's dashboard.",
+            "Labels reliable",
+            "NO: too few clicks match their impressions, or scores could have known their label. Then no number below"
+            " can be trusted, and verdicts are withheld. See the Pipeline dashboard.",
             [Query(f"min({of('result_reliable', WINDOW)})")],
             mappings=house.BELIEVABLE,
             steps=((None, RED), (1, GREEN)),
         ),
         stat(
-            "Labels late by",
-            "Age of the newest final label beyond the attribution window. Every number here is that much older than it"
-            " has to be.",
+            "Label delay",
+            "Age of the newest final label beyond the attribution window. Every number here is that much older than"
+            " necessary.",
             [Query(labels_behind())],
             unit="s",
             decimals=0,
@@ -103,7 +103,7 @@ def _trust() -> list[Json]:
         ),
         stat(
             "Impressions",
-            "Impressions a second whose label became final, of the version that has the most.",
+            "Impressions per second whose label became final, of the version that has the most.",
             [Query(f"max(sum by (model_version) ({rate('impressions_total', VERSIONS)}))")],
             unit="reqps",
             decimals=1,
@@ -132,21 +132,21 @@ def _newest() -> list[Json]:
         one("GAUC", "AUC within each user, averaged.", "gauc", "gauc", steps=((None, RED), (0.5, BLUE))),
         one(
             "Normalised entropy",
-            "Log loss over that of predicting the base rate; from 1 on a constant does as well.",
+            "Log loss relative to predicting the base rate; at 1 or above a constant does as well or better.",
             "normalized_entropy",
             "rig",
             steps=house.ENTROPY,
         ),
         one(
             "Calibration",
-            "Predicted clicks over clicks; 0.8 to 1.25 is the objective.",
+            "Predicted clicks over clicks; the objective is 0.8 to 1.25.",
             "calibration_ratio",
             "calibration",
             CLICKS,
             steps=house.CALIBRATION,
             decimals=3,
         ),
-        one("Log loss", "Mean log loss, in nats. Compare versions on the same traffic only.", "log_loss", "log_loss"),
+        one("Log loss", "Mean log loss, in nats. Compare versions only on the same traffic.", "log_loss", "log_loss"),
         one("CTR", "Clicks over impressions.", "ctr_ratio", "ctr", unit="percentunit", decimals=2),
     ]
 
@@ -166,7 +166,7 @@ def _line(
 def _ranking() -> list[Json]:
     return [
         _line("AUC", "Does the model rank? 0.5 is chance.", "auc", "auc"),
-        _line("GAUC", "Does it rank within users? Says more of what one user sees than AUC does.", "gauc", "gauc"),
+        _line("GAUC", "Does it rank within users? Closer than AUC to what a single user sees.", "gauc", "gauc"),
     ]
 
 
@@ -174,14 +174,14 @@ def _losses() -> list[Json]:
     return [
         _line(
             "Normalised entropy",
-            "Log loss over that of predicting the base rate; above the line a constant would do better.",
+            "Log loss relative to predicting the base rate; above the line a constant would do better.",
             "normalized_entropy",
             "rig",
             steps=((None, "transparent"), (1, RED)),
         ),
         _line(
             "Calibration",
-            "Predicted clicks over clicks; the objective is outside of the red.",
+            "Predicted clicks over clicks; red is outside the objective.",
             "calibration_ratio",
             "calibration",
             CLICKS,
@@ -191,7 +191,7 @@ def _losses() -> list[Json]:
             least=0.7,
             most=1.35,
         ),
-        _line("Log loss", "Mean log loss, in nats; moves with the click rate too.", "log_loss", "log_loss"),
+        _line("Log loss", "Mean log loss, in nats; it also moves with the click rate.", "log_loss", "log_loss"),
     ]
 
 
@@ -199,7 +199,7 @@ def _rates() -> list[Json]:
     return [
         timeseries(
             "pClick and CTR",
-            "What the model predicts and what happens, by version: lines that part are a calibration that goes.",
+            "What the model predicts and what happens, by version: when the lines diverge, calibration is drifting.",
             [
                 Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
                 Query(mean("ctr_ratio"), "{{model_version}} clicked"),
@@ -209,14 +209,14 @@ def _rates() -> list[Json]:
         ),
         timeseries(
             "Impressions by version",
-            "Whose scores are judged, a second. A version in shadow scores the traffic of the one that serves.",
+            "Evaluated impressions per second. A shadow version scores the traffic of the serving one.",
             [Query(f"sum by (model_version) ({rate('impressions_total', VERSIONS)})", "{{model_version}}")],
             unit="reqps",
             least=0,
         ),
         timeseries(
             "Labels final",
-            "Share of the impressions seen in the window whose label is final. The rest waits for its click.",
+            "Share of the impressions in the window whose label is final. The others may still be clicked.",
             [Query(f"min by (model_version) ({of('window_matured_ratio', WINDOW)})", "{{model_version}}")],
             unit="percentunit",
             least=0,
@@ -229,8 +229,8 @@ def _bands() -> list[Json]:
     def one(title: str, family: str, weight: str = "window_impressions", **more: Any) -> Json:
         return timeseries(
             f"{title} of $version",
-            f"{title} with two standard errors either way, users drawn anew. Bands that do not touch differ for certain"
-            " enough to look; for a verdict see the comparisons.",
+            f"{title} with two user-clustered standard errors either way. Bands that do not overlap are worth a look;"
+            " for a verdict see the comparisons.",
             bands(mean(family, weight=weight), error(family, weight=weight)),
             overrides=band(),
             **{"decimals": 4, "unit": "none", **more},
@@ -267,7 +267,7 @@ def _versions() -> Json:
             Column("impressions", f"sum by (model_version) ({of('window_impressions', WINDOW)})", "short"),
             Column("clicks", f"sum by (model_version) ({of('window_clicks', WINDOW)})", "short"),
             Column(
-                "believable",
+                "reliable",
                 f"min by (model_version) ({of('result_reliable', WINDOW)})",
                 "none",
                 mappings=house.BELIEVABLE,
@@ -279,14 +279,15 @@ def _versions() -> Json:
                 "version",
                 {
                     "id": "links",
-                    "value": [link("Its calibration", page), house.history("auc", "${__data.fields.version}")],
+                    "value": [link("Calibration", page), house.history("auc", "${__data.fields.version}")],
                 },
             )
         ],
     )
 
 
-def _alerts() -> Json:
+def alerts() -> Json:
+    """All that fire or will, whatever is chosen."""
     runbook = link("Runbook", f"{house.RUNBOOKS}/${{__data.fields.alert}}.md")
     severities = [
         {
@@ -300,7 +301,7 @@ def _alerts() -> Json:
     labels = "alertname, alertstate, severity, about, model_name, model_version, instance"
     return table(
         "Alerts",
-        "What fires or is about to, of streameval as a whole. A click on a name leads to its runbook.",
+        "Firing and pending alerts of the whole of streameval. Click a name to open its runbook.",
         {
             "alertname": "alert",
             "severity": "severity",

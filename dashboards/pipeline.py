@@ -1,4 +1,4 @@
-"""The pipeline: does everything arrive, in time, find its partner, and survive a crash?"""
+"""The pipeline: do events arrive in time, join, and survive a crash?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dashboard() -> Json:
     """The pipeline."""
     return house.dashboard(
         UID,
-        "From Kafka to the scrape: what arrives, what becomes of it, the join, the state on disk, and the process.",
+        "From Kafka to the scrape: events in, event outcomes, the join, the state on disk, and the process.",
         [*house.variables(models=False), house.page_variable()],
         place(
             [
@@ -53,7 +53,7 @@ def dashboard() -> Json:
                 (1, [row("The process")]),
                 (8, _process()),
                 (8, _scrape()),
-                (1, [row("In tables")]),
+                (1, [row("Details")]),
                 (9, _tables()),
             ]
         ),
@@ -72,15 +72,15 @@ def _process_header() -> list[Json]:
     return [
         stat(
             "Workers up",
-            "Workers that Prometheus can scrape, of those it knows.",
+            "Workers that Prometheus can scrape, out of all its targets.",
             [Query(f"sum({UP})", "up"), Query(f"count({UP})", "of")],
             named=True,
             steps=((None, RED), (1, GREEN)),
             links=[runbook("StreamevalTargetDown")],
         ),
         stat(
-            "Snapshot is old",
-            "Age of the newest report of the slowest worker. It grows when the loop stands still.",
+            "Snapshot age",
+            "Age of the latest snapshot, of the slowest worker. It grows when the loop is stalled.",
             [Query(f"max(time() - {of('snapshot_timestamp_seconds')})")],
             unit="s",
             decimals=0,
@@ -88,8 +88,8 @@ def _process_header() -> list[Json]:
             links=[runbook("StreamevalLoopStalled")],
         ),
         stat(
-            "Checkpoint is old",
-            "Age of the oldest checkpoint of a partition: what a crash would have read again. No store: no checkpoints.",
+            "Checkpoint age",
+            "Age of the checkpoint of the partition written longest ago: what would be read again after a crash. No store: none.",
             [Query(f"max(time() - {of('checkpoint_last_success_timestamp_seconds')})")],
             unit="s",
             decimals=0,
@@ -98,8 +98,8 @@ def _process_header() -> list[Json]:
             empty="no store",
         ),
         stat(
-            "Fullest table",
-            "How full the fullest bounded table is. At 100% its stated behaviour at the limit begins.",
+            "Highest table utilisation",
+            "How full the fullest bounded table is. At 100% its documented behaviour at the limit applies.",
             [Query(f"max({of('budget_used_ratio')})")],
             unit="percentunit",
             decimals=0,
@@ -115,7 +115,7 @@ def _process_header() -> list[Json]:
         ),
         stat(
             "Series",
-            "Series of streameval in a scrape, of the worker with the most; server.max_series bounds it.",
+            "Series in a scrape of streameval, of the worker with the most; server.max_series bounds it.",
             [Query(f"max({of('series')})")],
             decimals=1,
             links=[runbook("StreamevalSeriesDropped")],
@@ -126,14 +126,14 @@ def _process_header() -> list[Json]:
 def _stream_header() -> list[Json]:
     return [
         stat(
-            "Records waiting",
+            "Consumer lag",
             "Messages in Kafka not read yet, all partitions.",
             [Query(f"sum({of('consumer_lag_records')})")],
             steps=((None, GREEN), (1_000, YELLOW), (100_000, RED)),
             links=[runbook("StreamevalLagGrowing")],
         ),
         stat(
-            "Labels late by",
+            "Label delay",
             "Age of the newest final label beyond the attribution window; the slowest worker.",
             [Query(labels_behind())],
             unit="s",
@@ -142,8 +142,8 @@ def _stream_header() -> list[Json]:
             links=[runbook("StreamevalLabelsOld")],
         ),
         stat(
-            "Labels believable",
-            "NO: too few clicks find their impression, or none come. Alerts about models are silent then, and verdicts"
+            "Labels reliable",
+            "NO: too few clicks match their impression, or none arrive. Alerts on models are then silenced, and verdicts"
             " withheld.",
             [Query(f"min({of('join_reliable')})")],
             mappings=house.BELIEVABLE,
@@ -151,8 +151,8 @@ def _stream_header() -> list[Json]:
             links=[runbook("StreamevalJoinUnreliable")],
         ),
         stat(
-            "Clicks that join",
-            "Clicks that found their impression over clicks that should have by now; the worst worker.",
+            "Click match rate",
+            "Matched clicks over clicks that should be matched by now; the worst worker.",
             [Query(f"min({of('join_ratio')})")],
             unit="percentunit",
             decimals=1,
@@ -160,8 +160,8 @@ def _stream_header() -> list[Json]:
             links=[runbook("StreamevalJoinUnreliable")],
         ),
         stat(
-            "Dead letters",
-            "Share of the events that cannot be used.",
+            "Invalid events",
+            "Share of the events that are invalid and go to the dead letters.",
             [Query(f"{INVALID} / ({INVALID} + {RECEIVED})")],
             unit="percentunit",
             decimals=2,
@@ -169,8 +169,8 @@ def _stream_header() -> list[Json]:
             links=[runbook("StreamevalDeadLetters")],
         ),
         stat(
-            "Lost in the shown time",
-            "Messages that Kafka deleted before they were read, and panes that the history lost.",
+            "Events lost (range)",
+            "Messages that Kafka deleted before they were read, plus panes that the history lost.",
             [
                 Query(
                     f"(sum(increase({of('events_lost_total')}[$__range])) or vector(0))"
@@ -189,23 +189,23 @@ def _stream() -> list[Json]:
     return [
         timeseries(
             "Events in",
-            "Valid events read a second.",
+            "Valid events read per second.",
             [Query(f"sum by (event) ({rate('events_received_total')})", "{{event}}s")],
             unit="reqps",
             least=0,
         ),
         timeseries(
-            "Records waiting",
-            "Messages in Kafka not read yet, by topic. A straight way up is a worker that stands still; a slow one too"
-            " little power.",
+            "Consumer lag",
+            "Messages in Kafka not read yet, by topic. A steep straight rise means a stalled worker; a slow one, too"
+            " little capacity.",
             [Query(f"sum by (topic) ({of('consumer_lag_records')})", "{{topic}}")],
             least=0,
             links=[runbook("StreamevalLagGrowing")],
         ),
         timeseries(
-            "How far behind",
-            "Event time against the clock. Labels are final an attribution window (dashed) after the watermark; what is"
-            " above that is lateness.",
+            "Watermark and label delay",
+            "Event time against the clock. Labels are final an attribution window (dashed) after the watermark; anything"
+            " above that is delay.",
             [
                 Query(f"max by (instance) (time() - {of('watermark_timestamp_seconds')})", "watermark {{instance}}"),
                 Query(f"time() - {complete}", "labels {{instance}}"),
@@ -222,22 +222,22 @@ def _stream() -> list[Json]:
 def _fates() -> list[Json]:
     return [
         timeseries(
-            "What becomes of impressions",
-            "By fate, a second. `matured` is the rule; `matured_early` and `forgotten_early` mean that memory is short.",
+            "Impression outcomes",
+            "By outcome, per second. `matured` is normal; `matured_early` and `forgotten_early` mean that memory is short.",
             [Query(f"""sum by (fate) ({rate("events_total", SCOPE, 'event="impression"')})""", "{{fate}}")],
             unit="reqps",
             least=0,
         ),
         timeseries(
-            "What becomes of clicks",
-            "By fate, a second. `unmatched` clicks lack their impression; `corrected` ones came after their label.",
+            "Click outcomes",
+            "By outcome, per second. `unmatched` clicks have no impression; `corrected` ones arrived after their label.",
             [Query(f"""sum by (fate) ({rate("events_total", SCOPE, 'event="click"')})""", "{{fate}}")],
             unit="reqps",
             least=0,
         ),
         timeseries(
-            "Dead letters by reason",
-            "Events a second that cannot be used.",
+            "Invalid events by reason",
+            "Events per second that go to the dead letters.",
             [Query(f"sum by (reason) ({rate('events_invalid_total')})", "{{reason}}")],
             unit="reqps",
             stacked=True,
@@ -252,8 +252,8 @@ def _join() -> list[Json]:
     return [
         timeseries(
             "From impression to click",
-            "Delay of the clicks that joined. A 99% quantile near the attribution window (dashed) says that clicks are cut"
-            " off: make it longer.",
+            "Delay of the matched clicks. A 99th percentile near the attribution window (dashed) means that clicks are cut"
+            " off: make the window longer.",
             [
                 *(
                     Query(f"histogram_quantile({q}, {buckets})", name)
@@ -267,15 +267,15 @@ def _join() -> list[Json]:
         ),
         heatmap(
             "Delays of clicks",
-            "The same, all of it: clicks a second by delay.",
+            "The same as a distribution: clicks per second by delay.",
             Query(buckets, "{{le}}", heatmap=True),
             unit="reqps",
-            axis="clicks a second",
+            axis="clicks per second",
             scheme="Oranges",
         ),
         timeseries(
-            "Clicks that join",
-            "Clicks that found their impression over clicks that should have by now, by worker.",
+            "Click match rate",
+            "Matched clicks over clicks that should be matched by now, by worker.",
             [Query(of("join_ratio"), "{{instance}}")],
             unit="percentunit",
             decimals=1,
@@ -284,8 +284,8 @@ def _join() -> list[Json]:
             links=[runbook("StreamevalJoinUnreliable")],
         ),
         timeseries(
-            "Waiting for their label",
-            "Impressions whose label is not final, and clicks that miss their impression for too long.",
+            "Pending impressions and overdue clicks",
+            "Impressions whose label is not final, and clicks that have waited too long for their impression.",
             [
                 Query(f"sum({of('pending_impressions')})", "pending impressions"),
                 Query(f"sum({of('overdue_clicks')})", "overdue clicks"),
@@ -300,8 +300,8 @@ def _limits() -> list[Json]:
     undefined = of("undefined_results", SCOPE, 'reason!="not_kept_for_slices"')
     return [
         timeseries(
-            "How full the bounded tables are",
-            "At 100% (line: 90%, where an alert fires) each does what its runbook says.",
+            "Table utilisation",
+            "How full each bounded table is. At 100% (line: 90%, where an alert fires) each does what its runbook says.",
             [Query(f"max by (table) ({of('budget_used_ratio')})", "{{table}}")],
             unit="percentunit",
             steps=((None, "transparent"), (0.9, RED)),
@@ -309,7 +309,7 @@ def _limits() -> list[Json]:
             links=[runbook("StreamevalBudgetNearlyUsed")],
         ),
         timeseries(
-            "Memory of the tables",
+            "Table memory",
             "State by table, all workers.",
             [Query(f"sum by (table) ({of('table_bytes')})", "{{table}}")],
             unit="bytes",
@@ -318,7 +318,7 @@ def _limits() -> list[Json]:
         ),
         timeseries(
             "Results without a value",
-            "Results in which a metric has no value now, and why: too few clicks, one label only, ...",
+            "Results in which a metric is currently undefined, and why: too few clicks, only one label, ...",
             [Query(f"sum by (metric, reason) ({undefined}) > 0", "{{metric}}: {{reason}}")],
             least=0,
         ),
@@ -328,8 +328,8 @@ def _limits() -> list[Json]:
 def _checkpoints() -> list[Json]:
     return [
         timeseries(
-            "Age of checkpoints",
-            "Of the partition written longest ago, by worker. A saw is healthy; a slope is not.",
+            "Checkpoint age",
+            "Of the partition written longest ago, by worker. A sawtooth is healthy; a slope is not.",
             [Query(f"time() - {of('checkpoint_last_success_timestamp_seconds')}", "{{instance}}")],
             unit="s",
             steps=((None, "transparent"), (300, RED)),
@@ -337,8 +337,8 @@ def _checkpoints() -> list[Json]:
             links=[runbook("StreamevalCheckpointTooOld")],
         ),
         timeseries(
-            "Cost of checkpoints",
-            "Time to write one beside the loop, and the pause of the loop for it.",
+            "Checkpoint cost",
+            "Time to write one in the background, and the pause of the loop for it.",
             [
                 Query(f"max by (instance) ({of('checkpoint_duration_seconds')})", "written in {{instance}}"),
                 Query(f"max by (instance) ({of('checkpoint_pause_seconds')})", "pause {{instance}}"),
@@ -347,8 +347,8 @@ def _checkpoints() -> list[Json]:
             least=0,
         ),
         timeseries(
-            "Checkpoints in the shown step",
-            "Written, failed, refused because another worker has the partition, and restored.",
+            "Checkpoints per interval",
+            "Written, failed, fenced because another worker owns the partition, and restored.",
             [
                 Query(f"sum(increase({of('checkpoints_total')}{RANGE}))", "written"),
                 Query(f"sum(increase({of('checkpoint_failures_total')}{RANGE}))", "failed"),
@@ -376,7 +376,7 @@ def _history() -> list[Json]:
         ),
         timeseries(
             "History",
-            "Panes written a second, and hours and days made of them.",
+            "Panes written per second, and panes folded into hours and days.",
             [
                 Query(f"sum({rate('history_panes_written_total')})", "panes written"),
                 Query(f"sum({rate('history_parts_folded_total')})", "parts folded"),
@@ -386,8 +386,8 @@ def _history() -> list[Json]:
             least=0,
         ),
         timeseries(
-            "History in trouble",
-            "Panes that wait in memory, and failures in the shown step.",
+            "History backlog and failures",
+            "Panes waiting in memory, and failures per interval.",
             [
                 Query(f"sum({of('history_unwritten_panes')})", "unwritten panes"),
                 Query(f"sum(increase({of('history_failures_total')}{RANGE}))", "failed transactions"),
@@ -402,8 +402,8 @@ def _history() -> list[Json]:
 def _process() -> list[Json]:
     return [
         timeseries(
-            "Where the loop spends its time",
-            "Seconds a second, by stage, all workers. `read` is mostly waiting; when it is gone, the loop is full.",
+            "Processing time by stage",
+            "Seconds per second, all workers. `read` is mostly waiting; when it is gone, the loop is saturated.",
             [Query(f"sum by (stage) ({rate('stage_seconds_total')})", "{{stage}}")],
             unit="percentunit",
             stacked=True,
@@ -425,8 +425,8 @@ def _process() -> list[Json]:
             least=0,
         ),
         timeseries(
-            "Online models learn",
-            "Labels a second that each model has learned.",
+            "Online model updates",
+            "Labels learned per second, by model.",
             [Query(f"sum by (model_name) ({rate('online_updates_total')})", "{{model_name}}")],
             unit="reqps",
             least=0,
@@ -438,28 +438,28 @@ def _scrape() -> list[Json]:
     return [
         timeseries(
             "Series",
-            "Series of streameval in a scrape, by worker.",
+            "Series in a scrape of streameval, by worker.",
             [Query(of("series"), "{{instance}}")],
             least=0,
         ),
         timeseries(
             "Series left out",
-            "A second, by family: server.max_series is too small for what there is. Alerts on them are blind.",
+            "Per second, by family: server.max_series is too small. Alerts on these series are blind.",
             [Query(f"sum by (family) ({rate('series_dropped_total')})", "{{family}}")],
             unit="short",
             least=0,
             links=[runbook("StreamevalSeriesDropped")],
         ),
         timeseries(
-            "Time of a scrape",
-            "To collect the families, without writing them out.",
+            "Scrape collection time",
+            "To collect the families, without rendering them.",
             [Query(of("collect_duration_seconds"), "{{instance}}")],
             unit="s",
             least=0,
         ),
         timeseries(
-            "Age of the report",
-            "Of the snapshot that a scrape shows, by worker. It grows when the loop stands still.",
+            "Snapshot age",
+            "Of the snapshot that a scrape shows, by worker. It grows when the loop is stalled.",
             [Query(f"time() - {of('snapshot_timestamp_seconds')}", "{{instance}}")],
             unit="s",
             steps=((None, "transparent"), (120, RED)),
@@ -474,24 +474,24 @@ def _tables() -> list[Json]:
     return [
         table(
             "Partitions",
-            "How far each partition is. One that stays behind the others holds up its own labels only.",
+            "Progress of each partition. One that falls behind delays only its own labels.",
             {"partition": "partition", "instance": "instance"},
             [
-                Column("waiting", f"sum by ({by}) ({of('consumer_lag_records')})", "short", 0),
+                Column("consumer lag", f"sum by ({by}) ({of('consumer_lag_records')})", "short", 0),
                 Column(
-                    "watermark behind",
+                    "watermark delay",
                     f"max by ({by}) (time() - {of('watermark_timestamp_seconds')})",
                     "s",
                     1,
                     ((None, GREEN), (60, YELLOW), (900, RED)),
                 ),
-                Column("labels behind", f"max by ({by}) (time() - {of('label_complete_timestamp_seconds')})", "s", 1),
+                Column("label delay", f"max by ({by}) (time() - {of('label_complete_timestamp_seconds')})", "s", 1),
             ],
-            sort="watermark behind",
+            sort="watermark delay",
         ),
         table(
             "Workers",
-            "What runs, since when, and with which attribution window: workers of a job should agree.",
+            "Version, start time and attribution window of each worker: workers of a job should agree.",
             {"instance": "instance", "version": "streameval"},
             [
                 Column("up", f"max by (instance) ({UP})", "none", mappings=values(yes=(1, GREEN), NO=(0, RED))),

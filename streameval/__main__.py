@@ -1,5 +1,5 @@
 """`python -m streameval`."""
 
-from streameval.cli import main
+from streameval.commands.cli import main
 
 main()

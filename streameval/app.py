@@ -1,4 +1,4 @@
-"""The composition root: the one module that sees every room. Commands in `cli.py` are thin over it."""
+"""The composition root: the one module that sees every room. Commands in `commands/cli.py` are thin over it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,36 @@ from functools import partial
 from pathlib import Path
 
 from streameval import __version__
-from streameval.clock import WallClock
+from streameval.auction.gather import AuctionLog
+from streameval.auction.offline import Replayed, replayed
 from streameval.compare.announce import Announcements
-from streameval.config import Settings
-from streameval.keeper import PartitionKeeper
-from streameval.memory import give_back
+from streameval.compare.reading.handling import with_handlings
+from streameval.events.batch import Batch
+from streameval.loop.keeper import PartitionKeeper
+from streameval.loop.options import options_of
+from streameval.loop.pipeline import Pipeline
+from streameval.loop.reading import Conflicts
+from streameval.loop.row_counts import LabelListener
+from streameval.loop.warmup import warm_up
 from streameval.models.protocol import ModelError
-from streameval.monitor import Conflicts, Listener
-from streameval.pipeline import Pipeline, make_model
-from streameval.predictions import PredictionsWriter
-from streameval.publish import Publisher
-from streameval.report import Snapshot, empty_snapshot
+from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
+from streameval.outlets.outlets import Outlets
+from streameval.process.clock import WallClock
+from streameval.process.memory import give_back
+from streameval.process.progress import shown
+from streameval.results.predictions import PredictionsWriter
+from streameval.results.publish import Publisher
+from streameval.results.snapshot import Snapshot, Surroundings, empty_snapshot
+from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.recent_letters import RecentLetters
-from streameval.store.history_format import HistoryFormat
-from streameval.store.history_reader import HistoryReader
-from streameval.store.history_writer import HistoryWriter, Retention
-from streameval.warmup import warm_up
+from streameval.sources.registry import Wiring, kind_of_source
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.reader import HistoryReader
+from streameval.store.history.writer import HistoryWriter, Retention
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +60,12 @@ class Loop:
     interval: float  # seconds between snapshots at the least
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
+    outlets: Outlets | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
+        self.pipeline.inputs = self.source.inputs
+        self.source.begin(self.keeper)
         publish_due = commit_due = give_back_due = took = 0.0
         counted: dict[tuple[str, int], int] = {}  # offsets of what went through the pipeline, not yet committed
         while not stop.is_set() and not self.source.finished:
@@ -62,8 +75,8 @@ class Loop:
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
             for batch in batches:
                 if self.keeper is None or self.keeper.holds(batch.partition):
-                    # a partition that comes first, and fast, must not be taken for the whole
-                    self.pipeline.hears_all = self.source.partitions() <= self.pipeline.monitors.keys()
+                    # one fast partition that comes first must not be mistaken for all of them
+                    self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
                     self.pipeline.take(batch)
                     counted.update(batch.offsets)
             self.pipeline.tick(self.source.caught_up)
@@ -77,7 +90,7 @@ class Loop:
             if now >= publish_due:
                 self.publish()
                 before, took = took, time.monotonic() - now
-                publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is forgiven
+                publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is tolerated
             if now >= give_back_due:
                 give_back()
                 give_back_due = now + GIVE_BACK_SECONDS
@@ -88,29 +101,42 @@ class Loop:
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
         begin = time.perf_counter()
-        assigned = bool(self.source.partitions())
-        lag = self.source.lag()
-        ready = {
-            "broker": self.source.connected(), "assigned": assigned, "caught_up": assigned and _caught_up(lag),
-            "topics": not (unpaired := self.source.unpaired()),
-        }  # fmt: skip
-        checkpoints = None if self.keeper is None else self.keeper.state()
-        history = None if self.keeper is None else self.keeper.history_state()
-        at_end = self.source.caught_up()
-        topic = self.pipeline.settings.kafka.impressions_topic
+        source = self.source
+        assigned, lag, unpaired = bool(source.partitions()), source.lag(), source.unpaired()
+        at_end = source.caught_up()
+        impressions = source.inputs[0]
         complete = all(
-            partition in self.pipeline.monitors or (topic, partition) in at_end
-            for partition in self.source.partitions()
+            partition in self.pipeline.partitions or (impressions, partition) in at_end
+            for partition in source.partitions()
         )
-        snapshot = self.pipeline.snapshot(
-            lag, self.source.lost(), ready, checkpoints=checkpoints, history=history, complete=complete,
-            recreated=self.source.recreated(), unpaired=unpaired, empty_offsets=self.source.empty(),
-        )  # fmt: skip
+        around = Surroundings(
+            lag=dict(lag),
+            lost=dict(source.lost()),
+            empty_offsets=dict(source.empty()),
+            recreated=dict(source.recreated()),
+            unpaired=dict(unpaired),
+            ready={
+                "broker": source.connected(),
+                "assigned": assigned,
+                "caught_up": assigned and _caught_up(lag),
+                "topics": not unpaired,
+            },
+            checkpoints=None if self.keeper is None else self.keeper.state(),
+            history=None if self.keeper is None else self.keeper.history_state(),
+            whole=assigned and complete,
+        )
+        self.pipeline.advance(complete)
+        if self.outlets is not None:
+            out = self.outlets
+            around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)
+        snapshot = self.pipeline.snapshot(around)
+        if self.outlets is not None:
+            snapshot = replace(snapshot, comparisons=with_handlings(snapshot.comparisons, self.outlets.handlings))
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 
 
-MAX_LAG = 100_000  # messages behind, over all partitions, up to which the monitor counts as caught up
+MAX_LAG = 100_000  # consumer lag over all partitions up to which the monitor counts as caught up
 
 
 def _caught_up(lag: object) -> bool:
@@ -119,21 +145,22 @@ def _caught_up(lag: object) -> bool:
 
 def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False) -> Decoder:
     """The decoder that the configured models and slices need."""
-    kinds = {model.kind for model in settings.models}
+    needs = needs_of(settings.models)
     return Decoder(
         pipeline.catalog,
         clock=WallClock().ms,
         max_future=settings.join.max_future,
-        hashed="ftrl" in kinds,
-        dicts="river" in kinds,
+        hashed="hashed" in needs,
+        dicts="dicts" in needs,
         names=names,
-        max_message=settings.kafka.max_message,
+        max_message=settings.max_message,
+        json_kernel=settings.batch.json_kernel,
     )
 
 
 def new_publisher(settings: Settings) -> Publisher:
     """A publisher that holds an empty snapshot: no broker has answered yet, and nothing is assigned."""
-    empty = empty_snapshot(time.time(), (0.0, *settings.buckets.edges, 1.0))
+    empty = empty_snapshot(time.time(), options_of(settings))
     return Publisher(replace(empty, ready={"broker": False, "assigned": False, "first_snapshot": False}))
 
 
@@ -143,35 +170,44 @@ def replay(
     predictions: Path | None = None,
     on_progress: Callable[[tuple[int, int] | None, int], None] | None = None,
     stop: threading.Event | None = None,
+    users: bool = False,
+    hear: Callable[[Pipeline], Callable[[Batch], None]] | None = None,
 ) -> Snapshot:
     """Runs files through the pipeline as fast as it goes; the snapshot after their end.
 
     Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
     are counted as `run` counts them.
-    `on_progress` is told (bytes done, bytes in all) and the events so far. Raises SourceError, ModelError.
+    `on_progress` is called with (bytes done, bytes in all) and the events so far; `users`: whether the snapshot has them; `hear`
+    gets the pipeline before the first batch, and returns who is told of every batch. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
 
     pipeline = Pipeline(settings, time.time)
-    pipeline.topic = "files"
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
-        pipeline.listener = Listener(writer.settled, writer.corrected)
+        pipeline.listener = LabelListener(writer.settled, writer.corrected)
     sink = JsonlDeadLetters(settings.files.dead_letters)
     pipeline.on_conflicts = partial(write_conflicts, sink)
     decoder = make_decoder(settings, pipeline, names=predictions is not None)
-    source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink)
-    shared = settings.kafka.impressions_topic == settings.kafka.clicks_topic
+    source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink, shared=settings.one_log)
+    pipeline.inputs = source.inputs
+    check_features(settings.models, source.lacks_features())
+    heard = hear(pipeline) if hear is not None else None
     events = 0
     try:
         while not source.finished and not (stop and stop.is_set()):
             for batch in source.poll(POLL_SECONDS):
-                pipeline.take(replace(batch, shared=shared))
+                if heard is not None:
+                    heard(batch)
+                pipeline.take(batch)
                 events += len(batch)
             if on_progress:
                 on_progress(source.progress(), events)
         pipeline.finish()
-        snapshot = pipeline.snapshot(with_history=False)
+        pipeline.advance(with_history=False)
+        snapshot = pipeline.snapshot()
+        if users:
+            snapshot = replace(snapshot, users=pipeline.users())
         if writer is not None:
             writer.close()
         return snapshot
@@ -184,25 +220,51 @@ def replay(
         sink.close()
 
 
-def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
-    """Reads Kafka until `stop` is set, serving the HTTP side; returns the last snapshot.
+def auction(
+    settings: Settings,
+    paths: list[Path],
+    on_progress: Callable[[tuple[int, int] | None, int], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Replayed:
+    """Runs the auctions of a log again, with the log as a whole for their history. Raises ConfigError, SourceError."""
+    if not settings.auction.points:
+        raise ConfigError("auction.points: there is none; name at least one operating point in [[auction.points]]")
+    gathered, catalogs = AuctionLog(), []
 
-    `on_ready` is told the page's address. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
+    def hear(pipeline: Pipeline) -> Callable[[Batch], None]:
+        catalogs.append(pipeline.catalog)
+        pipeline.listener = LabelListener(lambda some: gathered.label(some.id, some.label), gathered.label)
+        return gathered.take
+
+    replay(settings, paths, None, on_progress, stop, hear=hear)
+    book = gathered.book(settings.auction.slots)
+    if not book.auctions.block.size:
+        why = ", ".join(f"{reason} {count:,}" for reason, count in book.skipped.items() if count)
+        raise SourceError(
+            f"no request can be run again ({why or 'there is none'}); every candidate needs request_id, item_id and bid"
+        )
+    return replayed(book, settings.auction, catalogs[0].series)
+
+
+def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
+    """Reads the configured source until `stop` is set or it has ended, serving the HTTP side; returns the last snapshot.
+
+    `on_ready` is called with the page's address. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
     """
-    from streameval.server.app import create_app
-    from streameval.server.serve import serve
-    from streameval.sources.kafka.source import KafkaSource
+    from streameval.server.http.app import create_app
+    from streameval.server.http.serve import serve
 
     announcements = Announcements()
     pipeline = Pipeline(settings, time.time, announcements)
     publisher = new_publisher(settings)
-    sink = RecentLetters(kafka_dead_letters(settings), time.time)
+    kind = kind_of_source(settings)
+    sink = RecentLetters(kind.dead_letters(settings), time.time)
     pipeline.on_conflicts = partial(write_conflicts, sink)
     keeper, history = open_store(settings, pipeline)
-    source = KafkaSource(
-        settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events, keeper=keeper
-    )
+    outlets = Outlets(settings, publisher)
+    source = kind.open(Wiring(settings, make_decoder(settings, pipeline), sink, keeper))
     try:
+        check_features(settings.models, source.lacks_features())
         server = serve(
             create_app(
                 publisher,
@@ -210,6 +272,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
                 version=__version__,
                 history=history,
                 announcements=announcements,
+                handlings=outlets,
                 letters=sink,
                 paced=True,
             ),
@@ -220,15 +283,20 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
             on_ready(server.url)
             if keeper is None:
                 log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
-            source.connect(stop)
-            _warm_up(settings)
-            loop = Loop(source, pipeline, publisher, settings.server.snapshot_interval / 1000, keeper)
+            with shown("waiting for a broker", ""):
+                source.connect(stop)
+            with shown("preparing"):
+                _warm_up(settings)
+            interval = settings.server.snapshot_interval / 1000
+            loop = Loop(source, pipeline, publisher, interval, keeper, outlets=outlets)
+            outlets.start()
             loop.run(stop)
             loop.publish()
             return publisher.latest()
         finally:
             server.stop()
     finally:
+        outlets.close()
         source.close()
         sink.close()
 
@@ -241,14 +309,13 @@ def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper 
     if not settings.store.path:
         return None, None
     for model in settings.models:
-        if model.kind == "river":  # fail at the start, not at the first checkpoint
-            try:
-                make_model(model).state()
-            except ModelError as error:
-                raise ModelError(f'models "{model.name}": {error}') from error
+        try:  # fail at the start, not at the first checkpoint
+            make_model(model).state()
+        except ModelError as error:
+            raise ModelError(f'models "{model.name}": {error}') from error
     store = settings.store
     path = Path(store.path) / "history.sqlite"
-    form = HistoryFormat(settings.windows.pane, settings.buckets.edges, settings.users.weighting)
+    form = HistoryFormat(settings.windows.pane, options_of(settings), settings.users.weighting)
     writer = HistoryWriter(path, form, Retention(store.minutes, store.hours, store.days, store.max_size))
     keeper = PartitionKeeper(settings, pipeline, time.time, writer)
     return keeper, HistoryReader(path, form, settings.buckets.quantiles)
@@ -259,7 +326,7 @@ def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
     batch = conflicts.batch
     if batch.whole is None:
         return
-    said = "impression_id: another model's or version's impression has it; every impression needs an id of its own"
+    said = "impression_id: another model or version has used it; every impression needs a unique id"
     letters = []
     for place in conflicts.places.tolist():
         value, topic, offset = batch.whole(place)
@@ -268,18 +335,9 @@ def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
 
 
 def _warm_up(settings: Settings) -> None:
-    """The kernels that these settings need; River's models have none."""
-    ours = tuple(model for model in settings.models if model.kind == "ftrl")
+    """The kernels that these settings need; a model that reads dicts has none."""
+    ours = tuple(model for model in settings.models if kind_of_model(model).needs != "dicts")
     pipeline = Pipeline(settings.model_copy(update={"models": ours}), time.time)
     begin = time.monotonic()
     warm_up(pipeline, make_decoder(settings, pipeline))
     log.info("kernels ready after %.1f s (compiled on the first start, then cached)", time.monotonic() - begin)
-
-
-def kafka_dead_letters(settings: Settings) -> DeadLetterSink:
-    """The dead-letter topic, or nothing when it is switched off."""
-    from streameval.sources.kafka.dead_letters import KafkaDeadLetters
-
-    if not settings.kafka.dead_letter_topic:
-        return JsonlDeadLetters("")
-    return KafkaDeadLetters(settings.kafka)

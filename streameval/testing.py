@@ -5,24 +5,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.users import PaneEntries
-from streameval.events import Batch, Catalog, Clicks, Features, Impressions, Series
-from streameval.hashing import hash_strings
-from streameval.sketches.accumulate import CURVE_BITS, Scratch, add_scores, measure
-from streameval.sketches.grid import bin_count, score_keys
-from streameval.sketches.layout import Layout
-from streameval.sketches.ranks import entries
-from streameval.sketches.sparse import SparseVector
-from streameval.store.history_format import HistoryFormat
-from streameval.store.history_rows import PaneCounts, PaneRows
+from streameval.events import fields
+from streameval.events.batch import Batch, Catalog, Clicks, Features, Impressions, Series
+from streameval.events.hashing import hash_strings
+from streameval.loop.pipeline import Pipeline
+from streameval.results.snapshot import Snapshot, Surroundings
+from streameval.sketches.accumulate import sketched
+from streameval.sketches.grid import score_keys
+from streameval.sketches.sorted_lists import entries
+from streameval.sources.protocol import Place, Source
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.rows import PaneCounts, PaneRows
 
 
 @dataclass(slots=True)
@@ -37,6 +41,7 @@ class Shown:
     request: str = ""
     clicked: int | None = None
     features: Mapping[str, float] = field(default_factory=dict)  # as River has them
+    fields: Mapping[str, float] = field(default_factory=dict)  # see `events.fields.carried`
 
 
 @dataclass(slots=True)
@@ -45,7 +50,7 @@ class Tap:
 
     id: str
     ts: int
-    value: float = float("nan")
+    fields: Mapping[str, float] = field(default_factory=dict)  # see `events.fields.carried`
 
 
 Event = Shown | Tap
@@ -73,17 +78,31 @@ def make_batch(events: Sequence[Event], catalog: Catalog, partition: int = 0, sh
         pclick=np.array([e.pclick for e in rows], np.float64),
         slices=np.zeros(n, np.int64),
         label=np.array([-1 if e.clicked is None else e.clicked for e in rows], np.int8),
-        position=np.full(n, -1, np.int32),
-        propensity=np.full(n, np.nan),
+        fields=_fields(rows, fields.IMPRESSION),
         features=Features(indptr, hash_strings(names), np.array(values, float), tuple(dict(e.features) for e in rows)),
     )
     clicks = Clicks(
         np.array([i for i, _ in taps], np.int32),
         hash_strings([e.id for _, e in taps]),
         np.array([e.ts for _, e in taps], np.int64),
-        np.array([e.value for _, e in taps], np.float64),
+        _fields([e for _, e in taps], fields.CLICK),
     )
     return Batch(partition, impressions, clicks, shared)
+
+
+def _fields(events: Sequence[Event], kind: fields.Kind) -> dict[str, NDArray[np.float64]]:
+    return {one.name: np.array([e.fields.get(one.name, np.nan) for e in events]) for one in fields.carried(kind)}
+
+
+@contextmanager
+def carrying_all() -> Iterator[None]:
+    """Batches made meanwhile carry every number of their events, also those that nobody needs."""
+    more = {
+        one.name: replace(one, needs=(fields.ALWAYS,)) for one in fields.scalars() if one.type in ("number", "integer")
+    }
+    more.pop("pclick")  # has a column of its own
+    with patch.dict(fields.FIELDS, more):
+        yield
 
 
 class ManualClock:
@@ -98,24 +117,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Moves on."""
         self.now += seconds
-
-
-def sketched(
-    layout: Layout, series: NDArray[np.int32], p: NDArray[np.float64], label: NDArray[np.generic], sign: int = 1
-) -> SparseVector:
-    """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
-    n, no = p.size, np.zeros(p.size, np.bool_)
-    overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
-    overall.reserve(int(series.max(initial=0)) + 1, n)
-    row = np.arange(n, dtype=np.int32)
-    loss, curve_bin = measure(p, row, label.astype(np.int8))
-    curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
-    add_scores(
-        overall, slices, p, loss, curve_bin, row, series, np.empty((0, n), np.int32), no,
-        label.astype(np.int8), no, np.zeros(n, np.int32), np.zeros(n, np.int8), no, curve,
-        np.zeros(len(curve), np.bool_), curve.astype(np.int64), sign,
-    )  # fmt: skip
-    return overall.drain()
 
 
 @dataclass(slots=True)
@@ -163,12 +164,15 @@ def history_content(path: Path) -> dict[str, set[tuple[object, ...]]]:
         return {name: set(db.execute(query)) for name, query in queries.items()}
 
 
-class ScriptedSource:
+class ScriptedSource(Source):
     """A source that plays what it was given: a batch, None (nothing came), or an exception (raised)."""
+
+    inputs = ("impressions",)
 
     def __init__(self, script: Iterable[Batch | Exception | None]) -> None:
         self._script = deque(script)
-        self.committed: dict[tuple[str, int], int] = {}
+        self.finished = not self._script
+        self.committed: dict[Place, int] = {}
 
     def poll(self, timeout: float) -> list[Batch]:
         """The next entry of the script."""
@@ -176,58 +180,22 @@ class ScriptedSource:
         if not self._script:
             return []
         entry = self._script.popleft()
+        self.finished = not self._script
         if isinstance(entry, Exception):
             raise entry
         return [] if entry is None else [entry]
-
-    @property
-    def finished(self) -> bool:
-        """Whether the script is over."""
-        return not self._script
 
     def partitions(self) -> frozenset[int]:
         """The partitions of the batches still to come."""
         return frozenset(entry.partition for entry in self._script if isinstance(entry, Batch))
 
-    def lag(self) -> Mapping[tuple[str, int], int]:
-        """Nothing is known."""
-        return {}
-
-    def caught_up(self) -> frozenset[tuple[str, int]]:
+    def caught_up(self) -> frozenset[Place]:
         """Nothing is known."""
         return frozenset()
 
-    def lost(self) -> Mapping[tuple[str, int], int]:
-        """Nothing."""
-        return {}
-
-    def empty(self) -> Mapping[tuple[str, int], int]:
-        """Nothing."""
-        return {}
-
-    def recreated(self) -> Mapping[str, int]:
-        """Nothing."""
-        return {}
-
-    def unpaired(self) -> Mapping[str, int]:
-        """Nothing."""
-        return {}
-
-    def connected(self) -> bool:
-        """Always."""
-        return True
-
-    def progress(self) -> tuple[int, int] | None:
-        """Unknown."""
-        return None
-
-    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def commit(self, offsets: Mapping[Place, int]) -> None:
         """Remembered in `committed`."""
         self.committed.update(offsets)
-
-    def close(self) -> None:
-        """Drops the rest."""
-        self._script.clear()
 
 
 class BruteForceJoiner:
@@ -297,3 +265,9 @@ class BruteForceJoiner:
             self.clicked[shown.id] = True
             self.counts["matched_clicks"] += 1
             self.counts["corrected"] += arrived_after and shown.ts + self.window <= self.watermark
+
+
+def readers_see(pipeline: Pipeline, *, complete: bool = True, with_history: bool = True, **around: Any) -> Snapshot:
+    """What readers see now: moved on, and shown. `around`: fields of `Surroundings`."""
+    pipeline.advance(complete, with_history)
+    return pipeline.snapshot(Surroundings(**around))

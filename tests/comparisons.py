@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streameval.compare.reading import (
+from streameval.compare.reading.reading import (
     CalibrationBucket,
     Comparison,
     DecidedOn,
@@ -20,7 +20,7 @@ from streameval.compare.reading import (
     Verdict,
     VerdictChange,
 )
-from streameval.events import Series
+from streameval.events.batch import Series
 
 NOON = 1_714_564_800_000  # 2024-05-01T12:00:00Z
 MINUTE = 60_000

@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from streameval.app import Loop, new_publisher
-from streameval.comparing import Comparisons
-from streameval.config import Settings
-from streameval.counting.ledger import MANY_PANES
-from streameval.events import Batch, Catalog
-from streameval.monitor import Monitor
-from streameval.pipeline import Pipeline
+from streameval.compare.comparisons import Comparisons
+from streameval.compare.ledger.ledger import MANY_PANES
+from streameval.events.batch import Batch, Catalog
+from streameval.loop.partition import Partition
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.sources.protocol import SourceError
-from streameval.testing import ScriptedSource, Shown, make_batch
+from streameval.testing import ScriptedSource, Shown, make_batch, readers_see
 
 T0 = 1_760_000_000_000
 
@@ -37,7 +37,7 @@ def test_every_offset_that_was_counted_is_committed_by_the_end() -> None:
     loop = loop_over([batch(0), None, batch(1), batch(2)])
     loop.run(threading.Event())
     assert loop.source.committed == {("impressions", 0): 9}
-    assert loop.pipeline.snapshot().events["impressions"] == 9
+    assert readers_see(loop.pipeline).events["impressions"] == 9
 
 
 def test_a_source_that_fails_ends_the_loop_and_nothing_uncounted_was_committed() -> None:
@@ -70,8 +70,8 @@ def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: py
     looked: list[list[int]] = []
     advance = Comparisons.advance
 
-    def seen(self: Comparisons, monitors: Sequence[Monitor]) -> None:
-        looked.append(sorted(loop.pipeline.monitors))
+    def seen(self: Comparisons, monitors: Sequence[Partition]) -> None:
+        looked.append(sorted(loop.pipeline.partitions))
         advance(self, monitors)
 
     monkeypatch.setattr(Comparisons, "advance", seen)

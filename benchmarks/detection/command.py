@@ -19,10 +19,12 @@ import numpy as np
 from benchmarks.detection import from_sums, promises, whole
 from benchmarks.detection.rates import delay, thousands
 from benchmarks.detection.whole import RULES, Case, Outcome
+from streameval.compare.evidence.evidence import Rule
 
 STREAMS_OF_A_PROCESS = 50  # a worker is replaced then: its memory is bounded
 ROUTES = {"pipeline": whole.run, "sums": from_sums.run}
 METRICS = ("log_loss", "auc", "gauc", "calibration")
+BOUNDED = ("log_loss", "auc")
 
 
 class Runner:
@@ -64,7 +66,8 @@ def nulls(args: argparse.Namespace, run: Runner) -> None:
 
 def power(args: argparse.Namespace, run: Runner) -> None:
     """Delays. Where the verdict never falls within the stream, it counts as never."""
-    _head(("version", "world", "rule", *("overall", *METRICS), "wished for overall", "true harm in log loss"))
+    bounds = [f"{what} {name}" for name in BOUNDED for what in ("bound by", "variance over the empirical one,")]
+    _head(("version", "world", "rule", *("overall", *METRICS), "wished for overall", "true harm in log loss", *bounds))
     for case, verdict, (median, late) in promises.power(args.worlds, args.pairs, args.rules or ["0.05/m0"]):
         outs = run(case)
         found = [out.worse if verdict == "worse" else out.not_worse for out in outs]
@@ -73,7 +76,27 @@ def power(args: argparse.Namespace, run: Runner) -> None:
             for name in ("overall", *METRICS)
         ]
         wish = "" if np.isnan(late) else f"{thousands(median)} ({thousands(late)})"
-        _row([case.pair, case.world, case.rule, *cells, wish, f"{np.mean([out.harm for out in outs]):+.4f}"])
+        harm = f"{np.mean([out.harm for out in outs]):+.4f}"
+        _row([case.pair, case.world, case.rule, *cells, wish, harm, *_bounds(case, verdict, outs)])
+
+
+def _bounds(case: Case, verdict: str, outs: Sequence[Outcome]) -> Iterator[str]:
+    """What no sequential test of one metric can go below on the average, though it knew the harm (or, for a certificate, the
+    tolerance) and the variance, 2 ln(1/alpha) v / theta**2 (Wald 1945); and v over what differences of streams vary by.
+
+    Of whole streams, so only by sums: the pipeline stops at the verdict.
+    """
+    rule = Rule(**RULES[case.rule])  # type: ignore[arg-type]
+    for name in BOUNDED:
+        at = [out.at[case.marks[0]][name] for out in outs if case.marks[0] in out.at]
+        if len(at) < max(len(outs), 2):
+            yield from ("", "")
+            continue
+        squares = np.mean([d.stderr**2 for d in at])
+        theta = rule.tolerances[name] if verdict == "not_worse" else np.mean([d.value for d in at])
+        v = squares * np.mean([out.impressions for out in outs])
+        yield thousands(2.0 * np.log(1.0 / rule.alpha) * v / theta**2)
+        yield f"{squares / np.var([d.value for d in at], ddof=1):.2f}"
 
 
 def laws(args: argparse.Namespace, run: Runner) -> None:

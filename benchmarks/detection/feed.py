@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.worlds import DAY, HOUR, MONDAY, PEAK_HOUR, Stream
-from streameval.events import Batch, Catalog, Clicks, Impressions, Shadow
+from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
 
 MODEL, BASELINE, CANDIDATE = "default", "v1", "v2"
 STEPS = ((0.0, 0.01), (2.0, 0.05), (6.0, 0.2), (12.0, 0.5))  # hours since the deploy, share from there on
@@ -109,10 +109,10 @@ def _batch(
         order=np.flatnonzero(~click).astype(np.int32), id=_id(i), ts=ts[~click], user=stream.user[i],
         request=np.zeros(n, np.uint64), item=stream.item[i], series=np.where(new, codes[1], codes[0]).astype(np.int32),
         pclick=np.where(new, stream.pclick[1, i], stream.pclick[0, i]), slices=np.zeros(n, np.int64),
-        label=np.full(n, -1, np.int8), position=np.full(n, -1, np.int32), propensity=np.full(n, np.nan),
+        label=np.full(n, -1, np.int8),
         shadow=shadow if both.any() else None,
     )  # fmt: skip
-    clicks = Clicks(np.flatnonzero(click).astype(np.int32), _id(c), ts[click], np.full(c.size, np.nan))
+    clicks = Clicks(np.flatnonzero(click).astype(np.int32), _id(c), ts[click])
     return Batch(partition, impressions, clicks, True)
 
 

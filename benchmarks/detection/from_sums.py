@@ -1,4 +1,4 @@
-"""The sums of a week straight into the statistics and the evidence of comparisons, look by look, as `Tracked` takes them."""
+"""The sums of a week straight into the statistics and the evidence of comparisons, look by look, as `SequentialTracked` takes them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from benchmarks.detection.versions import harm
 from benchmarks.detection.week_sums import WeekSums, capped, week
 from benchmarks.detection.whole import RULES, Case, Difference, Outcome
 from benchmarks.detection.worlds import HOUR
-from streameval.compare import joint, paired, split
-from streameval.compare.evidence import Capped, Evidence, Rule
-from streameval.compare.reading import METRICS
-from streameval.compare.tracked import GROWTH, SIGN
-from streameval.comparing import RESTART
+from streameval.compare.comparisons import RESTART
+from streameval.compare.evidence import joint, paired, split
+from streameval.compare.evidence.evidence import Capped, Evidence, Rule
+from streameval.compare.reading.reading import COMPARED
+from streameval.compare.tracking.sequential import GROWTH, SIGN
+from streameval.settings.units import parse_duration
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BlockSums
-from streameval.units import parse_duration
 
 AT_ONCE = 24  # looks
 Ints = NDArray[np.int64]
@@ -54,7 +54,7 @@ def run(case: Case) -> Outcome:
                     for name, s in statistics.items()
                     if name in SIGN
                 }
-    for name in ("overall", *METRICS):
+    for name in ("overall", *COMPARED):
         standing = evidence.standing(None if name == "overall" else name)
         out.final[name] = standing.verdict
         for said, when in ((out.worse, standing.worse_at), (out.not_worse, standing.not_worse_at)):
@@ -118,7 +118,7 @@ def _split(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
         some = cumulated[hour] - cumulated[first] + last[:, None]
         some[at[:, None] < starts[None]] = 0
         parts.append(some)
-    users, items = split.Strata(*parts[:2]), split.Strata(*parts[2:4])
+    users, items = split.StrataSums(*parts[:2]), split.StrataSums(*parts[2:4])
     spreads, clicks = parts[4:]
     correlation = joint.correlation(*split.deviations(users))
     return Capped(clicks.min(axis=-1), split.statistics(users, spreads, items), correlation)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.world import DAY, BlockSums, Minutes, Version, World, warm
-from streameval.compare import joint, paired, split
-from streameval.compare.ratio import Statistic
+from streameval.compare.evidence import joint, paired, split
+from streameval.compare.evidence.ratio import Statistic
 from streameval.sketches import blocks as cells
 
 MINUTE = 60_000
@@ -76,10 +76,10 @@ class SplitLooks:
 
     def __init__(self, turned: bool = False, arms: tuple[int, int] = (2, 3)) -> None:
         self._arms = arms[::-1] if turned else arms
-        self._done = split.Strata(np.zeros((2, 8)), np.zeros((2, 6, 64)))
+        self._done = split.StrataSums(np.zeros((2, 8)), np.zeros((2, 6, 64)))
         self._clicks = np.zeros(2, np.int64)
         self._impressions = 0
-        self._before: list[tuple[split.Strata, NDArray[np.int64]]] = []
+        self._before: list[tuple[split.StrataSums, NDArray[np.int64]]] = []
         self._minute = 0
 
     def take(self, minutes: Minutes) -> Iterator[Looks]:
@@ -87,7 +87,7 @@ class SplitLooks:
         served = [minutes.served.blocks[arm].reshape(24, 60, 64, 8).cumsum(axis=1) for arm in self._arms]
         for first in range(0, 24, RESTART // 60):
             self._before.append((self._done, self._clicks))
-            before = split.Strata(
+            before = split.StrataSums(
                 np.stack([b[0].totals for b in self._before]), np.stack([b[0].devs for b in self._before])
             )
             clicks_before = np.stack([b[1] for b in self._before])
@@ -99,7 +99,7 @@ class SplitLooks:
                 at = (self._minute + np.arange(1, 61)) * MINUTE
                 for begin in range(0, 60, _STEP // 2):
                     part = slice(begin, begin + _STEP // 2)
-                    looked = split.Strata(
+                    looked = split.StrataSums(
                         (self._done.totals + now.totals[part])[:, None] - before.totals,
                         (self._done.devs + now.devs[part])[:, None] - before.devs,
                     )
@@ -112,7 +112,7 @@ class SplitLooks:
                         joint.correlation(*split.deviations(looked)),
                         np.zeros((_STEP // 2, cells.PAIR_SCALARS), np.int64),
                     )
-                self._done = split.Strata(self._done.totals + now.totals[-1], self._done.devs + now.devs[-1])
+                self._done = split.StrataSums(self._done.totals + now.totals[-1], self._done.devs + now.devs[-1])
                 self._clicks, self._impressions = counts[-1], int(n[-1])
                 self._minute += 60
 

@@ -11,14 +11,14 @@ import numpy as np
 from benchmarks.detection.looks import MINUTE, Looks, PairedLooks, SplitLooks, days
 from benchmarks.detection.rules import Track, textbook
 from benchmarks.detection.world import BASELINE, BlockSums
-from streameval.compare import joint
-from streameval.compare.evidence import OVERALL, Evidence, Rule
-from streameval.compare.paired import GAP, MID
-from streameval.compare.ratio import Statistic, ratio, two_means
-from streameval.compare.reading import METRICS
+from streameval.compare.evidence import joint
+from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule
+from streameval.compare.evidence.paired import GAP, MID
+from streameval.compare.evidence.ratio import Statistic, ratio, two_means
+from streameval.compare.reading.reading import COMPARED
 
-ZERO = dict.fromkeys(METRICS, 0.0)
-NAMES = (*METRICS, "overall")
+ZERO = dict.fromkeys(COMPARED, 0.0)
+NAMES = (*COMPARED, "overall")
 LEVELS = (0.05, 0.01)
 
 
@@ -165,7 +165,7 @@ def overall(seed: int, deff: float, alpha: float = 0.05, looks: int = 10080, res
         first = some["log_loss"][:, 0]
         naive = naive or bool((first.theta > 1.645 * first.stderr()).any())
     return {"overall": e.standing().verdict == "worse", "naive z": naive} | {
-        name: e.standing(name).verdict == "worse" for name in METRICS
+        name: e.standing(name).verdict == "worse" for name in COMPARED
     }
 
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.world import BASELINE, SCENARIOS, Minutes, World, warm
-from streameval.compare import before_after
-from streameval.compare.before_after import Kind, Level, Shift
+from streameval.compare.evidence import before_after
+from streameval.compare.evidence.before_after import Level, LevelKind, Shift
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
 Rows = NDArray[np.int64]
 HISTORY = 28
 TAU = {"ne": 0.005, "auc": 0.005, "calibration": 0.05, "yardstick log_loss": 0.005, "yardstick auc": 0.005}
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, LevelKind] = {
     "ne": "log_loss",
     "auc": "auc",
     "calibration": "calibration",
@@ -72,7 +72,7 @@ def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
         yard, kind = name.startswith("yardstick"), KINDS[name]
         history, after = (data.history_pair, data.after_pair) if yard else (data.history, data.after)
 
-        def levels(kind: Kind, yard: bool = yard, history: Rows = history, after: Rows = after) -> list[Level]:
+        def levels(kind: LevelKind, yard: bool = yard, history: Rows = history, after: Rows = after) -> list[Level]:
             """Of the week before, of the deploy's week, and of the placebo days, by hour."""
             unit = entropy if kind == "log_loss" else 1.0
             days = history.reshape(HISTORY, 24, 64, 8).cumsum(axis=1)
@@ -84,7 +84,7 @@ def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
                     found.append(before_after.levels(kind, rows).over(unit))
             return found
 
-        def shift(kind: Kind, sign: int = 1) -> Shift:
+        def shift(kind: LevelKind, sign: int = 1) -> Shift:
             before, now, days = levels(kind)
             return before_after.shift(before if sign > 0 else -before, now, days.value[:, hours], elapsed)
 

@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.detection.looks import MINUTE, PairedLooks, SplitLooks, days
 from benchmarks.detection.null import ZERO
 from benchmarks.detection.world import BASELINE, SCENARIOS
-from streameval.compare.evidence import OVERALL, Evidence, Rule
-from streameval.compare.reading import METRICS
+from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule
+from streameval.compare.reading.reading import COMPARED
 
 NEVER = float("inf")
 
@@ -53,7 +53,7 @@ def run(case: Case, seed: int) -> dict[tuple[str, str], float]:
     evidence = {name: Evidence(rule, 0) for name, rule in rules().items()}
     found: dict[tuple[str, str], float] = {}
     before = 0
-    names = (*METRICS, "overall")
+    names = (*COMPARED, "overall")
     candidate = SCENARIOS[case.scenario]
     rows = () if case.setup == "paired" else (2, 3)
     for day, minutes in enumerate(

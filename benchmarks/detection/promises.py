@@ -135,7 +135,7 @@ def power(
                     alone=6.0,
                     pane="1m",
                     floor="30m",
-                    marks=(),
+                    marks=(24.0 * days,),
                     until=verdict,
                 )
                 wish = (median, late) if place == world and rule == "0.05/m0" else (float("nan"), float("nan"))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.world import SCENARIOS, BlockSums, World, warm
-from streameval.compare import paired
+from streameval.compare.evidence import paired
 from streameval.sketches import blocks as cells
 
 HOURS = (2, 8, 24)

@@ -10,8 +10,8 @@ from river import drift
 from scipy.stats import norm
 
 from benchmarks.detection.world import BlockSums
-from streameval.compare import strict
-from streameval.compare.ratio import Statistic
+from streameval.compare.evidence import strict
+from streameval.compare.evidence.ratio import Statistic
 from streameval.sketches import blocks as cells
 
 Reals = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 A mean of e-processes passes 1 / alpha with probability alpha only if nothing is left of it at the end. What is left after the horizon
 may be spent: the level is lower. V counts clicks, from the floor to the most that a week brings; windows begin anew every 28th. The
-more clicks, the more is spent, so the table (`streameval.compare.spent`) is of very many, and careful for fewer.
+more clicks, the more is spent, so the table (`streameval.compare.evidence.spent`) is of very many, and careful for fewer.
 
 Importance sampling: paths are drawn with the drifts that the mixture itself is a mean over, weighted back at the crossing
 by the likelihood ratio, which is the e-value without floors. So small probabilities cost no more than large ones.
@@ -16,9 +16,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.eprocess import best_rho, log_mixture
-from streameval.compare.evidence import Rule
-from streameval.compare.spent import OPTIMUM
+from streameval.compare.evidence.eprocess import best_rho, log_mixture
+from streameval.compare.evidence.evidence import Rule
+from streameval.compare.evidence.spent import OPTIMUM
 
 ALPHAS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.4)
 CLICKS = 1_000_000.0  # over the horizon

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.detection.world import DAY, SCENARIOS, BlockSums, World, warm
-from streameval.compare import before_after, paired
+from streameval.compare.evidence import before_after, paired
 from streameval.sketches import blocks as cells
 
 SPANS = {"1 hour": 60, "1 day": DAY, "7 days": 7 * DAY}
@@ -70,7 +70,7 @@ def _read(
     loss = served[:, cells.L] / cells.SCALE
     mean = loss.sum() / n.sum()
     # its log loss is at one base rate, which makes it normalised entropy
-    levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.KINDS}
+    levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.LEVEL_KINDS}
     levels["log loss"] = before_after.Level(np.float64(mean), (loss - mean * n) / n.sum())
     df = n.sum() ** 2 / (n**2).sum() - 1
     for name, level in levels.items():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.detection.feed import Plan
 from benchmarks.detection.worlds import DAY, HOUR, Stream
-from streameval.counting.ledger_sums import promised_variance
+from streameval.compare.ledger.sums import promised_variance
 from streameval.sketches import blocks as cells
 from streameval.sketches.accumulate import CURVE_BITS, measure
 from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums, blocks_of

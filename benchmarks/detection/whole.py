@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from benchmarks.detection.feed import BASELINE, CANDIDATE, PAIRED, Plan, batches
 from benchmarks.detection.versions import PAIRS, harm
 from benchmarks.detection.worlds import HOUR, WORLDS, Stream, draw
-from streameval.compare.reading import METRICS, Comparison
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
+from streameval.compare.reading.reading import COMPARED, Comparison
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.testing import readers_see
 
-NAMES = ("overall", *METRICS)
+NAMES = ("overall", *COMPARED)
 RULES: Mapping[str, Mapping[str, object]] = {
     "default": {},
-    "0.05/m0": {"alpha": 0.05, "margins": dict.fromkeys(METRICS, 0.0)},
+    "0.05/m0": {"alpha": 0.05, "margins": dict.fromkeys(COMPARED, 0.0)},
 }
 # between two snapshots, ms of arrival: before the deploy, in the day after it, and later; a monitor that runs takes one a second
 STEPS = (6 * HOUR, HOUR // 4, 4 * HOUR)
@@ -89,14 +90,14 @@ def read(
     stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] = (), until: str | None = None
 ) -> Outcome:
     """The same of any stream; the last reading is of after the end, when all labels are in."""
-    with _unsaid():
+    with _muted():
         return _read(stream, plan, settings, marks, until)
 
 
 @contextmanager
-def _unsaid() -> Iterator[None]:
+def _muted() -> Iterator[None]:
     """Without the log of verdicts."""
-    log = logging.getLogger("streameval.comparing")
+    log = logging.getLogger("streameval.compare.comparisons")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
@@ -120,7 +121,7 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
             pipeline.take(batch)
         now[0] = end / 1000.0
         # readers' columns now and then: it is with them that old panes are let go
-        found = _comparison(pipeline.snapshot(with_history=number % 24 == 0).comparisons, setup)
+        found = _comparison(readers_see(pipeline, with_history=number % 24 == 0).comparisons, setup)
         if found is None:
             continue
         _note(out, found, stream)
@@ -129,7 +130,7 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
         if until is not None and out.final["overall"] == until:
             return out
     pipeline.finish()
-    found = _comparison(pipeline.snapshot(with_history=False).comparisons, setup)
+    found = _comparison(readers_see(pipeline, with_history=False).comparisons, setup)
     if found is not None:
         _note(out, found, stream)
         out.at |= {mark: differences(found) for mark in due}

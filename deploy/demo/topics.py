@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
-from streameval.config import Settings
-from streameval.config_file import load
+from streameval.settings.toml import load
+from streameval.settings.tree import Settings
 from streameval.sources.kafka.writer import KafkaWriter
 
 

@@ -99,7 +99,8 @@ def start(folder: Path, settings: Iterable[str] = ()) -> str:
             start_new_session=True,  # Ctrl-C at the terminal is for the command under test, not for the broker
         )
     (folder / "pid").write_text(str(process.pid))
-    address = properties.read_text().split("advertised.listeners=PLAINTEXT://", 1)[1].split()[0]
+    listeners = properties.read_text().rsplit("advertised.listeners=PLAINTEXT://", 1)[1]  # the last of a name counts
+    address = listeners.split()[0].split(",")[0]
     deadline = time.monotonic() + START_TIMEOUT
     while not _answers(address):
         if process.poll() is not None:

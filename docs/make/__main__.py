@@ -1,9 +1,10 @@
-"""`python -m docs.make` writes docs/reference/; with `--check` it writes nothing and fails if a page is not up to date."""
+"""`python -m docs.make` writes docs/reference/ and what the page explains; `--check` only fails if something is not up to date."""
 
 from __future__ import annotations
 
 import sys
 
+from docs.make import terms
 from docs.make.pages import FOLDER, made
 
 
@@ -13,8 +14,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m docs.make [--check]", file=sys.stderr)
         return 2
     status = 0
-    for name, text in made().items():
-        path = FOLDER / name
+    for path, text in [*((FOLDER / name, text) for name, text in made().items()), (terms.PATH, terms.module())]:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if arguments:

@@ -9,11 +9,11 @@ import click
 
 from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import bounds, either
-from streameval.cli import cli
+from streameval.commands.cli import cli
 
 _INTRODUCTION = """\
-What `streameval COMMAND -h` says, in one place. Exit status: 0 done, 1 a failure said in one line, 2 wrong usage; `gate`
-has more. Ctrl-C and SIGTERM end a command in order, a second one at once.
+The output of `streameval COMMAND -h`, in one place. Exit status: 0 done, 1 an error in one line, 2 wrong usage; `gate`
+and `status` have more. Ctrl-C and SIGTERM stop a command cleanly, a second one at once.
 """
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import default, words
-from streameval.config import Settings
+from streameval.settings.tree import Settings
 
 _INTRODUCTION = """\
 [configuration.md](../configuration.md) says how to write the file, with examples. Every key is also
@@ -22,15 +23,26 @@ def page() -> str:
     shapes = tree["$defs"]
     text = []
     for section, schema in tree["properties"].items():
-        if section == "models":
-            text.append(_models(schema, shapes))
+        several = schema.get("type") == "array"
+        if "oneOf" in (of_kinds := schema["items"] if several else schema):
+            heading = f"## `[[{section}]]`" if several else f"## `[{section}]`"
+            more = " Repeat the table for more." if several else ""
+            text += [f"{heading}\n\n{schema['description']}{more}\n\n", *_kinds(of_kinds, shapes)]
             continue
-        shape = shapes[schema["$ref"].rsplit("/", 1)[-1]]
+        shape = shapes[(schema["items"] if several else schema)["$ref"].rsplit("/", 1)[-1]]
+        if several:
+            text += [
+                f"## `[[{section}]]`\n\n{schema['description']} Repeat the table for more.\n\n",
+                _keys(shape, shapes),
+            ]
+            continue
         text += [f"## `[{section}]`\n\n{one_line(shape['description'])}\n\n", _keys(shape, shapes)]
         for key, value in shape["properties"].items():
-            if "$ref" in value:
-                inner = shapes[value["$ref"].rsplit("/", 1)[-1]]
-                text += [f"### `[{section}.{key}]`\n\n{one_line(inner['description'])}\n\n", _keys(inner, shapes)]
+            reference = _table(value)
+            if reference is not None:
+                inner = shapes[reference.rsplit("/", 1)[-1]]
+                name = f"[{section}.{key}]" if "$ref" in value else f"[[{section}.{key}]]"
+                text += [f"### `{name}`\n\n{one_line(inner['description'])}\n\n", _keys(inner, shapes)]
     return whole("Configuration: every key", _INTRODUCTION, text)
 
 
@@ -42,12 +54,17 @@ def schema() -> str:
     return json.dumps(tree, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _models(schema: dict[str, Any], shapes: dict[str, Any]) -> str:
-    text = [f"## `[[models]]`\n\n{schema['description']} Repeat the table for more.\n\n"]
-    for kind, reference in schema["items"]["discriminator"]["mapping"].items():
+def _kinds(schema: dict[str, Any], shapes: dict[str, Any]) -> Iterator[str]:
+    for kind, reference in schema["discriminator"]["mapping"].items():
         shape = shapes[reference.rsplit("/", 1)[-1]]
-        text += [f'### `kind = "{kind}"`\n\n{one_line(shape["description"])}\n\n', _keys(shape, shapes)]
-    return "".join(text)
+        yield f'### `kind = "{kind}"`\n\n{one_line(shape["description"])}\n\n'
+        yield _keys(shape, shapes)
+
+
+def _table(value: dict[str, Any]) -> str | None:
+    """The shape of a key that is a table, or a list of tables; None: it is neither."""
+    found: str | None = value.get("$ref", value.get("items", {}).get("$ref"))
+    return found
 
 
 def _keys(shape: dict[str, Any], shapes: dict[str, Any]) -> str:
@@ -57,7 +74,11 @@ def _keys(shape: dict[str, Any], shapes: dict[str, Any]) -> str:
         (
             (
                 code(key),
-                "table, see below" if "$ref" in value else words(value),
+                words(value)
+                if _table(value) is None
+                else "table, see below"
+                if "$ref" in value
+                else "tables, see below",
                 "required" if key in required else default(value) or "`{}`",
                 value["description"],
             )

@@ -6,10 +6,10 @@ from typing import Any
 
 from docs.make.markdown import code, one_line, table, whole
 from docs.make.schemas import default, words
-from streameval.config import Server
-from streameval.publish import Publisher
-from streameval.report import empty_snapshot
+from streameval.results.publish import Publisher
+from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
+from streameval.settings.tree import Server
 
 _INTRODUCTION = """\
 [http.md](../http.md) says what they mean, with examples, errors and limits. `/openapi.json` of a running monitor is the

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from docs.make import commands, configuration, http, prometheus
+from docs.make import commands, configuration, events, http, metrics, prometheus
+from streameval.outlets.sinks.message_schema import message_schema
 
 FOLDER = Path(__file__).parents[1] / "reference"
 
@@ -14,7 +16,10 @@ def made() -> dict[str, str]:
     return {
         "configuration.md": configuration.page(),
         "streameval.schema.json": configuration.schema(),
+        "events.md": events.page(),
         "http.md": http.page(),
+        "metrics.md": metrics.page(),
         "prometheus.md": prometheus.page(),
         "commands.md": commands.page(),
+        "sink-messages.schema.json": json.dumps(message_schema(), indent=1, ensure_ascii=False) + "\n",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from docs.make.markdown import code, table, whole
-from streameval.server.families import FAMILIES, Family
+from streameval.server.prometheus.families import FAMILIES, Family
 
 _INTRODUCTION = """\
 [prometheus.md](../prometheus.md) says how to read them, with recipes, rules and alerts. What is undefined is absent.

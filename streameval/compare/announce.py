@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from streameval.compare.reading import Deploy
+from streameval.compare.reading.reading import Deploy
 
-MOST = 100  # announcements that wait for the loop
+MOST_WAITING = 100  # announcements that wait for the loop
 SAME = 600_000  # ms: two announcements of a version within this are about one deploy
 
 
@@ -18,7 +18,7 @@ class Full(Exception):  # noqa: N818  like queue.Full
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What CI/CD says; `at` is event time in ms."""
+    """A deploy announced by CI/CD; `at` is event time in ms."""
 
     model: str
     version: str
@@ -47,7 +47,7 @@ def with_announcement(deploy: Deploy, announcement: Announcement) -> Deploy:
 class Announcements:
     """A bounded inbox. Thread-safe; locks are held for a few dictionary look-ups only."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST_WAITING) -> None:
         self._most = most
         self._waiting: dict[tuple[str, str, int], Announcement] = {}
         self._lately: dict[tuple[str, str], Announcement] = {}  # the last of each version, the newest last
@@ -77,7 +77,7 @@ class Announcements:
         return announcement, again
 
     def take(self) -> tuple[Announcement, ...]:
-        """What has been left since the last time, oldest first; never waits for long."""
+        """What was queued since the last call, oldest first; never blocks for long."""
         if not self._waiting:
             return ()
         with self._lock:

@@ -19,9 +19,9 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from streameval.compare.eprocess import best_rho, half_width
-from streameval.compare.evidence import Rule
-from streameval.compare.spent import OPTIMUM
+from streameval.compare.evidence.eprocess import best_rho, half_width
+from streameval.compare.evidence.evidence import Rule
+from streameval.compare.evidence.spent import OPTIMUM
 
 P90 = 2.5  # of n50, from the simulation
 
@@ -59,7 +59,7 @@ def impressions(
     ValueError if the effect is not above the margin: it would never be seen.
     """
     if effect <= margin:
-        raise ValueError(f"an effect of {effect} is within the margin of {margin}: it will not be called worse")
+        raise ValueError(f"an effect of {effect} is within the margin of {margin}: it would never be called worse")
     per = deff * variance / (effect - margin) ** 2  # impressions for one unit of z**2
     rho = float(best_rho(optimum, alpha))  # in units of one click's variance
     best = per * 10.0
@@ -82,14 +82,14 @@ class Bounds:
 def bounds(effect: float, variance: float, *, alpha: float, margin: float = 0.0) -> Bounds:
     """For a true harm `effect` beyond `margin`; `variance`: of an impression, clustering included. ValueError as `impressions`."""
     if effect <= margin:
-        raise ValueError(f"an effect of {effect} is within the margin of {margin}: it will not be called worse")
+        raise ValueError(f"an effect of {effect} is within the margin of {margin}: it would never be called worse")
     per = variance / (effect - margin) ** 2
     z, beyond = NormalDist().inv_cdf(1.0 - alpha), NormalDist().inv_cdf(0.9)
     return Bounds(2.0 * math.log(1.0 / alpha) * per, z * z * per, (z + beyond) ** 2 * per)
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class DeployEstimate:
     """What a deploy would need, under the default rule."""
 
     n50: int  # impressions, in half of the cases
@@ -108,7 +108,7 @@ def plan(
     ctr: float,
     design_effect: float,
     variance: float | None = None,
-) -> Estimate:
+) -> DeployEstimate:
     """Impressions until a difference `effect` of "log_loss" (relative), "auc" or "gauc" would be called worse.
 
     `variance`: as observed (`stderr**2 * impressions`); None: that of the simulation, scaled to this CTR and design
@@ -125,12 +125,18 @@ def plan(
     if metric != "gauc":  # log loss and AUC move together, and so does what is made of both
         weight, optimum = rule.weights["log_loss"] + rule.weights["auc"], OPTIMUM
     found = impressions(
-        abs(effect), per, alpha=alpha, margin=margin, ctr=ctr, optimum=optimum,
-        share=weight * rule.first_weight * spent, floor=rule.min_clicks / ctr,
-    )  # fmt: skip
+        abs(effect),
+        per,
+        alpha=alpha,
+        margin=margin,
+        ctr=ctr,
+        optimum=optimum,
+        share=weight * rule.first_weight * spent,
+        floor=rule.min_clicks / ctr,
+    )
     note = "At 50:50; a canary of share s needs 0.25 / (s (1 - s)) times that." if setup == "split" else ""
     least = bounds(abs(effect), per, alpha=alpha, margin=margin)
-    return Estimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note, least)
+    return DeployEstimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note, least)
 
 
 def split_variance(variance: float, share: float) -> float:

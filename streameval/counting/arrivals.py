@@ -11,7 +11,7 @@ _WIDE = 4_096  # panes that one batch may span to be counted in an array
 
 
 class Arrivals:
-    """Counts that wait until somebody takes them."""
+    """Counts, kept until they are taken."""
 
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
@@ -47,7 +47,7 @@ class Arrivals:
         return [[pane, code, n] for pane, row in sorted(self._waiting.items()) for code, n in row.items()]
 
     def restore(self, state: Any, codes: NDArray[np.int32]) -> None:
-        """Takes over what `state` gave. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned. `codes[c]` is what series c is called here."""
         waiting: dict[int, dict[int, int]] = {}
         for pane, code, n in state:
             row = waiting.setdefault(pane, {})

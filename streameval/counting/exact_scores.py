@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from streameval.metrics.auc import ranked_auc
 
-ALWAYS = -(1 << 62)  # pane from which the whole run begins
-_OLD = ALWAYS + 1  # where panes go that no window will hold again
+RUN_START = -(1 << 62)  # pane from which the whole run begins
+_OLD = RUN_START + 1  # where panes go that no window will hold again
 _MERGE_AT = 64  # arrays that a pane collects before they become one
 _RANGES = 16  # AUCs that are remembered
 
@@ -54,7 +54,7 @@ class ExactScores:
         self._oldest: list[int] = []  # the panes, as a heap
         self._kept = 0
         self._old_before = _OLD  # panes before it are in _OLD
-        self._gone_before = ALWAYS  # panes before it are kept no more
+        self._gone_before = RUN_START  # panes before it are kept no more
         self._known: dict[tuple[int, int], tuple[int, float | None]] = {}  # AUCs of pane ranges, and as of which change
 
     @property
@@ -95,7 +95,7 @@ class ExactScores:
             return
         parts = [self._panes.pop(n) for n in old]
         self._oldest = sorted(self._panes)
-        if self._gone_before > ALWAYS:  # the run is not whole, so nobody will ask for them
+        if self._gone_before > RUN_START:  # the run is not whole, so nobody will ask for them
             self._kept -= sum(part.kept for part in parts)
             return
         whole = np.concatenate([part.scores() for part in parts])
@@ -133,7 +133,7 @@ class ExactScores:
         return {"old_before": self._old_before, "gone_before": self._gone_before, "panes": partial(_pack, panes)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes in what `state` gave."""
+        """Restores what `state` returned."""
         self._old_before = max(self._old_before, state["old_before"])
         self._gone_before = max(self._gone_before, state["gone_before"])
         packed = state["panes"]

@@ -1,12 +1,13 @@
-"""How the join went, pane by pane, as it stood when the pane's labels were due: may a comparison decide anything by them?
+"""How the join went, pane by pane, as it stood when the pane's labels were due: can a comparison rely on them?
 
 What was read counts in the pane of its own time if it had come, by its place in its log, before the labels of that pane
 were due; so did a click find its impression if both had come. What came later counts nowhere. So these counts are a function
-of the logs: they do not depend on batches, on how far one log was read ahead of the other, nor on when somebody looks.
+of the logs: they do not depend on batches, on how far one log was read ahead of the other, nor on when readers look.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -17,12 +18,18 @@ from streameval.join.joiner import Fates
 from streameval.join.policy import KNOWN, LATE
 from streameval.join.rows import Table
 
-MOST_PANES = 4_096  # beyond, the older half is let go; as many as can wait for a look, and more
+_MOST_PANES = 4_096  # beyond, the older half is dropped; as many as can wait for a look, and more
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
+
+MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
+MIN_CLICKS = 50  # clicks before the join rate is judged
+MIN_CONFLICTS = 10  # impressions refused for their id before they make anything unreliable
+SILENT_CLICKS = 30.0  # expected clicks that did not come: a stretch of panes without any click is no accident
+RECENT_PANES = 60  # how far back the join rate looks while running, and for a look of a comparison
 
 # impressions, those of them that were on time and wait for clicks, those refused for their id; clicks, those that found
 # their impression; and events that were held back because they are far ahead, at the place in the log where they came
-IMPRESSIONS, UNLABELLED, REFUSED, CLICKS, FOUND, AHEAD = range(6)
+READ_IMPRESSIONS, UNLABELLED, REFUSED, READ_CLICKS, MATCHED_CLICKS, _AHEAD = range(6)
 _CELLS = 6
 _NO_STATES = np.empty(0, np.uint8)
 
@@ -39,15 +46,15 @@ class JoinPanes:
         """A batch: its new rows, and what became of the others."""
         if rows.size:  # consecutive ones
             new = slice(int(rows[0]), int(rows[-1]) + 1)
-            self._count((IMPRESSIONS, UNLABELLED), table.ts[new], table.behind[new], table.state[new])
-        for column, (ts, key) in ((REFUSED, fates.refused), (CLICKS, fates.clicks), (FOUND, fates.found)):
+            self._count((READ_IMPRESSIONS, UNLABELLED), table.ts[new], table.behind[new], table.state[new])
+        for column, (ts, key) in ((REFUSED, fates.refused), (READ_CLICKS, fates.clicks), (MATCHED_CLICKS, fates.found)):
             self._count((column,), ts, key - ts)
-        if len(self._by_pane) > MOST_PANES:
-            self.forget_before(sorted(self._by_pane)[MOST_PANES // 2])
+        if len(self._by_pane) > _MOST_PANES:
+            self.forget_before(sorted(self._by_pane)[_MOST_PANES // 2])
 
     def ahead(self, newest: NDArray[np.int64]) -> None:
         """Events that leapt ahead of what was the newest time in their log."""
-        self._count((AHEAD,), newest, np.zeros_like(newest))
+        self._count((_AHEAD,), newest, np.zeros_like(newest))
 
     def between(self, start: int, end: int) -> list[int]:
         """The six columns, of the panes [start, end)."""
@@ -63,7 +70,7 @@ class JoinPanes:
         return 0 if row is None else row[UNLABELLED]
 
     def forget_before(self, pane: int) -> None:
-        """Lets old panes go."""
+        """Drops old panes."""
         for number in [n for n in self._by_pane if n < pane]:
             del self._by_pane[number]
 
@@ -72,7 +79,7 @@ class JoinPanes:
         return [[pane, *row] for pane, row in sorted(self._by_pane.items())]
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self._by_pane = {int(pane): [int(n) for n in row] for pane, *row in state}
 
     def _count(
@@ -97,6 +104,47 @@ class JoinPanes:
         for column, row in zip(columns, counts, strict=True):
             for number in np.flatnonzero(row).tolist():
                 self._by_pane.setdefault(number + low, [0] * _CELLS)[column] += int(row[number])
+
+
+def broken(joins: Sequence[JoinPanes], pane: int) -> str | None:
+    """Why no comparison may decide anything by a pane whose labels are complete; by the `RECENT_PANES` panes before it.
+
+    A function of the logs alone, unlike what `results.health` says, which is how it is now. A partition in which nobody waited for the
+    clicks of the pane is left out: how far its clicks have been read is not known.
+    """
+    rows = [one.between(pane - RECENT_PANES, pane) for one in joins if one.unlabelled(pane)]
+    n = [sum(column) for column in zip(*rows, strict=True)]
+    if not n:
+        return None
+    return (
+        lost(n[MATCHED_CLICKS], n[READ_CLICKS])
+        or refused(n[REFUSED], n[READ_IMPRESSIONS])
+        or leapt(n[_AHEAD], n[READ_IMPRESSIONS] + n[READ_CLICKS])
+    )
+
+
+def lost(found: int, clicks: int) -> str | None:
+    """Too many clicks are on no impression."""
+    if clicks < MIN_CLICKS or found / clicks >= MIN_JOIN_RATE:
+        return None
+    return f"only {found / clicks:.0%} of {clicks} clicks matched an impression"
+
+
+def refused(refused: int, counted: int) -> str | None:
+    """Too many impressions have an id that is taken."""
+    if refused < MIN_CONFLICTS or refused < (1 - MIN_JOIN_RATE) * (refused + counted):
+        return None
+    return (
+        f"{refused} of {refused + counted} impressions were rejected: another model or version has used "
+        "their impression_id"
+    )
+
+
+def leapt(ahead: int, others: int) -> str | None:
+    """Too many events are dated far ahead."""
+    if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * (ahead + others):
+        return None
+    return f"{ahead} of {ahead + others} events are dated further ahead of their stream than join.correction_horizon"
 
 
 @numba.njit(cache=True, nogil=True)

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import Scored
+from streameval.events.columns import Scored
 from streameval.sketches.accumulate import measure
 from streameval.sketches.blocks import blocks_of
 

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
-MOST_RUNS = 1 << 14  # of panes that were let go
+_MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
+MOST_RUNS = 1 << 14  # of panes that were dropped
 _WIDE = 100_000  # panes that one batch may span to be counted in an array
 
-SEEN, MATURED, CLICKS, CORRECTED, NEWEST = 0, 1, 2, 3, 4
-FOUND, LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
+PANE_SEEN, PANE_MATURED, PANE_CLICKS, PANE_CORRECTED, PANE_NEWEST = 0, 1, 2, 3, 4
+PANE_FOUND, PANE_LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
 _EMPTY = [0, 0, 0, 0, -(1 << 62), 0, 0]
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run. Beyond `MOST_PANES` the older half of the panes is let go.
+    """Counts by pane, and over the whole run. Beyond `_MOST_PANES` the older half of the panes is dropped.
 
-    Of what was let go it stays known which panes had clicks, and how many impressions those without: `runs`, oldest first,
+    Of what was dropped it stays known which panes had clicks, and how many impressions those without: `runs`, oldest first,
     [first pane, end, impressions, or -1 where there were clicks]; the newest `MOST_RUNS`.
     """
 
@@ -32,7 +32,7 @@ class PaneStats:
 
     def seen(self, ts: NDArray[np.int64]) -> None:
         """New impressions, by their times."""
-        self._add(ts // self._pane, SEEN)
+        self._add(ts // self._pane, PANE_SEEN)
 
     def matured(
         self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_], sign: int = 1
@@ -42,41 +42,41 @@ class PaneStats:
         With sign -1 they are taken out again, to come back later.
         """
         pane = ts // self._pane
-        self._add(pane, MATURED, sign)
-        self._add(pane[label == 1], CLICKS, sign)
-        self._add(pane[corrected], CORRECTED, sign)
+        self._add(pane, PANE_MATURED, sign)
+        self._add(pane[label == 1], PANE_CLICKS, sign)
+        self._add(pane[corrected], PANE_CORRECTED, sign)
         last = np.append(np.flatnonzero(np.diff(pane)), pane.size - 1)
         for number, newest in zip(pane[last].tolist(), ts[last].tolist(), strict=True):
             for row in (self._cell(number), self.total):
-                row[NEWEST] = max(row[NEWEST], newest)
+                row[PANE_NEWEST] = max(row[PANE_NEWEST], newest)
 
     def changed(self, ts: NDArray[np.int64], change: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
         """Labels that changed after maturity."""
         pane = ts // self._pane
-        self._add(pane[corrected], CORRECTED)
-        self._add(pane[change > 0], CLICKS)
-        self._add(pane[change < 0], CLICKS, -1)
+        self._add(pane[corrected], PANE_CORRECTED)
+        self._add(pane[change > 0], PANE_CLICKS)
+        self._add(pane[change < 0], PANE_CLICKS, -1)
 
     def judged(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
         """Clicks, by their times, that have found their impression, and that were given up."""
-        self._add(found // self._pane, FOUND)
-        self._add(lost // self._pane, LOST)
+        self._add(found // self._pane, PANE_FOUND)
+        self._add(lost // self._pane, PANE_LOST)
 
     def between(self, start: int, end: int) -> list[tuple[int, list[int]]]:
         """(pane, counts) in [start, end), oldest first."""
         return sorted((n, row) for n, row in self.by_pane.items() if start <= n < end)
 
     def forget_before(self, pane: int) -> None:
-        """Lets old panes go; the total keeps them."""
+        """Drops old panes; the total keeps them."""
         for number in sorted(n for n in self.by_pane if n < pane):
             row = self.by_pane.pop(number)
             last = self.runs[-1] if self.runs else None
             if last is not None and number < last[1]:  # of a pane that is gone: a click that was given up since
                 continue
-            if row[CLICKS] > 0 and last is not None and last[1:] == [number, -1]:
+            if row[PANE_CLICKS] > 0 and last is not None and last[1:] == [number, -1]:
                 last[1] = number + 1
-            elif row[CLICKS] > 0 or row[MATURED] > 0:
-                self.runs.append([number, number + 1, -1 if row[CLICKS] > 0 else row[MATURED]])
+            elif row[PANE_CLICKS] > 0 or row[PANE_MATURED] > 0:
+                self.runs.append([number, number + 1, -1 if row[PANE_CLICKS] > 0 else row[PANE_MATURED]])
         del self.runs[:-MOST_RUNS]
 
     def state(self) -> dict[str, Any]:
@@ -90,15 +90,15 @@ class PaneStats:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self.total = list(state["total"])
         if "runs" in state:  # older checkpoints do not have them
             self.runs = state["runs"].tolist()
         self.by_pane = dict(zip(state["pane"].tolist(), state["counts"].tolist(), strict=True))
 
     def _cell(self, pane: int) -> list[int]:
-        if len(self.by_pane) >= MOST_PANES:
-            self.forget_before(sorted(self.by_pane)[MOST_PANES // 2])
+        if len(self.by_pane) >= _MOST_PANES:
+            self.forget_before(sorted(self.by_pane)[_MOST_PANES // 2])
         return self.by_pane.setdefault(pane, list(_EMPTY))
 
     def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:

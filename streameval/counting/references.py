@@ -22,22 +22,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.durations import HOUR
 from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.blocks import SCALE
 from streameval.sketches.grid import bin_count, bin_edges
 
-HOUR = 3_600_000
-DAY_HOURS = 24
-BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
+_DAY_HOURS = 24
+_BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
 PROMISED = 256  # impressions from which the first curves are made, as promised by the scores
 # Labels of either kind that curves are made of: an AUC is then off by 6e-4 and 4e-5, one standard deviation, for what is
 # placed by them.
-ENOUGH = (100, 1_000)
+_ENOUGH = (100, 1_000)
 
 _EDGES = bin_edges(CURVE_BITS)
 _MIDDLE = (_EDGES[:-1] + _EDGES[1:]) / 2
 _NEVER = -(1 << 62)
-Counts = NDArray[np.int64]  # [series, 2, BINS]: labels by bin
+_Counts = NDArray[np.int64]  # [series, 2, BINS]: labels by bin
 
 
 class Curves:
@@ -57,7 +57,7 @@ class Curves:
         if more <= 0:
             return self
         return Curves(
-            np.concatenate((self.curve, np.zeros((more, 2, BINS), np.int32))),
+            np.concatenate((self.curve, np.zeros((more, 2, _BINS), np.int32))),
             np.concatenate((self.ready, np.zeros(more, np.bool_))),
         )
 
@@ -74,12 +74,12 @@ class References:
         self._pane = pane
         self._keep = -(-horizon // pane) + 1  # panes whose curves are kept
         self._from: list[int] = [_NEVER]  # first panes
-        self._curves: list[Curves] = [Curves(np.zeros((0, 2, BINS), np.int32), np.zeros(0, np.bool_))]
-        self._none = Curves(np.zeros((0, 2, BINS), np.int32), np.zeros(0, np.bool_))
+        self._curves: list[Curves] = [Curves(np.zeros((0, 2, _BINS), np.int32), np.zeros(0, np.bool_))]
+        self._none = Curves(np.zeros((0, 2, _BINS), np.int32), np.zeros(0, np.bool_))
         self._now = _NEVER  # the pane that is being counted
-        self.counting: Counts = np.zeros((0, 2, BINS), np.int64)  # its labels on time, for `add_scores` to add to
-        self._total: Counts = self.counting.copy()
-        self._hours: dict[int, Counts] = {}  # of the last day
+        self.counting: _Counts = np.zeros((0, 2, _BINS), np.int64)  # its labels on time, for `add_scores` to add to
+        self._total: _Counts = self.counting.copy()
+        self._hours: dict[int, _Counts] = {}  # of the last day
         self._stage = np.zeros(0, np.int8)  # 0: no curves, 1: promised, 2: of `ENOUGH[0]` labels, 3: of `ENOUGH[1]`
 
     def reserve(self, series: int) -> None:
@@ -146,13 +146,12 @@ class References:
             "hours": [[hour, counts.copy()] for hour, counts in sorted(self._hours.items())],
             "stage": self._stage.copy(),
             "curves": [
-                [first, curves.curve, curves.ready]
-                for first, curves in zip(self._from, self._curves, strict=True)
+                [first, curves.curve, curves.ready] for first, curves in zip(self._from, self._curves, strict=True)
             ],
-        }  # fmt: skip
+        }
 
     def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
-        """Takes over what `state` gave. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned. `codes[c]` is what series c is called here."""
         n = len(state["stage"])
         place = codes[:n]
         self.reserve(int(place.max(initial=-1)) + 1)
@@ -175,20 +174,20 @@ class References:
         """The curves from now on; None: as before."""
         labels = self._total.sum(axis=2)
         least, n = labels.min(axis=1), labels.sum(axis=1)
-        stage = np.where(least >= ENOUGH[1], 3, np.where(least >= ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
+        stage = np.where(least >= _ENOUGH[1], 3, np.where(least >= _ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
         again = stage > self._stage
         day = self._total
         if new_hour:
-            for old in [h for h in self._hours if h < hour - DAY_HOURS]:
+            for old in [h for h in self._hours if h < hour - _DAY_HOURS]:
                 del self._hours[old]
             day = sum(self._hours.values(), np.zeros_like(self._total))
-            again |= (stage == 3) & (day.sum(axis=2).min(axis=1) >= ENOUGH[1])
+            again |= (stage == 3) & (day.sum(axis=2).min(axis=1) >= _ENOUGH[1])
         if not again.any():
             return None
         self._stage = np.maximum(self._stage, stage).astype(np.int8)
         out = self._curves[-1].copy()
         for series in np.flatnonzero(again).tolist():
-            counts = day[series] if day[series].sum(axis=1).min() >= ENOUGH[1] else self._total[series]
+            counts = day[series] if day[series].sum(axis=1).min() >= _ENOUGH[1] else self._total[series]
             out.curve[series], out.ready[series] = _curve(counts, promised=bool(stage[series] == 1)), True
         return out
 
@@ -203,10 +202,10 @@ def _curve(counts: NDArray[np.int64], promised: bool) -> NDArray[np.int32]:
     below = (np.cumsum(no) - no / 2) / others
     above = (clicks - np.cumsum(yes) + yes / 2) / clicks
     auc = float(below @ yes) / clicks
-    out = np.empty((2, BINS), np.int32)
+    out = np.empty((2, _BINS), np.int32)
     out[1], out[0] = np.rint(below * SCALE), np.rint((above - auc) * SCALE)
     return out
 
 
-def _grown(counts: Counts, series: int) -> Counts:
-    return np.concatenate((counts, np.zeros((series - len(counts), 2, BINS), np.int64)))
+def _grown(counts: _Counts, series: int) -> _Counts:
+    return np.concatenate((counts, np.zeros((series - len(counts), 2, _BINS), np.int64)))

@@ -6,9 +6,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import Scored
 from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.events.columns import Scored
 from streameval.sketches.blocks import blocks_of
+from streameval.sketches.concordance import concordant_pairs
 from streameval.sketches.fixed import FRACTION, LIMB, add_real
 from streameval.sketches.grid import score_keys
 from streameval.sketches.layout import (
@@ -21,7 +22,6 @@ from streameval.sketches.layout import (
     REQUEST_WEIGHT,
     REQUESTS,
 )
-from streameval.sketches.ranks import concordant_pairs
 
 _WEIGHTINGS = ("impressions", "clicks", "uniform", "value")
 _CELLS = np.array([REQUESTS, REQUEST_IMPRESSIONS, REQUEST_WEIGHT, REQUEST_WEIGHT + 1, REQUEST_AUC, REQUEST_AUC + 1])
@@ -77,10 +77,14 @@ def observe_requests(
     np.minimum.at(first, request, labelled.ts)
     pane = first // board.pane
     series_count = int(scored.series.max(initial=0)) + 1
-    group = request[scored.row].astype(np.int64) * series_count + scored.series
-    ranked = (score_keys(scored.p) << np.uint32(1)) | labelled.label[scored.row].astype(np.uint32)
+    clicks = np.bincount(request, labelled.label)
+    both = ((clicks > 0) & (clicks < np.bincount(request)))[request]  # others have no AUC
+    at = np.flatnonzero(both[scored.row])
+    row, of_series = scored.row[at], scored.series[at]
+    group = request[row].astype(np.int64) * series_count + of_series
+    ranked = (score_keys(scored.p[at]) << np.uint32(1)) | labelled.label[row].astype(np.uint32)
     order = np.lexsort((ranked, group))
-    value = np.zeros(order.size) if labelled.value is None else labelled.value[scored.row][order]
+    value = labelled.fields["value"][row][order] if board.weighting == "value" else np.zeros(order.size)
     cells = np.zeros((order.size, BUCKETS), np.int64)
     key = np.empty(order.size, np.int64)
     n = _terms(group[order], ranked[order], value, _WEIGHTINGS.index(board.weighting), sign, key, cells)

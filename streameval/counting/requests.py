@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,6 +20,29 @@ from streameval.join.rows import Table
 from streameval.sketches.directory import mix
 
 _NONE = np.int32(-1)
+
+
+_COLUMNS = ("keys", "head", "last", "closed")
+
+
+class _Entries(NamedTuple):
+    """Requests by number, and where each one stands (`places`, an open table of a power of two)."""
+
+    keys: NDArray[np.uint64]
+    head: NDArray[np.int32]  # newest row
+    last: NDArray[np.int64]  # time of the latest impression, ms
+    closed: NDArray[np.bool_]
+    places: NDArray[np.int32]
+
+    @classmethod
+    def empty(cls, capacity: int) -> _Entries:
+        return cls(
+            np.empty(capacity, np.uint64),
+            np.empty(capacity, np.int32),
+            np.empty(capacity, np.int64),
+            np.zeros(capacity, np.bool_),
+            np.full(1 << int(np.ceil(np.log2(capacity * 1.5))), _NONE, np.int32),
+        )
 
 
 @numba.njit(inline="always")
@@ -42,20 +65,17 @@ def _find(
 
 @numba.njit(cache=True, nogil=True)
 def _link(
-    index: NDArray[np.int32],
-    keys: NDArray[np.uint64],
-    head: NDArray[np.int32],
-    last: NDArray[np.int64],
-    closed: NDArray[np.bool_],
+    entries: _Entries,
     n: int,
     request: NDArray[np.uint64],
     ts: NDArray[np.int64],
     previous: NDArray[np.int32],
-    start: int,
-    end: int,
+    rows: tuple[int, int],
     front: int,
 ) -> int:
-    for row in range(start, end):
+    """Chains rows [start, end) of the joiner's table, of which those from `front` on are live; returns the entries in use."""
+    keys, head, last, closed, index = entries
+    for row in range(rows[0], rows[1]):
         if request[row] == 0:
             continue
         h = _lookup(index, keys, request[row])
@@ -85,11 +105,15 @@ def _members(
     rows: NDArray[np.int64],
     group: NDArray[np.int32],
 ) -> int:
-    """Rows of requests, each with the position of its request; with `both`, only of requests with both labels."""
+    """Rows of requests, each with the position of its request; with `both`, only of requests with both labels.
+
+    Without it, only of requests none of whose rows is forgotten.
+    """
     k = 0
     for g in range(entry.size):
         begin = k
         clicks = 0
+        whole = False
         row = int(head[entry[g]])
         while row >= front:
             if k < rows.size:
@@ -98,9 +122,10 @@ def _members(
             k += 1
             clicks += int(state[row] & CLICKED)
             if previous[row] == 0:
+                whole = True
                 break
             row -= int(previous[row])
-        if both and (clicks == 0 or clicks == k - begin):
+        if (clicks == 0 or clicks == k - begin) if both else not whole:
             k = begin
     return k
 
@@ -130,11 +155,7 @@ class Requests:
         self._close_after = close_after
         self._bucket = bucket
         self._n = 0
-        self._keys = np.empty(256, np.uint64)
-        self._head = np.empty(256, np.int32)
-        self._last = np.empty(256, np.int64)
-        self._closed = np.zeros(256, np.bool_)
-        self._index = np.full(1024, _NONE, np.int32)
+        self._entries = _Entries.empty(256)
         self._closing: dict[int, list[NDArray[np.uint64]]] = {}
         self._next_bucket: int | None = None
 
@@ -144,15 +165,15 @@ class Requests:
     @property
     def nbytes(self) -> int:
         """Bytes of the tables."""
-        own = self._keys.nbytes + self._head.nbytes + self._last.nbytes + self._closed.nbytes + self._index.nbytes
+        own = sum(column.nbytes for column in self._entries)
         return own + sum(part.nbytes for parts in self._closing.values() for part in parts)
 
     def closed(self, request: NDArray[np.uint64]) -> NDArray[np.int32]:
         """The entries of those requests that are closed, each once."""
         found = np.empty(request.size, np.int32)
-        _find(self._index, self._keys, request, found)
+        _find(self._entries.places, self._entries.keys, request, found)
         found = np.unique(found[found >= 0])
-        return found[self._closed[found]]
+        return found[self._entries.closed[found]]
 
     def link(self, table: Table, rows: NDArray[np.int64], front: int) -> None:
         """Chains new rows (consecutive) to their requests, which are open from now on."""
@@ -160,10 +181,7 @@ class Requests:
             return
         self._reserve(rows.size, front)
         start, end = int(rows[0]), int(rows[-1]) + 1
-        self._n = _link(
-            self._index, self._keys, self._head, self._last, self._closed, self._n, table.request, table.ts,
-            table.previous, start, end, front,
-        )  # fmt: skip
+        self._n = _link(self._entries, self._n, table.request, table.ts, table.previous, (start, end), front)
         request, when = table.request[start:end], (table.ts[start:end] + self._close_after) // self._bucket + 1
         for bucket in np.unique(when).tolist():
             named = request[(when == bucket) & (request != 0)]
@@ -180,47 +198,46 @@ class Requests:
         named = np.unique(np.concatenate([part for bucket in due for part in self._closing.pop(bucket)]))
         self._next_bucket = min(self._closing, default=None)
         found = np.empty(named.size, np.int32)
-        _find(self._index, self._keys, named, found)
+        _find(self._entries.places, self._entries.keys, named, found)
         found = found[found >= 0]
-        found = found[~self._closed[found] & (self._last[found] + self._close_after <= watermark)]
-        self._closed[found] = True
+        found = found[~self._entries.closed[found] & (self._entries.last[found] + self._close_after <= watermark)]
+        self._entries.closed[found] = True
         return found
 
     def members(
         self, entry: NDArray[np.int32], table: Table, front: int, both: bool = True
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(rows, position in `entry` of each row's request); with `both`, only requests with both labels."""
+        """(rows, position in `entry` of each row's request); with `both`, only requests with both labels, without it only
+        those of which no row is forgotten."""
         guess = 64 * max(1, entry.size) if entry.size < 1000 else 16 * entry.size
         while True:
             rows, group = np.empty(guess, np.int64), np.empty(guess, np.int32)
-            k = _members(entry, self._head, table.previous, table.state, front, False, rows, group)
+            k = _members(entry, self._entries.head, table.previous, table.state, front, both, rows, group)
             if k <= guess:
-                break
+                return rows[:k], group[:k]
             guess = k
-        k = _members(entry, self._head, table.previous, table.state, front, both, rows, group)
-        return rows[:k], group[:k]
 
     def state(self, front: int) -> dict[str, Any]:
         """Everything, for `restore`; row numbers count from `front`."""
-        keep = np.flatnonzero(self._head[: self._n] >= front)
+        keep = np.flatnonzero(self._entries.head[: self._n] >= front)
         closing = {bucket: tuple(parts) for bucket, parts in self._closing.items()}
         return {
-            "keys": self._keys[keep],
-            "head": self._head[keep] - np.int32(front),
-            "last": self._last[keep],
-            "closed": self._closed[keep],
+            "keys": self._entries.keys[keep],
+            "head": self._entries.head[keep] - np.int32(front),
+            "last": self._entries.last[keep],
+            "closed": self._entries.closed[keep],
             "closing": partial(_pack, closing),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave, into a table without requests."""
+        """Restores what `state` returned, into a table without requests."""
         n = len(state["keys"])
         self._reserve(n, 0)
         self._n = n
-        for name in ("keys", "head", "last", "closed"):
-            getattr(self, f"_{name}")[:n] = state[name]
-        self._index[:] = _NONE
-        _reindex(self._index, self._keys, self._n)
+        for name in _COLUMNS:
+            getattr(self._entries, name)[:n] = state[name]
+        self._entries.places[:] = _NONE
+        _reindex(self._entries.places, self._entries.keys, self._n)
         closing = state["closing"]
         ends = np.cumsum(closing["length"])
         for bucket, start, end in zip(closing["bucket"].tolist(), ends - closing["length"], ends, strict=True):
@@ -229,28 +246,25 @@ class Requests:
 
     def shift(self, by: int) -> None:
         """The joiner's rows were renumbered: all smaller by `by`; requests whose newest row is gone are forgotten."""
-        self._head[: self._n] -= np.int32(by)
-        self._keep(np.flatnonzero(self._head[: self._n] >= 0))
+        self._entries.head[: self._n] -= np.int32(by)
+        self._keep(np.flatnonzero(self._entries.head[: self._n] >= 0))
 
     def _reserve(self, rows: int, front: int) -> None:
-        if self._n + rows <= self._keys.size:
+        if self._n + rows <= self._entries.keys.size:
             return
-        self._keep(np.flatnonzero(self._head[: self._n] >= front))
-        if self._n + rows > self._keys.size:
-            capacity = max(self._n + rows, self._n + self._n // 2)
-            for name in ("_keys", "_head", "_last", "_closed"):
-                old = getattr(self, name)
-                new = np.zeros(capacity, old.dtype)
-                new[: self._n] = old[: self._n]
-                setattr(self, name, new)
-            self._index = np.full(1 << int(np.ceil(np.log2(capacity * 1.5))), _NONE, np.int32)
-            _reindex(self._index, self._keys, self._n)
+        self._keep(np.flatnonzero(self._entries.head[: self._n] >= front))
+        if self._n + rows > self._entries.keys.size:
+            old, self._entries = self._entries, _Entries.empty(max(self._n + rows, self._n + self._n // 2))
+            for name in _COLUMNS:
+                getattr(self._entries, name)[: self._n] = getattr(old, name)[: self._n]
+            _reindex(self._entries.places, self._entries.keys, self._n)
 
     def _keep(self, keep: NDArray[np.int64]) -> None:
         if keep.size == self._n:
             return
-        for column in (self._keys, self._head, self._last, self._closed):
+        for name in _COLUMNS:
+            column = getattr(self._entries, name)
             column[: keep.size] = column[keep]
         self._n = keep.size
-        self._index[:] = _NONE
-        _reindex(self._index, self._keys, self._n)
+        self._entries.places[:] = _NONE
+        _reindex(self._entries.places, self._entries.keys, self._n)

@@ -5,30 +5,36 @@ Everything goes in by `observe` with sign +1 and comes out again, bit by bit, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import Scored
+from streameval.counting.estimates import LOGGED
+from streameval.counting.exposure import ExposureCounts, Weighing
 from streameval.counting.measured import Measured
-from streameval.counting.references import References
+from streameval.counting.propensity_strata import PropensityCounts
+from streameval.counting.references import Curves, References
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events import RETIRED, Catalog, Codes
-from streameval.sketches.accumulate import Scratch, add_scores
-from streameval.sketches.layout import Layout
+from streameval.events.batch import RETIRED, Catalog, Codes
+from streameval.events.columns import Scored, ScoreList
+from streameval.sketches.accumulate import LabelColumns, PlacementCurves, ScoreColumns, Scratch, add_scores
+from streameval.sketches.blocks import BLOCKS
+from streameval.sketches.copies import WEIGHTS, Copies, add_squares
+from streameval.sketches.exposure import DEFAULT_RULE, WeightRule
+from streameval.sketches.layout import Options
+from streameval.sketches.list_cells import averages_of
 from streameval.sketches.ranks import Weighting
+from streameval.sketches.sparse import SparseVector
+from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_worth
 
-# Resolution of the score histograms: bins per octave = 2**bits; docs/metrics.md has the table of bins against error.
-OVERALL_BITS = 10
-SLICE_BITS = 7
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
 # 4 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
-MOST_PANES = 1 << 17
+_MOST_PANES = 1 << 17
 
 
 _ONE = np.zeros(1, np.int32)
@@ -43,9 +49,15 @@ class Labelled:
     slices: NDArray[np.int64]
     label: NDArray[np.int8]
     corrected: NDArray[np.bool_]
-    value: NDArray[np.float64] | None  # only for GAUC weighted by value
+    fields: Mapping[str, NDArray[np.float64]]  # what rows keep of their events' numbers, see `events.fields.needed`
     fresh: NDArray[np.bool_]  # on time, and counted for the first time
     item: NDArray[np.int8] | None = None  # the item's block, see `sketches.blocks`; None: not known of any
+    policies: ScoreList | None = None  # probabilities by version, by ascending row; None: of none
+    copies: Copies | None = None  # what they stand for, where the log is a sample; None: for themselves
+
+    def times(self, sign: int) -> NDArray[np.int64]:
+        """How often they count, int64[n], below 0 when they are taken out."""
+        return np.full(self.ts.size, sign, np.int64) if self.copies is None else self.copies.now * sign
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -69,6 +81,17 @@ def _slice_rows(
             next_row += 1
         out[i] = known
     return next_row
+
+
+class _Layer(NamedTuple):
+    """Scores of some impressions, by one label."""
+
+    scored: Scored
+    measured: Measured
+    slice_row: NDArray[np.int32]  # [dimensions, scores]
+    labels: LabelColumns
+    value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
+    copies: NDArray[np.int64] | None  # of the impressions, where the log is a sample
 
 
 class SliceRows:
@@ -121,29 +144,45 @@ class Scoreboard:
         self,
         slice_rows: SliceRows,
         dimensions: int,
-        edges: tuple[float, ...],
+        options: Options,
         pane: int,
         windows: list[int],
         weighting: Weighting,
         users_budget: int,
         horizon: int,
+        weights: WeightRule = DEFAULT_RULE,
+        weigh_by: str = LOGGED,
+        strata_by: str = LOGGED,
+        values: bool = False,
+        weighed: bool = False,
     ) -> None:
-        """`pane` and `horizon` (of corrections) in ms, `windows` in panes, `users_budget` in bytes."""
+        """`pane` and `horizon` (of corrections) in ms, `windows` in panes, `users_budget` in bytes; `weigh_by` and
+        `strata_by`: fields that hold the propensities which impressions weigh by, and strata are made of.
+
+        `values`: what clicks are worth is counted, and kept by user; weighting "value" needs it anyway; `weighed`: the log is a
+        sample, whose impressions have `Labelled.copies`.
+        """
         self.pane = pane
         self.weighting = weighting
-        self.overall_layout = Layout(OVERALL_BITS, edges, by_block=True)
-        self.slice_layout = Layout(SLICE_BITS, edges)
+        self.values = values or weighting == "value"
+        self.mainline = options.mainline
+        self.overall_layout = options.overall
+        self.slice_layout = options.slice
         self.overall = Panes(self.overall_layout.size)
         self.slices = Panes(self.slice_layout.size)
         self.overall_windows: list[Window] = [self.overall.window(length) for length in windows]
         self.slice_windows: list[Window] = [self.slices.window(length) for length in windows]
-        self.users = Users(windows, weighting, users_budget)
+        averages = averages_of(options.by_user, options.k, options.gain)
+        self.users = Users(windows, weighting, users_budget, averages=averages, values=self.values, weighed=weighed)
         self.references = References(pane, horizon)
+        self._strata = PropensityCounts(self.overall_layout)
+        self.exposure = ExposureCounts(self.overall_layout, weights)
+        self.weigh_by, self.strata_by, self.weights = weigh_by, strata_by, weights
         self.scratch = Scratch(self.overall_layout)
         self._slice_scratch = Scratch(self.slice_layout)
         self._slice_rows = slice_rows
         self._dimensions = dimensions
-        self._most_panes = max(MOST_PANES, 4 * max(windows, default=0))
+        self._most_panes = max(_MOST_PANES, 4 * max(windows, default=0))
 
     def observe(
         self,
@@ -152,43 +191,96 @@ class Scoreboard:
         sign: int = 1,
         measured: Measured | None = None,
         placed: bool = True,
+        further: Sequence[tuple[Labelled, Scored]] = (),
     ) -> None:
         """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time.
 
         `measured`: what `measured` gives of them, if the caller has it. `placed`: their pane's curves are known, as those
-        of earlier panes are mature; if not, standard errors of AUCs go without them.
+        of earlier panes are mature; if not, standard errors of AUCs go without them. `further`: the same impressions with
+        other labels, by scores of other series; pane by pane with the first, as curves are made of what came before a pane.
         """
         if not scored.series.size:
             return
-        k = scored.series.size
         slot = self.users.slots(labelled.user)
-        known = measured or self.measured(labelled, scored)
-        self.references.reserve(int(scored.series.max()) + 1)
-        slice_row = np.empty((self._dimensions, k), np.int32)
-        for dimension in range(self._dimensions):
-            slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
-        self.scratch.reserve(int(scored.series.max()) + 1, k)
+        layers = [self._layer(labelled, scored, measured or self.measured(labelled, scored), slot, sign)]
+        layers += [self._layer(one, its, self.measured(one, its), slot, sign) for one, its in further]
+        known = layers[0].measured
+        top = max(int(layer.scored.series.max(initial=0)) for layer in layers) + 1
+        k = sum(layer.scored.series.size for layer in layers)
+        self.references.reserve(top)
+        self.scratch.reserve(top, k)
         self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
         for j, number in enumerate(known.panes):
-            if labelled.fresh[known.first[j] : known.first[j + 1]].any():
+            if placed:  # labels mature in order of time, late ones too: those of earlier panes have been counted
                 self.references.begin(number)
             curves = self.references.at(number) if placed else self.references.none
-            for cut in known.cuts:
-                part = slice(int(cut[j]), int(cut[j + 1]))
-                entries, exact = add_scores(
-                    self.scratch, self._slice_scratch, scored.p[part], known.loss[part], known.bin[part],
-                    scored.row[part], scored.series[part], slice_row[:, part], scored.violation[part], labelled.label,
-                    labelled.corrected, slot, known.block, labelled.fresh, curves.curve, curves.ready,
-                    self.references.counting, sign,
-                )  # fmt: skip
-                value = None if labelled.value is None else labelled.value[scored.row[part]]
-                self._rank(number, scored.series[part], entries, exact, value, sign)
+            for layer in layers:
+                for giver, cut in enumerate(layer.measured.cuts):
+                    part = slice(int(cut[j]), int(cut[j + 1]))
+                    self._add(number, layer, part, curves, sign, served=giver == 0)
+                if layer.copies is not None:
+                    self._add_squares(
+                        number, layer, [slice(int(cut[j]), int(cut[j + 1])) for cut in layer.measured.cuts]
+                    )
+                if layer.value is not None:
+                    served = layer.measured.cuts[0]
+                    self._add_values(number, layer, slice(int(served[j]), int(served[j + 1])), sign)
             self.overall.add(number, self.scratch.drain())
             if self._dimensions:
                 self.slices.add(number, self._slice_scratch.drain())
+        self._weigh([(labelled, scored), *further], layers, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
+
+    def _layer(
+        self, labelled: Labelled, scored: Scored, measured: Measured, slot: NDArray[np.int32], sign: int
+    ) -> _Layer:
+        slice_row = np.empty((self._dimensions, scored.series.size), np.int32)
+        for dimension in range(self._dimensions):
+            slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
+        times = labelled.times(sign)
+        labels = LabelColumns(labelled.label, labelled.corrected, labelled.fresh, slot, measured.block, times)
+        value = labelled.fields["value"] if self.values else None
+        return _Layer(scored, measured, slice_row, labels, value, None if labelled.copies is None else abs(times))
+
+    def _add(self, pane: int, layer: _Layer, part: slice, curves: Curves, sign: int, *, served: bool) -> None:
+        """One giver's scores of one pane; `served`: who gave them showed the impressions."""
+        scored, known = layer.scored, layer.measured
+        scores = ScoreColumns(
+            scored.p[part],
+            known.loss[part],
+            known.bin[part],
+            scored.row[part],
+            scored.series[part],
+            layer.slice_row[:, part],
+            scored.violation[part],
+        )
+        placed_by = PlacementCurves(curves.curve, curves.ready, self.references.counting)
+        entries, exact = add_scores(self.scratch, self._slice_scratch, scores, layer.labels, placed_by, sign)
+        value = None if layer.value is None else layer.value[scored.row[part]]
+        copies = None if layer.copies is None else layer.copies[scored.row[part]]
+        self._rank(pane, scored.series[part], entries, exact, value, copies, sign, served=served)
+
+    def _add_squares(self, pane: int, layer: _Layer, parts: Sequence[slice]) -> None:
+        """By how much weights differ, of the scores of one pane."""
+        scored, labels = layer.scored, layer.labels
+        sums = np.zeros((int(scored.series.max(initial=0)) + 1, len(WEIGHTS.cells)), np.int64)
+        for part in parts:
+            add_squares(scored.series[part], scored.row[part], labels.label, labels.times, sums)
+        code = np.flatnonzero(sums.any(axis=1))
+        self.add_tally(pane, WEIGHTS.name, code.astype(np.int32), np.zeros(code.size, np.int64), sums[code])
+
+    def _add_values(self, pane: int, layer: _Layer, part: slice, sign: int) -> None:
+        """What the clicks on impressions are worth, of those that the series itself served: whose scores are the first ones."""
+        series = layer.scored.series[part]
+        if layer.value is None or not series.size:
+            return
+        sums = np.zeros((int(series.max()) + 1, BLOCKS, len(VALUES.cells)), np.int64)
+        row, labels = layer.scored.row[part], layer.labels
+        add_worth(series, row, labels.block, labels.label, layer.value, sign, sums)
+        code, block = np.nonzero(sums[:, :, IMPRESSIONS_SERVED])
+        self.add_tally(pane, VALUES.name, code.astype(np.int32), block, sums[code, block])
 
     def measured(self, labelled: Labelled, scored: Scored) -> Measured:
         """What this board and its ledger need to know of the scores."""
@@ -203,6 +295,37 @@ class Scoreboard:
             self.scratch.add_cell(row, cell, value)
         self.overall.add(pane, self.scratch.drain())
 
+    def add_tally(
+        self,
+        pane: int,
+        name: str,
+        series: NDArray[np.int32],
+        block: NDArray[np.integer[Any]],
+        cells: NDArray[np.int64],
+    ) -> None:
+        """Adds rows of a tally to a pane, `cells` int64[n, cells of the tally], signed: row i to series[i] in block[i] of users.
+
+        Of a tally without blocks `block` is 0. Nothing happens when the tally is not kept.
+        """
+        self.add_tallies(pane, [(name, series, block, cells)])
+
+    def add_tallies(
+        self,
+        pane: int,
+        rows: Iterable[tuple[str, NDArray[np.int32], NDArray[np.integer[Any]], NDArray[np.int64]]],
+    ) -> None:
+        """The same for rows (name, series, block, cells) of several tallies at once."""
+        by_width: dict[int, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
+        for name, series, block, own in rows:
+            found = self.overall_layout.tally(name)
+            if found is not None:
+                first, cells = by_width.setdefault(own.shape[1], ([], []))
+                at = found[1] + block.astype(np.int64) * len(found[0].cells)
+                first.append(series.astype(np.int64) * self.overall_layout.size + at)
+                cells.append(own)
+        for first, cells in by_width.values():
+            self.overall.add(pane, SparseVector.of_rows(np.concatenate(first), np.concatenate(cells)))
+
     def retire(self, series: int) -> None:
         """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""
         self.overall.clear(series)
@@ -212,7 +335,7 @@ class Scoreboard:
         self.references.clear(series)
 
     def forget_before(self, pane: int) -> None:
-        """Lets go of old panes."""
+        """Drops old panes."""
         self.overall.forget_before(pane)
         self.slices.forget_before(pane)
         self.users.forget_before(pane)
@@ -220,24 +343,38 @@ class Scoreboard:
     @property
     def nbytes(self) -> int:
         """Bytes of the panes and windows, users apart."""
-        scratch = self.scratch.matrix.nbytes + self._slice_scratch.matrix.nbytes
+        scratch = self.scratch.target.cells.nbytes + self._slice_scratch.target.cells.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
 
     def state(self) -> dict[str, Any]:
         """Everything that was counted, for `restore`."""
         return {
             "overall": self.overall.state(),
+            "tallies": [[tally.name, tally.size] for tally in self.overall_layout.tallied],
             "slices": self.slices.state(),
             "users": self.users.state(),
             "references": self.references.state(),
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
-        """Takes over what `state` gave; `slice_rows[r]` is what row r of the slices is called here."""
-        self.overall.restore(state["overall"], codes.series.astype(np.int64))
+        """Restores what `state` returned; `slice_rows[r]` is what row r of the slices is called here."""
+        places = self.overall_layout.places(state.get("tallies", []))  # none: written before there were any
+        self.overall.restore(state["overall"], codes.series.astype(np.int64), places)
         self.slices.restore(state["slices"], slice_rows)
         self.users.restore(state["users"], codes.series)
         self.references.restore(state["references"], codes.series)
+
+    def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[_Layer], sign: int) -> None:
+        """What is counted by propensity, which is one for all labels of an impression."""
+        fields = counted[0][0].fields
+        stratum, given = fields.get(self.strata_by), fields.get(self.weigh_by)
+        for (one, its), layer in zip(counted, layers, strict=True):
+            if stratum is not None:
+                self._strata.observe(self.overall, stratum, one.label, its, layer.measured, sign)
+            if given is not None:
+                weighing = Weighing(one.label, given, one.fields.get("value"))
+                policies = one.policies if self.weigh_by == LOGGED else None  # theirs are of the log's
+                self.exposure.observe(self.overall, weighing, its, policies, layer.measured, sign)
 
     def _rank(
         self,
@@ -246,14 +383,18 @@ class Scoreboard:
         entries: NDArray[np.uint64],
         exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
+        copies: NDArray[np.int64] | None,
         sign: int,
+        *,
+        served: bool,
     ) -> None:
         """Gives rank entries to the users, each series its own."""
         if not series.size:
             return
         if bool((series == series[0]).all()):
-            self.users.add(pane, int(series[0]), entries, exact, value, sign)
+            self.users.add(pane, int(series[0]), entries, exact, value, sign, copies, served=served)
             return
         for one in np.unique(series).tolist():
             on = series == one
-            self.users.add(pane, one, entries[on], exact[on], None if value is None else value[on], sign)
+            of_value, of_copies = (None if column is None else column[on] for column in (value, copies))
+            self.users.add(pane, one, entries[on], exact[on], of_value, sign, of_copies, served=served)

@@ -2,7 +2,7 @@
 
 A pane logs what happened in it as rank entries (user slot, score key, label; 8 bytes an impression), additions and
 retractions apart. The run's ranks take the entries in bulk. A window's ranks move from pane range to pane range by
-adding the panes that enter and retracting those that leave, when somebody looks; as long as a window holds the whole
+adding the panes that enter and retracting those that leave, when it is read; as long as a window holds the whole
 run it has no ranks of its own.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.ranks import GroupRanks, Weighting
+from streameval.sketches.sorted_lists import NO_COPIES, Sorted, by_entry
 
 _MERGE_AT = 64  # parts that a pane collects before they become one
 APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
@@ -31,13 +32,15 @@ class Part:
 
     entries: NDArray[np.uint64]
     sign: int
-    value_slot: NDArray[np.int32]  # changes of users' values (weighting "value")
+    value_slot: NDArray[np.int32]  # changes of users' values, where they are kept
     value: NDArray[np.int64]
+    copies: NDArray[np.uint32] | None = None  # of each entry; None: 1
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.entries.nbytes + self.value_slot.nbytes + self.value.nbytes
+        copies = 0 if self.copies is None else self.copies.nbytes
+        return self.entries.nbytes + self.value_slot.nbytes + self.value.nbytes + copies
 
     def kept(self, renumbered: NDArray[np.int32]) -> Part:
         """The same of the users whose new slot is not -1."""
@@ -46,7 +49,12 @@ class Part:
         entry = (slot[on].astype(np.uint64) << np.uint64(32)) | (self.entries[on] & LOW)
         value_slot = renumbered[self.value_slot]
         valued = value_slot >= 0
-        return Part(entry, self.sign, value_slot[valued], self.value[valued])
+        copies = None if self.copies is None else self.copies[on]
+        return Part(entry, self.sign, value_slot[valued], self.value[valued], copies)
+
+    def counts(self) -> NDArray[np.uint32]:
+        """The copies of each entry."""
+        return np.ones(self.entries.size, np.uint32) if self.copies is None else self.copies
 
 
 @dataclass(slots=True)
@@ -68,10 +76,11 @@ class _Window:
 class SeriesUsers:
     """The log, the run and the windows of one series."""
 
-    def __init__(self, windows: list[int], weighting: Weighting) -> None:
-        """`windows`: lengths in panes."""
-        self._weighting: Weighting = weighting
-        self._run = GroupRanks(weighting)
+    def __init__(self, windows: list[int], weighting: Weighting, values: bool = False, weighed: bool = False) -> None:
+        """`windows`: lengths in panes; `values`: those of users' clicks are kept; `weighed`: entries have copies."""
+        self._new_ranks = partial(GroupRanks, weighting, values, weighed)
+        self._weighed = weighed
+        self._run = self._new_ranks()
         self._windows = [_Window(length) for length in windows]
         self._log: dict[int, list[Part]] = {}
         self._log_bytes = 0
@@ -115,7 +124,7 @@ class SeriesUsers:
             return self.run()
         if window.ranks is None or start >= window.end or end <= window.start:
             window.forget()
-            window.ranks = GroupRanks(self._weighting)
+            window.ranks = self._new_ranks()
             if self._is_most(start, end):  # cheaper to take the few panes out of the run than to add the many
                 window.ranks = deepcopy(self.run())
                 window.applied = {pane: len(parts) for pane, parts in self._log.items()}
@@ -131,21 +140,25 @@ class SeriesUsers:
             self._apply(window.ranks, entering, leaving)
         return window.ranks
 
-    def pane(self, number: int) -> GroupRanks:
-        """The ranks of one pane, made for this call; its users are numbered anew."""
-        ranks = GroupRanks(self._weighting)
+    def pane(self, number: int) -> tuple[GroupRanks, NDArray[np.uint64]]:
+        """The ranks of one pane, made for this call; its users are numbered again, and which slot each had."""
+        ranks = self._new_ranks()
         parts = self._log.get(number, [])
-        ids, add = _renumber(_joined(parts, 1))
-        _, sub = _renumber(_joined(parts, -1), ids)
-        ranks.apply(add, sub, ids.size)
-        return ranks
+        added, retracted = self._joined(parts, 1), self._joined(parts, -1)
+        ids, add = _renumber(added.entries)
+        _, sub = _renumber(retracted.entries, ids)
+        slot = np.concatenate([np.empty(0, np.int32), *(p.value_slot for p in parts)])
+        value = np.concatenate([np.empty(0, np.int64), *(p.value for p in parts)])
+        value_slot = np.searchsorted(ids, slot.astype(np.uint64)).astype(np.int32)
+        ranks.apply(add, sub, ids.size, value_slot, value, (added.copies, retracted.copies))
+        return ranks, ids
 
     def parts(self, pane: int) -> tuple[Part, ...]:
         """What was added to a pane, in order."""
         return tuple(self._log.get(pane, ()))
 
     def forget_before(self, pane: int) -> None:
-        """Lets the log of old panes go; the run keeps its ranks."""
+        """Drops the log of old panes; the run keeps its ranks."""
         for number in [n for n in self._log if n < pane]:
             self._log_bytes -= sum(part.nbytes for part in self._log.pop(number))
             self._forgot = True
@@ -170,20 +183,25 @@ class SeriesUsers:
             "first": self._first,
             "last": self._last,
             "forgot": self._forgot,
-            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}),
+            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}, self._weighed),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes in what `state` gave; slots must mean the same users."""
+        """Restores what `state` returned; slots must mean the same users."""
         self._run.restore(state["run"])
         self._first, self._last = min(self._first, state["first"]), max(self._last, state["last"])
         self._forgot = self._forgot or state["forgot"]
         log = state["log"]
         ends, valued = np.cumsum(log["length"]), np.cumsum(log["valued"])
+        copies = log.get("copies") if self._weighed else None  # none: written before they had any
         for i, (number, sign) in enumerate(zip(log["pane"].tolist(), log["sign"].tolist(), strict=True)):
             some, values = slice(ends[i] - log["length"][i], ends[i]), slice(valued[i] - log["valued"][i], valued[i])
             part = Part(
-                log["entries"][some].copy(), sign, log["value_slot"][values].copy(), log["value"][values].copy()
+                log["entries"][some].copy(),
+                sign,
+                log["value_slot"][values].copy(),
+                log["value"][values].copy(),
+                None if copies is None else copies[some].copy(),
             )
             self._log.setdefault(number, []).append(part)
             self._log_bytes += part.nbytes
@@ -212,27 +230,33 @@ class SeriesUsers:
             return [n for n in range(start, end) if n in self._log]
         return sorted(n for n in self._log if start <= n < end)
 
+    def _joined(self, parts: Sequence[Part], sign: int) -> Sorted:
+        """The entries of the parts of one sign, sorted, with their copies where they have any."""
+        some = [p for p in parts if p.sign == sign]
+        entries = np.concatenate([_NO_ENTRIES, *(p.entries for p in some)])
+        if not self._weighed:
+            entries.sort()
+            return Sorted(entries, NO_COPIES)
+        return by_entry(entries, np.concatenate([NO_COPIES, *(p.counts() for p in some)]))
+
     def _apply(self, ranks: GroupRanks, entering: list[Part], leaving: list[Part]) -> None:
-        add = np.concatenate((_joined(entering, 1), _joined(leaving, -1)))
-        sub = np.concatenate((_joined(entering, -1), _joined(leaving, 1)))
-        add.sort()
-        sub.sort()
-        slots = int(add[-1] >> np.uint64(32)) + 1 if add.size else 0
-        if self._weighting == "value":
-            slot = np.concatenate([p.value_slot for p in (*entering, *leaving)])
-            value = np.concatenate([*(p.value for p in entering), *(-p.value for p in leaving)])
-            ranks.apply(add, sub, slots, slot, value)
-        else:
-            ranks.apply(add, sub, slots)
+        turned = [replace(p, sign=-p.sign) for p in leaving]
+        add, sub = self._joined([*entering, *turned], 1), self._joined([*entering, *turned], -1)
+        slots = int(add.entries[-1] >> np.uint64(32)) + 1 if add.entries.size else 0
+        slot = np.concatenate([p.value_slot for p in (*entering, *leaving)])
+        value = np.concatenate([*(p.value for p in entering), *(-p.value for p in leaving)])
+        ranks.apply(add.entries, sub.entries, slots, slot, value, (add.copies, sub.copies))
 
 
 def _sum(parts: Sequence[Part], sign: int) -> Part:
     """One part of the same sign."""
     slot, value = np.concatenate([p.value_slot for p in parts]), np.concatenate([p.value for p in parts])
-    return Part(np.concatenate([p.entries for p in parts]), sign, slot, value)
+    plain = all(p.copies is None for p in parts)
+    copies = None if plain else np.concatenate([p.counts() for p in parts])
+    return Part(np.concatenate([p.entries for p in parts]), sign, slot, value, copies)
 
 
-def _pack(log: Mapping[int, Sequence[Part]]) -> dict[str, NDArray[np.generic]]:
+def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray[np.generic]]:
     """The log as columns: one part for what was added to a pane, one for what was retracted."""
     numbers: list[int] = []
     parts: list[Part] = []
@@ -242,6 +266,7 @@ def _pack(log: Mapping[int, Sequence[Part]]) -> dict[str, NDArray[np.generic]]:
             if some:
                 numbers.append(number)
                 parts.append(_sum(some, sign))
+    copies = {"copies": np.concatenate([NO_COPIES, *(p.counts() for p in parts)])} if weighed else {}
     return {
         "pane": np.array(numbers, np.int64),
         "sign": np.array([p.sign for p in parts], np.int8),
@@ -250,20 +275,15 @@ def _pack(log: Mapping[int, Sequence[Part]]) -> dict[str, NDArray[np.generic]]:
         "valued": np.array([p.value.size for p in parts], np.int64),
         "value_slot": np.concatenate([np.empty(0, np.int32), *(p.value_slot for p in parts)]),
         "value": np.concatenate([np.empty(0, np.int64), *(p.value for p in parts)]),
+        **copies,
     }
 
 
-def _joined(parts: list[Part], sign: int) -> NDArray[np.uint64]:
-    """The entries of the parts of one sign; not sorted."""
-    return np.concatenate([_NO_ENTRIES, *(p.entries for p in parts if p.sign == sign)])
-
-
 def _renumber(
-    parts: NDArray[np.uint64], ids: NDArray[np.uint64] | None = None
+    entries: NDArray[np.uint64], ids: NDArray[np.uint64] | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Entries sorted, with their slots replaced by places in `ids` (the distinct slots)."""
-    parts = np.sort(parts)
-    slot = parts >> np.uint64(32)
+    """Sorted entries with their slots replaced by places in `ids` (the distinct slots)."""
+    slot = entries >> np.uint64(32)
     known = np.unique(slot) if ids is None else ids
     place = np.searchsorted(known, slot).astype(np.uint64)
-    return known, (place << np.uint64(32)) | (parts & LOW)
+    return known, (place << np.uint64(32)) | (entries & LOW)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.exact_scores import ALWAYS, ExactScores
+from streameval.counting.exact_scores import RUN_START, ExactScores
+from streameval.counting.list_users import ListUsers
 from streameval.counting.series_users import APPLY_AT, LOW, Part, SeriesUsers
-from streameval.metrics.view import Ranked
+from streameval.metrics.view import Ranked, UserMeans
 from streameval.sketches.directory import Directory, mix
-from streameval.sketches.ranks import SCALE, GroupRanks, Weighting
+from streameval.sketches.list_cells import Averages
+from streameval.sketches.ranks import GroupRanks, Weighting
+from streameval.sketches.weightings import TERM_SCALE
 
 EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: at most 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
 _MOST_HALVINGS = 20
+_SHADOW = Averages((), (0,), (), (), ())  # one cell a user, of which nothing is averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +51,33 @@ def _in_sample(user: NDArray[np.uint64], shift: int) -> NDArray[np.bool_]:
 class Users:
     """The users of one partition."""
 
-    def __init__(self, windows: list[int], weighting: Weighting, budget: int, exact_limit: int = EXACT_LIMIT) -> None:
-        """`windows`: lengths in panes; `budget`: bytes."""
+    def __init__(
+        self,
+        windows: list[int],
+        weighting: Weighting,
+        budget: int,
+        exact_limit: int = EXACT_LIMIT,
+        averages: Averages | None = None,
+        values: bool = False,
+        weighed: bool = False,
+    ) -> None:
+        """`windows`: lengths in panes; `budget`: bytes; `averages`: what is averaged by user of ranked lists; `values`: those
+        of users' clicks are kept; `weighed`: impressions have copies."""
         self._windows = windows
         self._weighting: Weighting = weighting
+        self._new_series = partial(SeriesUsers, windows, weighting, values, weighed)
+        self._values, self._weighed = values, weighed
         self.budget = budget
-        self._exact_limit = exact_limit
+        self.exact_limit = exact_limit  # of series that are still to come
         self._directory = Directory()
         self._series: dict[int, SeriesUsers] = {}
         self._exact: dict[int, ExactScores] = {}
+        self.averages = averages
+        self._lists: dict[int, ListUsers] = {}
+        self._shadow: dict[
+            int, ListUsers
+        ] = {}  # impressions that a series scored and others served, if values are kept
+        self._shadow_known = True  # not after a checkpoint that did not have it
         self._sample_shift = 0
         self._since_check = 0
 
@@ -67,7 +90,7 @@ class Users:
     def nbytes(self) -> int:
         """Bytes of all per-user state."""
         users = self._directory.nbytes + sum(s.nbytes for s in self._series.values())
-        return users + sum(s.nbytes for s in self._exact.values())
+        return users + sum(s.nbytes for kept in (self._exact, self._lists, self._shadow) for s in kept.values())
 
     def slots(self, user: NDArray[np.uint64]) -> NDArray[np.int32]:
         """A slot for every user; -1 for users outside the sample."""
@@ -86,26 +109,57 @@ class Users:
         exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
+        copies: NDArray[np.int64] | None = None,
+        *,
+        served: bool = True,
     ) -> None:
         """Scores of one series in one pane, or with sign -1 their retraction.
 
-        n rank entries (see `ranks.entries`) with slots as from `slots`, and the scores' `grid.score_bits`.
+        n rank entries (see `ranks.entries`) with slots as from `slots`, the scores' `grid.score_bits`, where values are
+        kept that of each click, and `copies`: what the impressions stand for. `served`: by this series itself.
         """
         mine = self._series.get(series)
         if mine is None:
-            mine = self._series[series] = SeriesUsers(self._windows, self._weighting)
-            self._exact[series] = ExactScores(self._exact_limit)
+            mine = self._series[series] = self._new_series()
+            self._exact[series] = ExactScores(self.exact_limit)
+        if copies is not None and bool((copies != 1).any()):  # the AUC has the histogram
+            self._exact[series].drop()
         self._exact[series].add(pane, exact, sign)
-        if self._sample_shift:
+        if copies is not None or self._sample_shift:
             kept = entries < _OUTSIDE
+            if copies is not None:
+                kept &= copies > 0
+                copies = copies[kept]
             entries, value = entries[kept], None if value is None else value[kept]
         slot, fixed = np.empty(0, np.int32), np.empty(0, np.int64)
         if value is not None:
             clicked = np.flatnonzero(entries & np.uint64(1))
             slot = (entries[clicked] >> np.uint64(32)).astype(np.int32)
-            fixed = np.rint(np.maximum(value[clicked], 0.0) * SCALE).astype(np.int64) * sign
-        mine.add(pane, Part(entries, sign, slot, fixed))
+            fixed = np.rint(np.maximum(value[clicked], 0.0) * TERM_SCALE).astype(np.int64) * sign
+            if copies is not None:
+                fixed *= copies[clicked]
+        mine.add(pane, Part(entries, sign, slot, fixed, None if copies is None else copies.astype(np.uint32)))
+        if self._values and not served and entries.size:
+            of, n = np.unique((entries >> np.uint64(32)).astype(np.int32), return_counts=True)
+            shadow = self._shadow.setdefault(series, ListUsers(self._windows, _SHADOW))
+            shadow.add(pane, of, sign * n[:, None].astype(np.int64))
         self._since_check += entries.size
+
+    def add_lists(self, pane: int, series: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
+        """Adds ranked lists of one series in one pane, rows of `Averages` signed; slots as from `slots`."""
+        if self.averages is None:
+            return
+        mine = self._lists.get(series)
+        if mine is None:
+            mine = self._lists[series] = ListUsers(self._windows, self.averages)
+        kept = slot >= 0
+        mine.add(pane, slot[kept], cells[kept])
+        self._since_check += cells.size  # of 8 bytes each, as rank entries have
+
+    def list_means(self, series: int, window: int | None, end: int) -> dict[str, UserMeans]:
+        """Metrics of lists averaged by user, over the run or a window as in `ranked`."""
+        mine, names = self._lists.get(series), () if self.averages is None else self.averages.names
+        return {} if mine is None else dict(zip(names, mine.means(window, end), strict=True))
 
     def fit_budget(self) -> None:
         """Keeps to the budget. Slots change: call it when none of those that `slots` gave out are still to be added."""
@@ -127,7 +181,9 @@ class Users:
         if mine is None:
             return Ranked(0, 0, 0, 0), None
         ranks = mine.run() if window is None else mine.window(window, end)
-        terms = _terms(ranks)
+        shadow = self._shadow.get(series)
+        less = None if shadow is None else shadow.rows(window, end)[:, 0]
+        terms = self._terms(ranks, self._directory.ids, less)
         spread = None
         if self._sample_shift and terms.weight:
             auc_w, w = ranks.group_terms()
@@ -145,11 +201,16 @@ class Users:
         return None if exact is None else exact.auc(*self._range(window, end))
 
     def pane_ranked(self, series: int, pane: int) -> Ranked | None:
-        """GAUC's terms within one pane; None when only a sample of users is kept, or users weigh by value."""
-        if self._sample_shift or self._weighting == "value":
+        """GAUC's terms within one pane; None when only a sample of users is kept."""
+        if self._sample_shift:
             return None
         mine = self._series.get(series)
-        return Ranked(0, 0, 0, 0) if mine is None else _terms(mine.pane(pane))
+        if mine is None:
+            return Ranked(0, 0, 0, 0)
+        ranks, slots = mine.pane(pane)
+        shadow, number = self._shadow.get(series), slots.astype(np.int64)
+        less = None if shadow is None else shadow.pane(pane, number)[:, 0]
+        return self._terms(ranks, self._directory.ids[number], less)
 
     def pane_entries(self, pane: int) -> dict[int, PaneEntries]:
         """What every series logged in a pane."""
@@ -172,17 +233,21 @@ class Users:
         """Forgets a series."""
         self._series.pop(series, None)
         self._exact.pop(series, None)
+        self._lists.pop(series, None)
+        self._shadow.pop(series, None)
 
     def series(self) -> list[int]:
         """The series that have users."""
         return list(self._series)
 
     def forget_before(self, pane: int) -> None:
-        """Lets the log of old panes go; the run keeps its ranks."""
+        """Drops the log of old panes; the run keeps its ranks."""
         for mine in self._series.values():
             mine.forget_before(pane)
         for scores in self._exact.values():
             scores.forget_before(pane)
+        for lists in (*self._lists.values(), *self._shadow.values()):
+            lists.forget_before(pane)
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`; series by their codes."""
@@ -193,20 +258,39 @@ class Users:
                 {"code": code, "users": mine.state(), "scores": self._exact[code].state()}
                 for code, mine in self._series.items()
             ],
+            "lists": [{"code": code, "users": mine.state()} for code, mine in self._lists.items()],
+            "shadow": [{"code": code, "users": mine.state()} for code, mine in self._shadow.items()],
+            "shadow_known": self._shadow_known and self._values,
         }
 
     def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
-        """Takes over what `state` gave, into a table without users. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned, into a table without users. `codes[c]` is what series c is called here."""
         self._directory.slots(state["ids"])
         self._sample_shift = state["sample_shift"]
         for saved in state["series"]:
             code = int(codes[saved["code"]])
-            mine = self._series.setdefault(code, SeriesUsers(self._windows, self._weighting))
+            mine = self._series.setdefault(code, self._new_series())
             mine.restore(saved["users"])
-            self._exact.setdefault(code, ExactScores(self._exact_limit)).restore(saved["scores"])
+            self._exact.setdefault(code, ExactScores(self.exact_limit)).restore(saved["scores"])
+        for saved in state.get("lists", []):  # none: written before there were any
+            if self.averages is not None:
+                self._lists[int(codes[saved["code"]])] = lists = ListUsers(self._windows, self.averages)
+                lists.restore(saved["users"])
+        for saved in state.get("shadow", []) if self._values else []:
+            self._shadow[int(codes[saved["code"]])] = shadow = ListUsers(self._windows, _SHADOW)
+            shadow.restore(saved["users"])
+        self._shadow_known = state.get("shadow_known", False) or not state["series"]
 
     def _range(self, window: int | None, end: int) -> tuple[int, int]:
-        return (ALWAYS, -ALWAYS) if window is None else (end - self._windows[window], end)
+        return (RUN_START, -RUN_START) if window is None else (end - self._windows[window], end)
+
+    def _terms(self, ranks: GroupRanks, ids: NDArray[np.uint64], less: NDArray[np.int64] | None) -> Ranked:
+        """`ids`: users by slot; `less`: impressions of the first ones that others served."""
+        weighted, weight = ranks.terms()
+        own = (weighted, weight, ranks.eligible, ranks.eligible_impressions, ranks.squares(), ranks.of_each())
+        if not self._values:
+            return Ranked(*own)
+        return Ranked(*own, ranks.by_block(ids, self._sample_shift, less), self._shadow_known)
 
     def _halve(self) -> None:
         """Keeps half of the users: those whose hash begins with one more zero bit."""
@@ -219,8 +303,5 @@ class Users:
         self._directory.slots(ids[keep])
         for mine in self._series.values():
             mine.keep(keep, renumbered)
-
-
-def _terms(ranks: GroupRanks) -> Ranked:
-    weighted, weight = ranks.terms()
-    return Ranked(weighted, weight, ranks.eligible, ranks.eligible_impressions, ranks.squares())
+        for lists in (*self._lists.values(), *self._shadow.values()):
+            lists.keep(keep, renumbered)

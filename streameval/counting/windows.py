@@ -27,7 +27,7 @@ class Panes:
         self.row_cells = row_cells
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
-        self.changed: set[int] = set()  # panes added to since somebody looked (and cleared it)
+        self.changed: set[int] = set()  # panes added to since the last reader cleared it
         self._unwritten: set[int] = set()  # panes added to since they were given to the history
         self._in_flight: set[int] = set()  # panes that the history is writing
         self.never_written = 0  # panes forgotten before the history could take them
@@ -117,7 +117,7 @@ class Panes:
         return sorted(n for n in self._panes if start <= n < end)
 
     def forget_before(self, pane: int) -> None:
-        """Lets old panes go; the total keeps them. A window that lags behind starts over when it is looked at."""
+        """Drops old panes; the total keeps them. A window that lags behind starts over when it is looked at."""
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self.changed = {n for n in self.changed if n >= pane}
@@ -135,11 +135,15 @@ class Panes:
             "panes": partial(_pack, {number: tuple(parts) for number, parts in self._panes.items()}),
         }
 
-    def restore(self, state: Mapping[str, Any], rows: NDArray[np.int64] | None) -> None:
-        """Takes over what `state` gave. `rows[r]` is what row r is called here; None: the same."""
+    def restore(
+        self, state: Mapping[str, Any], rows: NDArray[np.int64] | None, cells: NDArray[np.int64] | None = None
+    ) -> None:
+        """Restores what `state` returned. `rows[r]` is what row r is called here; None: the same. `cells[c]`, likewise, where
+        cell c of a row stands here, -1: nowhere."""
+        places = None if cells is None or np.array_equal(cells, np.arange(self.row_cells)) else cells
         if rows is not None and np.array_equal(rows, np.arange(rows.size)):
             rows = None
-        total = self._renumbered(state["total"]["cells"], state["total"]["values"], rows)
+        total = self._renumbered(state["total"]["cells"], state["total"]["values"], rows, places)
         if total.cells.size:
             self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
             total.add_to(self.total)
@@ -148,15 +152,23 @@ class Panes:
         packed = state["panes"]
         ends = np.cumsum(packed["length"])
         for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
-            cells, values = packed["cells"][start:end].copy(), packed["values"][start:end].copy()
-            self._panes[number] = [self._renumbered(cells, values, rows)]
+            at, values = packed["cells"][start:end].copy(), packed["values"][start:end].copy()
+            self._panes[number] = [self._renumbered(at, values, rows, places)]
 
     def _renumbered(
-        self, cells: NDArray[np.int64], values: NDArray[np.int64], rows: NDArray[np.int64] | None
+        self,
+        cells: NDArray[np.int64],
+        values: NDArray[np.int64],
+        rows: NDArray[np.int64] | None,
+        places: NDArray[np.int64] | None,
     ) -> SparseVector:
-        if rows is None:
+        if rows is None and places is None:
             return SparseVector(cells, values)
-        return SparseVector.of(rows[cells // self.row_cells] * self.row_cells + cells % self.row_cells, values)
+        row, cell = np.divmod(cells, self.row_cells if places is None else places.size)
+        row = row if rows is None else rows[row]
+        cell = cell if places is None else places[cell]
+        kept = cell >= 0
+        return SparseVector.of((row * self.row_cells + cell)[kept], values[kept])
 
     @property
     def nbytes(self) -> int:

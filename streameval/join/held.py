@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.fields import Field
 from streameval.join.policy import FOREVER
+from streameval.join.rows import split_fields
 from streameval.sketches.directory import mix
+
+
+class HeldColumns(NamedTuple):
+    """Clicks [0, end) that wait, with room for more."""
+
+    id: NDArray[np.uint64]
+    ts: NDArray[np.int64]
+    key: NDArray[np.int64]  # see `kernel`
+    fields: NDArray[np.float64]  # [fields, clicks]; NaN: absent
+    taken: NDArray[np.bool_]  # its impression came
+    places: NDArray[np.int32]  # the index of ids
+    end: int
 
 
 @numba.njit(inline="always")
@@ -31,11 +46,13 @@ def _enter_all(index: NDArray[np.int32], ids: NDArray[np.uint64], end: int) -> N
 class HeldClicks:
     """Columns of clicks in order of arrival (capacity may exceed what is used), and an index of their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Sequence[Field]) -> None:
+        """`fields`: those of clicks that rows keep."""
+        self._names = [field.name for field in fields]
         self.id = np.empty(256, np.uint64)
         self.ts = np.empty(256, np.int64)
         self.key = np.empty(256, np.int64)  # see `kernel`
-        self.value = np.empty(256, np.float64)
+        self.fields = np.empty((len(self._names), 256), np.float64)  # NaN: absent
         self.taken = np.zeros(256, np.bool_)  # its impression came
         self.index = np.zeros(1024, np.int32)
         self.end = 0
@@ -44,7 +61,12 @@ class HeldClicks:
     @property
     def nbytes(self) -> int:
         """Bytes of the columns and the index."""
-        return sum(a.nbytes for a in (self.id, self.ts, self.key, self.value, self.taken, self.index))
+        return sum(a.nbytes for a in (self.id, self.ts, self.key, self.fields, self.taken, self.index))
+
+    @property
+    def columns(self) -> HeldColumns:
+        """For kernels, which may append."""
+        return HeldColumns(self.id, self.ts, self.key, self.fields, self.taken, self.index, self.end)
 
     def reserve(self, more: int, most: int) -> NDArray[np.int64]:
         """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns their times."""
@@ -59,10 +81,10 @@ class HeldClicks:
         capacity = self.id.size
         while (keep.size + more) * 4 > capacity * 3:
             capacity *= 2
-        for name in ("id", "ts", "key", "value", "taken"):
+        for name in ("id", "ts", "key", "fields", "taken"):
             old = getattr(self, name)
-            new = np.zeros(capacity, old.dtype)
-            new[: self.end] = old[: self.end]
+            new = np.zeros((*old.shape[:-1], capacity), old.dtype)
+            new[..., : self.end] = old[..., : self.end]
             setattr(self, name, new)
         self.index = np.zeros(max(2 * capacity, self.index.size), np.int32)
         self._keep(keep)
@@ -91,22 +113,26 @@ class HeldClicks:
         ts = self.ts[: self.end]
         return int(np.count_nonzero(~self.taken[: self.end] & (ts >= start) & (ts < end)))
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    def state(self) -> dict[str, Any]:
         """Copies of the clicks that still wait, for `restore`."""
         keep = np.flatnonzero(~self.taken[: self.end])
-        return {"id": self.id[keep], "ts": self.ts[keep], "key": self.key[keep], "value": self.value[keep]}
+        fields = dict(zip(self._names, self.fields[:, keep], strict=True))
+        return {"id": self.id[keep], "ts": self.ts[keep], "key": self.key[keep], "fields": fields}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` gave, into a table without clicks."""
         n = len(state["id"])
         self.reserve(n, n)
-        for name in ("id", "ts", "key", "value"):
+        for name in ("id", "ts", "key"):
             getattr(self, name)[:n] = state[name]
+        _, saved = split_fields(state)
+        for number, name in enumerate(self._names):
+            self.fields[number, :n] = saved.get(name, np.nan)
         self._keep(np.arange(n))
 
     def _keep(self, keep: NDArray[np.int64]) -> None:
         n = keep.size
-        for column in (self.id, self.ts, self.key, self.value):
+        for column in (self.id, self.ts, self.key, *self.fields):
             column[:n] = column[keep]
         self.taken[:n] = False
         self.end = n

@@ -7,6 +7,8 @@ leaves room for: places that belong to other ids are passed without a look at th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,22 @@ from streameval.sketches.directory import mix
 _BIG = 1 << 20  # places; up to here the index grows by 4
 
 
+class Places(NamedTuple):
+    """The index as kernels read it."""
+
+    places: NDArray[np.uint32]
+    bits: np.uint64  # of a place that are its number
+    shift: int
+
+
+class LiveNumbers(NamedTuple):
+    """Which row a number stands for, and which rows are live; no arrays, so it may be read in a loop."""
+
+    bits: np.uint64  # see `Places`
+    shift: int
+    front: int  # the first live row
+
+
 @numba.njit(inline="always")
 def _entry(hashed: np.uint64, bits: np.uint64, number: int) -> np.uint32:
     return np.uint32((((hashed >> np.uint64(32)) >> bits) << bits) | np.uint64(number))
@@ -23,15 +41,10 @@ def _entry(hashed: np.uint64, bits: np.uint64, number: int) -> np.uint32:
 
 @numba.njit(inline="always")
 def find(
-    places: NDArray[np.uint32],
-    bits: np.uint64,
-    shift: int,
-    ids: NDArray[np.uint64],
-    front: int,
-    wanted: np.uint64,
-    hashed: np.uint64,
+    places: NDArray[np.uint32], live: LiveNumbers, ids: NDArray[np.uint64], wanted: np.uint64, hashed: np.uint64
 ) -> tuple[int, np.uint64]:
     """(the newest live row of an id, -1: none; the free place where the id would be entered); `hashed`: its mix."""
+    bits, shift, front = live
     mask = np.uint64(places.size - 1)
     low = (np.uint64(1) << bits) - np.uint64(1)
     tag = (hashed >> np.uint64(32)) >> bits
@@ -50,17 +63,16 @@ def find(
 @numba.njit(inline="always")
 def find_around(
     places: NDArray[np.uint32],
-    bits: np.uint64,
-    shift: int,
+    live: LiveNumbers,
     ids: NDArray[np.uint64],
     ts: NDArray[np.int64],
     behind: NDArray[np.uint32],
-    front: int,
     wanted: np.uint64,
     key: int,
 ) -> tuple[int, int]:
     """(the newest live row of an id that came by `key`, the oldest that came after it); -1: none. See `kernel`."""
     hashed = mix(wanted)
+    bits, shift, front = live
     mask = np.uint64(places.size - 1)
     low = (np.uint64(1) << bits) - np.uint64(1)
     tag = (hashed >> np.uint64(32)) >> bits
@@ -111,6 +123,11 @@ class IdIndex:
     def __init__(self) -> None:
         self.used = 0  # places in use, by forgotten rows too
         self._allocate(4096)
+
+    @property
+    def columns(self) -> Places:
+        """For kernels."""
+        return Places(self.places, self.bits, self.shift)
 
     def fetch(self, wanted: NDArray[np.uint64]) -> None:
         """Touches what looking up a batch's ids will touch: many cache misses at once cost little more than one."""

@@ -6,41 +6,33 @@ the other is not: for readers, impressions up to it can be `show`n as they are, 
 
 An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
 many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
-it matures. Rows lie in arrival order in parallel arrays; a `Run` is the rows of one batch, and a heap of runs gives
-out the mature ones in (time, arrival) order. `kernel` decides what becomes of every event.
+it matures. Rows lie in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
+out the mature rows in (time, arrival) order. `kernel` decides what becomes of every event.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import Scored, csr_lengths, entries, take_features, take_scores
-from streameval.events import Batch, Codes, Features, Names, Shadow
+from streameval.events.batch import Batch, Codes
+from streameval.events.columns import Scored, field_of
 from streameval.join import kernel
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
-from streameval.join.rows import Run, Table, compacted, first_due, interleave, trim
-from streameval.join.saved_runs import pack_runs, unpack_runs
-from streameval.sketches.blocks import item_blocks_of
+from streameval.join.rows import UNCHANGING, Table, run_of, split_fields
+from streameval.join.runs import Runs
+from streameval.join.scores import scores_of
 
-_MANY_RUNS = 64
 _NO_TIMES = np.empty(0, np.int64)
 _NO_NUMBERS = np.empty(0, np.int32)
-_FIXED = (  # columns that never change
-    "id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item",
-)  # fmt: skip
-_Part = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]  # of `Scored`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,7 @@ class Flips:
 
     rows: NDArray[np.int64]
     was_clicked: NDArray[np.bool_]
-    was_value: NDArray[np.float64]
+    was_fields: NDArray[np.float64]  # [fields of clicks that rows keep, flips]
     was_corrected: NDArray[np.bool_]
 
 
@@ -77,6 +69,15 @@ class Joiner:
         """`on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
+        of_clicks = [field for field in policy.keep if field.join is not None]  # they come first in `keep`
+        self._rules = kernel.Rules(
+            policy.attribution_window,
+            policy.allowed_lateness,
+            policy.correction_horizon,
+            np.array([field.join for field in of_clicks], np.int64),
+            np.array([field.absent for field in of_clicks], np.float64),
+            np.array(DELAY_EDGES),
+        )
         self.progress = Progress(policy, 1 if shared else 2)
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
@@ -88,14 +89,13 @@ class Joiner:
         self._touched = 0  # rows of the table that have been written to
         self._mature = 0
         self._on_show = 0  # rows that are shown, and not mature
-        self._runs: list[Run] = []  # all runs with live rows, by start
-        self._due: list[tuple[int, Run]] = []  # heap by the time of the run's next row
-        self._compact_at = _MANY_RUNS
-        self._held = HeldClicks()
+        self.runs = Runs()  # of the live rows
+        self._held = HeldClicks(of_clicks)
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
+        self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
         self._shown = False  # somebody may still read the table's columns: rows must not move within them
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -104,75 +104,59 @@ class Joiner:
         """Takes a batch in. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
         imp, clk = batch.impressions, batch.clicks
         self._reserve(len(imp), len(clk))
-        table, policy = self.table, self.policy
-        index, held = self._index, self._held
-        counters = np.zeros(kernel.COUNTERS, np.int64)
-        accepted = np.empty(len(imp), np.int32)
-        flip_row, flip_state = np.empty(len(clk), np.int64), np.empty(len(clk), np.uint8)
-        flip_value = np.empty(len(clk), np.float64)
-        click_key = np.empty(len(clk), np.int64)
-        found_ts, found_key, lost_ts = (np.empty(len(clk) + held.end, np.int64) for _ in range(3))
-        repeated = np.empty(len(imp), np.int32)
-        repeated_row, repeated_key = np.empty(len(imp), np.int64), np.empty(len(imp), np.int64)
-        start = self._end
+        start, index, held = self._end, self._index, self._held
+        n = self._rules.rule.size
+        names = [field.given_as or field.name for field in self.policy.keep[:n]]
+        given = np.array([field_of(clk, name) for name in names]).reshape(n, len(clk))
+        out = kernel.room_for(len(imp), len(clk), held.end, n, self.delays)
         index.fetch(imp.id)
         self._end, held_end, flips = kernel.join_batch(
-            imp.order, imp.id, imp.ts, imp.label, clk.order, clk.id, clk.ts, np.nan_to_num(clk.value, nan=0.0),
-            self.progress.newest, policy.attribution_window, policy.allowed_lateness, policy.correction_horizon, table.id,
-            table.ts, table.behind, table.state, table.value, index.places, index.bits, index.shift, self._start, start,
-            held.id, held.ts, held.key, held.value, held.taken, held.index, held.end, accepted, flip_row, flip_state,
-            flip_value, click_key, found_ts, found_key, lost_ts, repeated, repeated_row, repeated_key, counters,
-            self.delays, np.array(DELAY_EDGES),
-        )  # fmt: skip
+            kernel.ImpressionColumns(imp.order, imp.id, imp.ts, imp.label),
+            kernel.ClickColumns(clk.order, clk.id, clk.ts, given),
+            self.progress.newest,
+            self._rules,
+            self._columns(n),
+            index.columns,
+            held.columns,
+            out,
+        )
         held.grown_to(held_end)
         self._touched = max(self._touched, self._end)
         rows = np.arange(start, self._end, dtype=np.int64)
         index.used += rows.size
-        self.progress.heard(table.state[start : self._end], len(clk))
-        self._fill(batch, accepted[: rows.size], rows)
-        self._count(batch, counters, rows.size)
-        again = slice(counters[kernel.DUPLICATE_IMPRESSIONS])
-        refused = self._tell_conflicts(batch, repeated[again], repeated_row[again])
-        found = slice(counters[kernel.FOUND])
+        self.progress.heard(self.table.state[start : self._end], len(clk))
+        if rows.size:
+            self.accepted = accepted = out.accepted[: rows.size]
+            self.table.fill(start, imp, accepted, self.policy)
+            self.runs.add(run_of(imp, accepted, start, self.table.ts), self.table.ts)
+        self._count(batch, out.counters, rows.size)
+        again = slice(out.counters[kernel.DUPLICATE_IMPRESSIONS])
+        repeated = out.repeated[again]
+        refused = self._tell_conflicts(batch, repeated, out.repeated_row[again])
+        found = slice(out.counters[kernel.FOUND])
         self.fates = Fates(
-            (clk.ts, click_key),
-            (found_ts[found], found_key[found]),
-            (imp.ts[repeated[again][refused]], repeated_key[again][refused]),
+            (clk.ts, out.click_key),
+            (out.found_ts[found], out.found_key[found]),
+            (imp.ts[repeated[refused]], out.repeated_key[again][refused]),
         )
-        self._found.append(found_ts[found])
-        self._lost.append(lost_ts[: counters[kernel.LOST]])
-        was = flip_state[:flips]
-        return rows, Flips(flip_row[:flips], (was & CLICKED) != 0, flip_value[:flips], (was & CORRECTED) != 0)
+        self._found.append(out.found_ts[found])
+        self._lost.append(out.lost_ts[: out.counters[kernel.LOST]])
+        was, before = out.flip_state[:flips], out.flip_fields[:, :flips]
+        return rows, Flips(out.flip_row[:flips], (was & CLICKED) != 0, before, (was & CORRECTED) != 0)
+
+    def _columns(self, fields: int) -> kernel.RowColumns:
+        """The table as the kernel sees it, with the fields of clicks."""
+        t = self.table
+        return kernel.RowColumns(t.id, t.ts, t.behind, t.state, t.fields[:fields], self._start, self._end)
 
     def mature(self, watermark: int) -> NDArray[np.int64]:
         """Rows whose attribution window ends at or before the watermark and that were not given out yet.
 
         In order of time, then of arrival.
         """
-        limit = watermark - self.policy.attribution_window
-        parts: list[tuple[int, NDArray[np.int64]]] = []
-        while self._due and self._due[0][0] <= limit:
-            _, run = heapq.heappop(self._due)
-            order = run.due_order
-            ts = (
-                self.table.ts[run.start : run.end]
-                if order is None
-                else self.table.ts[run.start + order.astype(np.int64)]
-            )
-            upto = int(np.searchsorted(ts, limit, side="right"))
-            due = np.arange(run.given, upto) if order is None else order[run.given : upto]
-            parts.append((run.start, due.astype(np.int64) + run.start))
-            run.given = upto
-            if upto < run.end - run.start:
-                heapq.heappush(self._due, (int(ts[upto]), run))
-            else:
-                run.due_order = None
-        if not parts:
-            return np.empty(0, np.int64)
-        parts.sort(key=lambda part: part[0])
-        rows = np.concatenate([part for _, part in parts])
-        if len(parts) > 1:
-            rows = rows[np.argsort(self.table.ts[rows], kind="stable")]
+        rows = self.runs.take_due(watermark - self.policy.attribution_window, self.table.ts)
+        if not rows.size:
+            return rows
         state = self.table.state[rows]
         self.table.state[rows] = state | MATURED
         shown = int(np.count_nonzero(state & SHOWN))
@@ -187,9 +171,9 @@ class Joiner:
 
         They count as matured for readers, as their labels are now; `mature` gives them out again.
         """
-        if self.progress.watermark <= self.progress.firm or not self._due:
+        first = self.runs.first_waiting
+        if self.progress.watermark <= self.progress.firm or first is None:
             return np.empty(0, np.int64)
-        first = min(run.start for _, run in self._due)
         table, waiting = self.table, slice(first, self._end)
         limit = self.progress.watermark - self.policy.attribution_window
         rows = np.flatnonzero((table.state[waiting] & (MATURED | SHOWN) == 0) & (table.ts[waiting] <= limit)) + first
@@ -228,10 +212,7 @@ class Joiner:
             self.counts["forgotten_early"] += forced - self._start
             self._start = forced
         self._mature -= self._start - before
-        gone = 0
-        while gone < len(self._runs) and self._runs[gone].end <= self._start:
-            gone += 1
-        del self._runs[:gone]
+        self.runs.forget_before(self._start)
 
     def pressure_watermark(self) -> int:
         """The watermark that brings the pending impressions under the limit: NEVER while they are."""
@@ -272,11 +253,7 @@ class Joiner:
 
     def series_in_use(self) -> set[int]:
         """The series that rows here have, logged or shadow."""
-        used = set(np.unique(self.table.series[self._start : self._end]).tolist())
-        for run in self._runs:
-            if run.shadow is not None:
-                used |= set(np.unique(run.shadow.series).tolist())
-        return used
+        return set(np.unique(self.table.series[self._start : self._end]).tolist()) | self.runs.shadow_series()
 
     @property
     def front(self) -> int:
@@ -299,72 +276,12 @@ class Joiner:
         refused, self._conflicts = self._conflicts, _NO_NUMBERS
         return refused
 
-    def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
-        """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
-        pieces: list[tuple[NDArray[np.int64], Features]] = []
-        for run, where in self._by_run(rows):
-            if run.features is None:
-                return []
-            pieces.append((where, take_features(run.features, rows[where] - run.start)))
-        if len(pieces) > 1 and any(a[-1] > b[0] for (a, _), (b, _) in pairwise(pieces)):
-            return [(slice(0, rows.size), interleave(pieces, rows.size))]
-        return [(slice(int(where[0]), int(where[-1]) + 1), features) for where, features in pieces]
-
-    def names(self, rows: NDArray[np.int64]) -> Names | None:
-        """The ids of rows as they were written, if kept."""
-        out = Names(*(np.empty(rows.size, object) for _ in range(3)))
-        for run, where in self._by_run(rows):
-            if run.names is None:
-                return None
-            at = rows[where] - run.start
-            out.impression_id[where] = run.names.impression_id[at]
-            out.user_id[where] = run.names.user_id[at]
-            out.request_id[where] = run.names.request_id[at]
-        return out
-
     def scored(self, rows: NDArray[np.int64], online_series: list[int], grace: int = 0) -> Scored:
-        """Every score of the rows: logged, shadow and online, in that order.
-
-        An online score is a violation when the model had learned labels known later than the impression (+ `grace`).
-        """
-        table = self.table
-        index = np.arange(rows.size, dtype=np.int32)
-        p = table.pclick[rows]
-        logged = ~np.isnan(p)
-        all_logged = bool(logged.all())
-        parts: list[_Part] = [
-            (index, table.series[rows], p, np.zeros(rows.size, np.bool_))
-            if all_logged
-            else (index[logged], table.series[rows][logged], p[logged], np.zeros(int(logged.sum()), np.bool_))
-        ]
-        if self.has_shadow:
-            parts.append(self._shadow(rows))
-        for model, series in enumerate(online_series):
-            p = table.score[model][rows]
-            on = ~np.isnan(p)
-            leak = table.trained[model][rows] > table.ts[rows] + grace
-            parts.append((index[on], np.full(int(on.sum()), series, np.int32), p[on], leak[on]))
-        bounds = tuple(np.cumsum([0, *(part[0].size for part in parts)]).tolist())
-        if len(parts) == 1:
-            return Scored(bounds, *parts[0])
-        return Scored(bounds, *(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-    @property
-    def has_shadow(self) -> bool:
-        """Whether any row has scores of versions that did not serve it."""
-        return any(run.shadow is not None for run in self._runs)
-
-    def _shadow(self, rows: NDArray[np.int64]) -> _Part:
-        some = [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
-        n = sum(entries(shadow.indptr, of) for shadow, of, _ in some)
-        whose, series, p = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)
-        k = 0
-        for shadow, of, at in some:
-            k = take_scores(shadow.indptr, shadow.series, shadow.pclick, of, at, k, whose, series, p)
-        if bool((whose[1:] < whose[:-1]).any()):  # runs interleave
-            order = np.argsort(whose, kind="stable")
-            whose, series, p = whose[order], series[order], p[order]
-        return whose, series, p, np.zeros(n, np.bool_)
+        """Every score of the rows, see `scores`."""
+        scored = scores_of(self.table, self.runs, rows, online_series, grace)
+        if self.policy.recalibrate is not None:
+            self.policy.recalibrate(scored)
+        return scored
 
     @property
     def nbytes(self) -> int:
@@ -382,9 +299,10 @@ class Joiner:
         self._shown = True
         live = slice(self._start, self._end)
         table = self.table
-        rows: dict[str, NDArray[np.generic]] = {name: getattr(table, name)[live] for name in _FIXED}
-        rows["state"] = table.state[live].copy()
-        rows["value"] = table.value[live].copy()
+        rows: dict[str, Any] = {name: getattr(table, name)[live] for name in UNCHANGING}
+        rows |= {"state": table.state[live].copy(), "mark": table.mark[live], "item_id": table.item_id[live]}
+        kept = [(i, field.name) for i, field in enumerate(self.policy.keep) if table.given[i]]
+        rows["fields"] = {name: table.kept_field(i, live) for i, name in kept}
         online = [column[live] for column in (*table.score, *table.trained)]
         return {
             **self.progress.state(),
@@ -394,7 +312,7 @@ class Joiner:
             "rows": rows,
             "online": [column.copy() for column in online] if scores_change else online,
             "held": self._held.state(),
-            "runs": partial(pack_runs, [replace(run) for run in self._runs], self._start),
+            "runs": self.runs.state(self._start),
         }
 
     def state_written(self) -> None:
@@ -405,12 +323,12 @@ class Joiner:
         """Takes over what `state` gave, into a joiner without rows."""
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
-        rows = {**state["rows"], "series": codes.series[state["rows"]["series"]]}
+        rows, fields = split_fields(state["rows"])
+        rows["series"] = codes.series[rows["series"]]
         rows["slices"] = codes.slices(rows["slices"].astype(np.int64))
         n = self._touched = self._end = len(rows["id"])
         self.table = table = self._allocate(max(1024, n + n // 4))
-        for name, column in rows.items():
-            getattr(table, name)[: len(column)] = column
+        table.restore(rows, fields, n)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
             column[:n] = saved
         self._index.reserve(n, table.id, 0, 0)
@@ -419,82 +337,9 @@ class Joiner:
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
-        self._runs = unpack_runs(state["runs"], codes)
-        self._schedule()
+        self.runs.restore(state["runs"], codes, table.ts)
 
     # -- inside --------------------------------------------------------------------------------------------------
-
-    def _schedule(self) -> None:
-        """Makes the heap anew from the runs."""
-        self._due = [(int(self.table.ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
-        heapq.heapify(self._due)
-
-    def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
-        """(run, positions in `rows`) for every run that owns some of the rows; mature rows may have none."""
-        if not rows.size or not self._runs:
-            return
-        starts = np.array([run.start for run in self._runs], np.int64)
-        if bool((rows[1:] >= rows[:-1]).all()):
-            every = np.arange(rows.size)
-            ends = np.array([run.end for run in self._runs], np.int64)
-            for run, first, end in zip(self._runs, *np.searchsorted(rows, (starts, ends)).tolist(), strict=True):
-                if first < end:
-                    yield run, every[first:end]
-            return
-        owner = np.searchsorted(starts, rows, side="right") - 1
-        owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
-        low, high = int(owner.min()), int(owner.max())
-        if low == high >= 0:
-            yield self._runs[low], np.arange(rows.size)
-            return
-        low = max(low, 0)
-        order = np.argsort(owner, kind="stable")
-        bounds = np.searchsorted(owner[order], np.arange(low, high + 2))
-        for k in range(low, high + 1):
-            where = order[bounds[k - low] : bounds[k - low + 1]]
-            if where.size:
-                yield self._runs[k], where
-
-    def _fill(self, batch: Batch, accepted: NDArray[np.int32], rows: NDArray[np.int64]) -> None:
-        if not rows.size:
-            return
-        imp, table = batch.impressions, self.table
-        whole = accepted.size == len(imp)
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        for name in ("user", "request", "slices", "series", "pclick"):
-            column = getattr(imp, name)
-            getattr(table, name)[part] = column if whole else column[accepted]
-        table.previous[part] = 0
-        table.item[part] = item_blocks_of(imp.item if whole else imp.item[accepted])
-        for score, trained in zip(table.score, table.trained, strict=True):
-            score[part] = np.nan
-            trained[part] = NEVER
-        ts = table.ts[part]
-        ordered = bool((ts[1:] >= ts[:-1]).all())
-        order = None if ordered else np.argsort(ts, kind="stable").astype(np.int32)
-        at = accepted.astype(np.int64)
-        shadow = imp.shadow
-        if shadow is not None and not whole:
-            lengths, flat = csr_lengths(shadow.indptr, at)
-            indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-            shadow = Shadow(indptr, shadow.series[flat], shadow.pclick[flat])
-        features = imp.features if whole or imp.features is None else take_features(imp.features, at)
-        names = imp.names
-        if names is not None and not whole:
-            names = Names(names.impression_id[at], names.user_id[at], names.request_id[at])
-        run = Run(part.start, part.stop, order, features, shadow, names)
-        self._runs.append(run)
-        heapq.heappush(self._due, (int(ts.min()), run))
-        if len(self._runs) >= self._compact_at:
-            self._runs = compacted(self._runs, table.ts)
-            self._compact_at = 2 * len(self._runs) + _MANY_RUNS
-            self._schedule()
-
-    def drop_features(self) -> None:
-        """Frees the features of runs that have wholly matured (their models have learned them)."""
-        for run in self._runs:
-            if run.features is not None and run.given == run.end - run.start:
-                run.features = None
 
     def _give_up(self, clicks: NDArray[np.int64]) -> None:
         self.counts["unmatched_clicks"] += clicks.size
@@ -536,30 +381,19 @@ class Joiner:
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _allocate(self, n: int) -> Table:
-        return Table(
-            id=np.empty(n, np.uint64), ts=np.empty(n, np.int64), user=np.empty(n, np.uint64),
-            request=np.empty(n, np.uint64), slices=np.empty(n, np.int64) if self.policy.wide_slices else np.empty(n, np.uint32), series=np.empty(n, np.int32),
-            pclick=np.empty(n, np.float64), state=np.empty(n, np.uint8), behind=np.empty(n, np.uint32),
-            previous=np.empty(n, np.int32), item=np.empty(n, np.int8),
-            value=np.empty(n if self.policy.keep_value else 0, np.float64),
-            score=[np.empty(n, np.float64) for _ in range(self._online)],
-            trained=[np.empty(n, np.int64) for _ in range(self._online)],
-        )  # fmt: skip
+        return Table.allocate(n, self.policy, self._online)
 
     def _move(self, to: Table) -> None:
         """Moves the live rows to the front of a table (maybe the same) and numbers them from 0."""
         shift, live = self._start, self._end - self._start
+        to.given[:] = self.table.given
         for old, new in zip(self.table.arrays(), to.arrays(), strict=True):
             if new.size:
                 new[:live] = old[shift : self._end]
         if to is not self.table:
             self.table, self._touched, self._shown = to, live, False
         self._start, self._end = 0, live
-        for run in self._runs:
-            if run.start < shift:  # its first rows are forgotten
-                trim(run, shift)
-            run.start -= shift
-            run.end -= shift
+        self.runs.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

@@ -16,12 +16,15 @@ read ahead of the other: a click knows by its key whether its impression had com
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.join.held import enter_held
-from streameval.join.index import enter, find, find_around
+from streameval.events.fields import Join
+from streameval.join.held import HeldColumns, enter_held
+from streameval.join.index import LiveNumbers, Places, enter, find, find_around
 from streameval.join.policy import CLICKED, CORRECTED, KNOWN, LATE, MATURED, SHOWN
 from streameval.sketches.directory import mix
 
@@ -36,6 +39,99 @@ COUNTERS = 11
 MOST_BEHIND = (1 << 32) - 1  # ms, 49 days: further back than that nobody looks for an impression
 
 
+class ImpressionColumns(NamedTuple):
+    """Impressions of the batch."""
+
+    order: NDArray[np.int32]  # place in the batch, clicks counted in
+    id: NDArray[np.uint64]
+    ts: NDArray[np.int64]
+    label: NDArray[np.int8]  # -1: not known
+
+
+class ClickColumns(NamedTuple):
+    """Clicks of the batch."""
+
+    order: NDArray[np.int32]
+    id: NDArray[np.uint64]
+    ts: NDArray[np.int64]
+    fields: NDArray[np.float64]  # [fields that rows keep, clicks]; NaN: absent
+
+
+class RowColumns(NamedTuple):
+    """The table: rows [front, end) are live, and there is room for more."""
+
+    id: NDArray[np.uint64]
+    ts: NDArray[np.int64]
+    behind: NDArray[np.uint32]
+    state: NDArray[np.uint8]
+    fields: NDArray[np.float64]  # [fields, rows]
+    front: int
+    end: int
+
+
+class Rules(NamedTuple):
+    """The policy, in ms, and by field how clicks join (`events.fields.Join`) and what an impression without any has."""
+
+    window: int
+    lateness: int
+    horizon: int
+    rule: NDArray[np.int64]
+    start: NDArray[np.float64]
+    delay_edges: NDArray[np.float64]  # s
+
+
+class Outcome(NamedTuple):
+    """What is written: room for the worst case, and how much of it was used in `counters` or returned."""
+
+    accepted: NDArray[np.int32]  # impressions that became rows
+    flip_row: NDArray[np.int64]  # flips: the row, and what stood there before
+    flip_state: NDArray[np.uint8]
+    flip_fields: NDArray[np.float64]  # [fields, flips]
+    click_key: NDArray[np.int64]  # of every click
+    found_ts: NDArray[np.int64]
+    found_key: NDArray[np.int64]
+    lost_ts: NDArray[np.int64]
+    repeated: NDArray[np.int32]  # impressions seen before: which, the row, the key
+    repeated_row: NDArray[np.int64]
+    repeated_key: NDArray[np.int64]
+    counters: NDArray[np.int64]
+    delays: NDArray[np.int64]
+
+
+def room_for(impressions: int, clicks: int, held: int, fields: int, delays: NDArray[np.int64]) -> Outcome:
+    """Room for what a batch can come to."""
+    return Outcome(
+        accepted=np.empty(impressions, np.int32),
+        flip_row=np.empty(clicks, np.int64),
+        flip_state=np.empty(clicks, np.uint8),
+        flip_fields=np.empty((fields, clicks)),
+        click_key=np.empty(clicks, np.int64),
+        found_ts=np.empty(clicks + held, np.int64),
+        found_key=np.empty(clicks + held, np.int64),
+        lost_ts=np.empty(clicks + held, np.int64),
+        repeated=np.empty(impressions, np.int32),
+        repeated_row=np.empty(impressions, np.int64),
+        repeated_key=np.empty(impressions, np.int64),
+        counters=np.zeros(COUNTERS, np.int64),
+        delays=delays,
+    )
+
+
+@numba.njit(inline="always")
+def _joined(rule: int, old: float, new: float, first: bool, due: bool) -> float:
+    """The field of an impression after a click that has `new`; `first`: no click has counted before; `due`: its label was
+    due when the click came."""
+    if np.isnan(new) or (due and rule == Join.LARGEST_IN_TIME):
+        return old
+    if rule == Join.SUM:
+        return old + new
+    if rule == Join.LAST:
+        return new
+    if rule == Join.FIRST:
+        return new if first else old
+    return max(old, new)
+
+
 @numba.njit(inline="always")
 def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int) -> None:
     seconds = max(ms, 0) / 1000.0
@@ -47,96 +143,74 @@ def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int)
 
 
 @numba.njit(inline="always")
-def _click_on(
-    shown: int,
-    flags: np.uint8,
+def _judge(flags: np.uint8, shown: int, clicked: int, window: int, lateness: int) -> tuple[int, bool]:
+    """(what a click on an impression counts as, whether its fields count)."""
+    if clicked + lateness < shown:
+        return EARLY_CLICKS, False
+    if flags & KNOWN:
+        return DUPLICATE_CLICKS, False
+    if clicked > shown + window:
+        return LATE_CLICKS, False
+    return (DUPLICATE_CLICKS if flags & CLICKED else MATCHED), True
+
+
+@numba.njit(inline="always")
+def _note(
+    fate: int,
     clicked: int,
-    key: int,
-    came_after: bool,
     met: int,
-    window: int,
-    lateness: int,
     found_ts: NDArray[np.int64],
     found_key: NDArray[np.int64],
     lost_ts: NDArray[np.int64],
     counters: NDArray[np.int64],
-    delays: NDArray[np.int64],
-    delay_edges: NDArray[np.float64],
-) -> tuple[np.uint8, bool]:
-    """Counts a click on an impression; `met`: the key at which both had come. Returns (the impression's flags from now on, whether the click's value counts)."""
-    in_time = False
-    if clicked + lateness < shown:
-        counters[EARLY_CLICKS] += 1
+) -> None:
+    """Counts a click that was judged; `met`: the key at which both it and its impression had come."""
+    counters[fate] += 1
+    if fate == EARLY_CLICKS:
         lost_ts[counters[LOST]] = clicked
         counters[LOST] += 1
     else:
         found_ts[counters[FOUND]], found_key[counters[FOUND]] = clicked, met
         counters[FOUND] += 1
-        if flags & KNOWN:
-            counters[DUPLICATE_CLICKS] += 1
-        elif clicked > shown + window:
-            counters[LATE_CLICKS] += 1
-        else:
-            in_time = True
-            if flags & CLICKED:
-                counters[DUPLICATE_CLICKS] += 1
-            else:
-                flags |= np.uint8(CLICKED)
-                counters[MATCHED] += 1
-                _count_delay(delays, delay_edges, clicked - shown)
-                if came_after and shown + window <= key - lateness:
-                    counters[FIXED] += 1
-                    flags |= np.uint8(CORRECTED)
-    return flags, in_time
+
+
+@numba.njit(inline="always")
+def _first_click(
+    delay: int, corrects: bool, counters: NDArray[np.int64], delays: NDArray[np.int64], edges: NDArray[np.float64]
+) -> np.uint8:
+    """Counts the click that made an impression positive; returns the flags that it gets. `corrects`: the label was mature."""
+    _count_delay(delays, edges, delay)
+    if corrects:
+        counters[FIXED] += 1
+        return np.uint8(CLICKED | CORRECTED)
+    return np.uint8(CLICKED)
 
 
 @numba.njit(cache=True, nogil=True)
 def join_batch(
-    i_order: NDArray[np.int32],
-    i_id: NDArray[np.uint64],
-    i_ts: NDArray[np.int64],
-    i_label: NDArray[np.int8],
-    c_order: NDArray[np.int32],
-    c_id: NDArray[np.uint64],
-    c_ts: NDArray[np.int64],
-    c_value: NDArray[np.float64],
+    imp: ImpressionColumns,
+    clk: ClickColumns,
     newest: NDArray[np.int64],
-    window: int,
-    lateness: int,
-    horizon: int,
-    ids: NDArray[np.uint64],
-    ts: NDArray[np.int64],
-    behind: NDArray[np.uint32],
-    state: NDArray[np.uint8],
-    value: NDArray[np.float64],
-    places: NDArray[np.uint32],
-    bits: np.uint64,
-    shift: int,
-    front: int,
-    end: int,
-    h_id: NDArray[np.uint64],
-    h_ts: NDArray[np.int64],
-    h_key: NDArray[np.int64],
-    h_value: NDArray[np.float64],
-    h_taken: NDArray[np.bool_],
-    h_index: NDArray[np.int32],
-    h_end: int,
-    accepted: NDArray[np.int32],
-    flip_row: NDArray[np.int64],
-    flip_state: NDArray[np.uint8],
-    flip_value: NDArray[np.float64],
-    c_key: NDArray[np.int64],
-    found_ts: NDArray[np.int64],
-    found_key: NDArray[np.int64],
-    lost_ts: NDArray[np.int64],
-    repeated: NDArray[np.int32],
-    repeated_row: NDArray[np.int64],
-    repeated_key: NDArray[np.int64],
-    counters: NDArray[np.int64],
-    delays: NDArray[np.int64],
-    delay_edges: NDArray[np.float64],
+    rules: Rules,
+    rows: RowColumns,
+    index: Places,
+    held: HeldColumns,
+    out: Outcome,
 ) -> tuple[int, int, int]:
     """One batch, event by event in arrival order. Returns (end of rows, end of held clicks, flips)."""
+    # arrays out of tuples once: within the loop each would count a reference
+    i_order, i_id, i_ts, i_label = imp
+    c_order, c_id, c_ts, c_fields = clk
+    ids, ts, behind, state, fields, front, end = rows
+    h_id, h_ts, h_key, h_fields, h_taken, h_places, h_end = held
+    places, bits, shift = index
+    live = LiveNumbers(bits, shift, front)
+    rule, start, lateness, horizon = rules.rule, rules.start, rules.lateness, rules.horizon
+    accepted, flip_row, flip_state, flip_fields = out.accepted, out.flip_row, out.flip_state, out.flip_fields
+    repeated, repeated_row, repeated_key = out.repeated, out.repeated_row, out.repeated_key
+    found_ts, found_key, delays = out.found_ts, out.found_key, out.delays
+    delay_edges, window = rules.delay_edges, rules.window
+    click_key, lost_ts, counters = out.click_key, out.lost_ts, out.counters
     i = 0
     c = 0
     flips = 0
@@ -144,12 +218,13 @@ def join_batch(
     click_input = newest.size - 1  # the same input as the impressions' when they share one
     while i < i_id.size or c < c_id.size:
         if c >= c_id.size or (i < i_id.size and i_order[i] < c_order[c]):
-            newest[0] = max(newest[0], i_ts[i])
+            shown = i_ts[i]
+            newest[0] = max(newest[0], shown)
             key = newest[0]
             watermark = key - lateness
             hashed = mix(i_id[i])
-            seen, place = find(places, bits, shift, ids, front, i_id[i], hashed)
-            if i_ts[i] + horizon <= watermark:
+            seen, place = find(places, live, ids, i_id[i], hashed)
+            if shown + horizon <= watermark:
                 counters[EXPIRED] += 1
             elif seen >= 0 and ts[seen] + horizon > watermark:
                 repeated[counters[DUPLICATE_IMPRESSIONS]] = i
@@ -162,70 +237,84 @@ def join_batch(
                 accepted[n] = i
                 n += 1
                 ids[row] = i_id[i]
-                ts[row] = i_ts[i]
-                behind[row] = np.uint32(min(key - i_ts[i], MOST_BEHIND))
+                ts[row] = shown
+                behind[row] = np.uint32(min(key - shown, MOST_BEHIND))
                 flags = np.uint8(0)
                 if i_label[i] >= 0:
                     flags |= np.uint8(KNOWN | (CLICKED if i_label[i] == 1 else 0))
-                if i_ts[i] < watermark:
+                if shown < watermark:
                     flags |= np.uint8(LATE)
                     counters[LATE_IMPRESSIONS] += 1
-                if value.size:
-                    value[row] = 0.0
+                for f in range(rule.size):
+                    fields[f, row] = start[f]
                 enter(places, bits, place, hashed, row + shift)
                 # clicks that were read first
-                mask = np.uint64(h_index.size - 1)
+                mask = np.uint64(h_places.size - 1)
                 h = hashed & mask
-                while h_index[h] != 0:
-                    k = h_index[h] - 1
+                while h_places[h] != 0:
+                    k = h_places[h] - 1
                     if h_id[k] == i_id[i] and not h_taken[k]:
                         came_after = h_key[k] >= key and click_input > 0
-                        older, then = (i_ts[i], h_key[k]) if came_after else (h_ts[k], key)
+                        older, then = (shown, h_key[k]) if came_after else (h_ts[k], key)
                         if older + horizon > then - lateness:
                             h_taken[k] = True
-                            flags, counts = _click_on(
-                                i_ts[i], flags, h_ts[k], h_key[k], came_after, max(h_key[k], key), window, lateness,
-                                found_ts, found_key, lost_ts, counters, delays, delay_edges,
-                            )  # fmt: skip
-                            if counts and value.size:
-                                value[row] = max(value[row], h_value[k])
+                            first = flags & CLICKED == 0
+                            met = max(h_key[k], key)
+                            fate, counts = _judge(flags, shown, h_ts[k], window, lateness)
+                            _note(fate, h_ts[k], met, found_ts, found_key, lost_ts, counters)
+                            due = came_after and shown + window <= h_key[k] - lateness
+                            if fate == MATCHED:
+                                flags |= _first_click(h_ts[k] - shown, due, counters, delays, delay_edges)
+                            if counts:
+                                for f in range(rule.size):
+                                    old, new = fields[f, row], h_fields[f, k]
+                                    fields[f, row] = _joined(rule[f], old, new, first, due)
                     h = (h + np.uint64(1)) & mask
                 state[row] = flags
             i += 1
         else:
-            newest[click_input] = max(newest[click_input], c_ts[c])
-            key = c_key[c] = newest[click_input]
+            clicked = c_ts[c]
+            newest[click_input] = max(newest[click_input], clicked)
+            key = click_key[c] = newest[click_input]
             watermark = key - lateness
-            row, later = find_around(places, bits, shift, ids, ts, behind, front, c_id[c], key)
+            row, later = find_around(places, live, ids, ts, behind, c_id[c], key)
             came_after = row >= 0 and ts[row] + horizon > watermark
             if not came_after:  # in the merged order the click waits, if its impression is here already
                 row = later
-            if came_after or (row >= 0 and c_ts[c] + horizon > ts[row] + np.int64(behind[row]) - lateness):
+            if came_after or (row >= 0 and clicked + horizon > ts[row] + np.int64(behind[row]) - lateness):
                 was = state[row]
-                flags, counts = _click_on(
-                    ts[row], was, c_ts[c], key, came_after, max(key, ts[row] + np.int64(behind[row])), window, lateness,
-                    found_ts, found_key, lost_ts, counters, delays, delay_edges,
-                )  # fmt: skip
-                raised = counts and value.size > 0 and c_value[c] > value[row]
-                if was & (MATURED | SHOWN) and (flags != was or raised):
+                met = max(key, ts[row] + np.int64(behind[row]))
+                flags = was
+                fate, counts = _judge(flags, ts[row], clicked, window, lateness)
+                _note(fate, clicked, met, found_ts, found_key, lost_ts, counters)
+                due = came_after and ts[row] + window <= key - lateness
+                if fate == MATCHED:
+                    flags |= _first_click(clicked - ts[row], due, counters, delays, delay_edges)
+                changed = flags != was
+                for f in range(rule.size):
+                    old = fields[f, row]
+                    if counts:
+                        first = was & CLICKED == 0
+                        fields[f, row] = _joined(rule[f], old, c_fields[f, c], first, due)
+                        changed |= fields[f, row] != old
+                    flip_fields[f, flips] = old
+                if was & (MATURED | SHOWN) and changed:
                     flip_row[flips] = row
                     flip_state[flips] = was
-                    flip_value[flips] = value[row] if value.size else 0.0
                     flips += 1
                 state[row] = flags
-                if raised:
-                    value[row] = c_value[c]
-            elif c_ts[c] + horizon <= watermark and (click_input == 0 or key < newest[0]):
+            elif clicked + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1
-                lost_ts[counters[LOST]] = c_ts[c]
+                lost_ts[counters[LOST]] = clicked
                 counters[LOST] += 1
             else:
                 h_id[h_end] = c_id[c]
-                h_ts[h_end] = c_ts[c]
+                h_ts[h_end] = clicked
                 h_key[h_end] = key
-                h_value[h_end] = c_value[c]
+                for f in range(rule.size):
+                    h_fields[f, h_end] = c_fields[f, c]
                 h_taken[h_end] = False
-                enter_held(h_index, c_id[c], h_end)
+                enter_held(h_places, c_id[c], h_end)
                 h_end += 1
             c += 1
     return end, h_end, flips

@@ -21,23 +21,22 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import concat_clicks, concat_impressions, take_clicks, take_impressions
-from streameval.events import Clicks, Codes, Features, Impressions, empty_clicks, empty_impressions
+from streameval.events.batch import Clicks, Codes, Features, Impressions, Shadow, empty_clicks, empty_impressions
+from streameval.events.columns import PLAIN, concat_clicks, concat_impressions, take_clicks, take_impressions
 from streameval.join.policy import FOREVER, NEVER
-from streameval.join.rows import Run
+from streameval.join.rows import Run, split_fields
 from streameval.join.saved_runs import pack_runs, unpack_runs
 
 log = logging.getLogger(__name__)
 
 ENOUGH = 20  # events that have leapt to about the same time are no error of one
 MOST = 1_000  # events that wait, of an input; beyond, the oldest are refused
-_COLUMNS = ("id", "ts", "user", "request", "item", "series", "pclick", "slices", "label", "position", "propensity")
 _NONE = np.empty(0, np.int64)
 _Events = tuple[Impressions, Clicks]
 
@@ -73,6 +72,15 @@ def _let_go(
     return kept, end
 
 
+class Screened(NamedTuple):
+    """What `_screen` writes: events, by their numbers."""
+
+    out: NDArray[np.int64]  # those that go on
+    freed: NDArray[np.int64]  # by which event each of them was let go, most by themselves
+    gone: NDArray[np.int64]  # those refused
+    ahead: NDArray[np.int64]  # the newest time before each of those that are ahead of it
+
+
 @numba.njit(cache=True, nogil=True)
 def _screen(
     ts: NDArray[np.int64],
@@ -81,16 +89,13 @@ def _screen(
     limit: int,
     state: NDArray[np.int64],
     waiting: NDArray[np.int64],
-    out: NDArray[np.int64],
-    freed: NDArray[np.int64],
-    gone: NDArray[np.int64],
-    ahead: NDArray[np.int64],
+    screened: Screened,
 ) -> tuple[int, int, int, int]:
-    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them. Returns (waiting, and the ends of the last three).
+    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them.
 
-    `freed`: by which event those in `out` were let go (most by themselves). `ahead`: the newest time before each of those
-    that are ahead of it.
+    Returns how many wait, go on, are refused, and are ahead.
     """
+    out, freed, gone, ahead = screened
     end = refused = leapt = 0
     for e in range(n, ts.size):
         newest = state[_NEWEST]
@@ -179,7 +184,8 @@ class Leaps:
         newest, latest = int(self._state[_NEWEST]), max(int(ts.max()) for ts in columns)
         if newest != NEVER and latest <= newest + self._horizon and max(newest, latest) < self._first:
             n = sum(ts.size for ts in columns)
-            self._state[:] = max(newest, latest), max(int(self._state[_VOTES]) - n, 0), min(int(self._state[_SEEN]) + n, ENOUGH), 0  # fmt: skip
+            votes, seen = int(self._state[_VOTES]), int(self._state[_SEEN])
+            self._state[:] = max(newest, latest), max(votes - n, 0), min(seen + n, ENOUGH), 0
             return Passed((impressions, clicks))
         return self._one_by_one(impressions, clicks)
 
@@ -203,8 +209,8 @@ class Leaps:
     def series_in_use(self) -> set[int]:
         """The series of the impressions that wait, logged or shadow."""
         impressions = self._waiting[0]
-        used = set(np.unique(impressions.series).tolist())
-        return used if impressions.shadow is None else used | set(np.unique(impressions.shadow.series).tolist())
+        columns = [impressions.series, *(s.series for s in (impressions.shadow, impressions.policies) if s is not None)]
+        return set(np.unique(np.concatenate(columns)).tolist())
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -215,7 +221,9 @@ class Leaps:
         return {
             "state": self._state.copy(),
             "counts": dict(self.counts),
-            "impressions": {name: getattr(impressions, name) for name in ("order", *_COLUMNS)},
+            "impressions": {name: getattr(impressions, name) for name in ("order", *PLAIN, "fields")},
+            "query": impressions.query,
+            "policies": None if impressions.policies is None else impressions.policies._asdict(),
             "runs": pack_runs([run], 0),
             "clicks": {name: getattr(clicks, name) for name in Clicks.__slots__},
         }
@@ -225,10 +233,22 @@ class Leaps:
         self._state[:] = state["state"]
         self.counts = Counter(state["counts"])
         (run,) = unpack_runs(state["runs"], codes)
-        columns = dict(state["impressions"])
+        saved, fields = split_fields(state["impressions"])
+        columns = {name: saved[name] for name in ("order", *PLAIN)}  # format 5 has more
         columns["series"], columns["slices"] = codes.series[columns["series"]], codes.slices(columns["slices"])
-        impressions = Impressions(**columns, shadow=run.shadow, features=run.features)
-        self._hold(impressions, Clicks(**state["clicks"]))
+        policies = state.get("policies")  # older ones have none
+        if policies is not None:
+            policies = Shadow(**{**policies, "series": codes.series[policies["series"]]})
+        impressions = Impressions(
+            **columns,
+            fields=fields,
+            shadow=run.shadow,
+            features=run.features,
+            query=state.get("query"),
+            policies=policies,
+        )
+        clicks, fields = split_fields(state["clicks"])
+        self._hold(impressions, Clicks(**clicks, fields=fields))
 
     def begin_at(self, newest: int) -> None:
         """A stream that is known already: its newest time, ms."""
@@ -250,8 +270,8 @@ class Leaps:
         ts, ids = (np.concatenate([getattr(part, name) for part in pool])[arrival] for name in ("ts", "id"))
         waiting = np.zeros(MOST, np.int64)
         waiting[:held] = np.arange(held)
-        out, freed, gone, ahead = (np.empty(ts.size, np.int64) for _ in range(4))
-        n, end, refused, leapt = _screen(ts, ids, held, self._horizon, self._state, waiting, out, freed, gone, ahead)
+        out, freed, gone, ahead = screened = Screened(*(np.empty(ts.size, np.int64) for _ in range(4)))
+        n, end, refused, leapt = _screen(ts, ids, held, self._horizon, self._state, waiting, screened)
         self._ahead = np.concatenate((self._ahead, ahead[:leapt]))
         self._tell(held, n, end - (ts.size - held))
         apart = arrival[gone[:refused]]
@@ -298,7 +318,7 @@ class Leaps:
         if after > before == 0 and self._state[_NEWEST] != NEVER:
             log.warning("an event is dated ahead of its stream by more than join.correction_horizon: held back")
         elif more > 0:
-            log.info("%d events that were ahead of their stream go on: it has followed", more)
+            log.info("%d events released: they were dated ahead of their stream, which has caught up", more)
 
 
 def _picked(pool: _Events, flat: NDArray[np.int64]) -> _Events:

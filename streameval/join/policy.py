@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.batch import Impressions
+from streameval.events.columns import Scored
+from streameval.events.fields import Field
 
 NEVER = -(1 << 62)
 FOREVER = 1 << 62
@@ -23,4 +31,8 @@ class JoinPolicy:
     max_pending: int = 50_000_000
     wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
     hold: int = 0  # rows are kept this much longer than they can be corrected, ms; no click finds them
-    keep_value: bool = False  # keep the click's value (for GAUC weighted by value)
+    mark: Callable[[Impressions], NDArray[np.uint64]] | None = None  # what rows keep of their impressions besides
+    items: bool = False  # rows keep the ids of their items
+    keep: tuple[Field, ...] = ()  # what rows keep of their events' numbers, see `events.fields.needed`
+    negatives: float = 1.0  # share of the non-clicks that the log holds
+    recalibrate: Callable[[Scored], None] | None = None  # corrects scores that were made for such a log

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.columns import csr_lengths, take_features
-from streameval.events import Features, Names, Shadow
+from streameval.events.batch import Features, Impressions, Names, Shadow
+from streameval.events.columns import (
+    concat_features,
+    concat_names,
+    concat_shadows,
+    field_of,
+    take_features,
+    take_names,
+    take_shadow,
+)
+from streameval.events.fields import Field
+from streameval.join.policy import NEVER, JoinPolicy
+from streameval.sketches.blocks import item_blocks_of
 
 _PENDING_ROWS, _MATURE_ROWS = 8_192, 65_536  # up to which runs are joined
 
@@ -24,9 +37,15 @@ class Run:
     shadow: Shadow | None
     names: Names | None
     given: int = 0  # how many have matured
+    policies: Shadow | None = None
 
     def __lt__(self, other: Run) -> bool:
         return self.start < other.start
+
+
+# columns of a table that hold one number a row: those that never change, and those that do
+UNCHANGING = ("id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item")
+ONE_A_ROW = (*UNCHANGING, "state")
 
 
 @dataclass(slots=True)
@@ -44,16 +63,140 @@ class Table:
     behind: NDArray[np.uint32]  # ms that the impression came behind the newest of its log
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
     item: NDArray[np.int8]  # the item's block, see `sketches.blocks`
-    value: NDArray[np.float64]  # empty unless kept
+    fields: NDArray[np.float64]  # [fields of `JoinPolicy.keep`, rows]; see `given`
+    mark: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # of `JoinPolicy.mark`; [0]: none
+    item_id: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # 0: none; [0]: not kept
+    kept: tuple[Field, ...] = ()
+    given: NDArray[np.bool_] = field(
+        default_factory=lambda: np.empty(0, np.bool_)
+    )  # fields that any row had, or clicks
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
     trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark at that moment
 
+    @staticmethod
+    def allocate(n: int, policy: JoinPolicy, online_models: int) -> Table:
+        """Room for n rows; pages never written to take no memory."""
+        kept = policy.keep
+        return Table(
+            id=np.empty(n, np.uint64),
+            ts=np.empty(n, np.int64),
+            user=np.empty(n, np.uint64),
+            request=np.empty(n, np.uint64),
+            slices=np.empty(n, np.int64) if policy.wide_slices else np.empty(n, np.uint32),
+            series=np.empty(n, np.int32),
+            pclick=np.empty(n, np.float64),
+            state=np.empty(n, np.uint8),
+            behind=np.empty(n, np.uint32),
+            previous=np.empty(n, np.int32),
+            item=np.empty(n, np.int8),
+            fields=np.empty((len(kept), n)),
+            mark=np.empty(n if policy.mark else 0, np.uint64),
+            item_id=np.empty(n if policy.items else 0, np.uint64),
+            kept=kept,
+            given=np.array([one.join is not None for one in kept], np.bool_),  # those of clicks are the kernel's
+            score=[np.empty(n, np.float64) for _ in range(online_models)],
+            trained=[np.empty(n, np.int64) for _ in range(online_models)],
+        )
+
+    def fill(self, start: int, impressions: Impressions, accepted: NDArray[np.int32], policy: JoinPolicy) -> None:
+        """Writes the accepted impressions of a batch to the rows from `start` on, but for what the kernel has written."""
+        whole = accepted.size == len(impressions)
+        part = slice(start, start + accepted.size)
+        for name in ("user", "request", "slices", "series", "pclick"):
+            column = getattr(impressions, name)
+            getattr(self, name)[part] = column if whole else column[accepted]
+        self.previous[part] = 0
+        if policy.mark is not None:
+            self.mark[part] = policy.mark(impressions)[accepted]
+        if policy.items:
+            self.item_id[part] = impressions.item[accepted]
+        self.item[part] = item_blocks_of(impressions.item if whole else impressions.item[accepted])
+        for number, one in enumerate(self.kept):
+            if one.join is None and (
+                self.given[number] or one.name in impressions.fields
+            ):  # the kernel sees to clicks'
+                column = field_of(impressions, one.name)
+                self.put_field(number, part, column if whole else column[accepted])
+        for score, trained in zip(self.score, self.trained, strict=True):
+            score[part] = np.nan
+            trained[part] = NEVER
+
+    def put_field(self, number: int, rows: slice, column: NDArray[np.float64]) -> None:
+        """Writes a kept field of the newest rows, NaN: absent; room for it is taken when the first of them has it."""
+        absent = np.isnan(column)
+        if not self.given[number]:
+            if absent.all():
+                return
+            self.given[number] = True
+            self.fields[number, : rows.start] = self.kept[number].absent
+        self.fields[number, rows] = np.where(absent, self.kept[number].absent, column)
+
+    def write_field(self, number: int, rows: NDArray[np.int64], column: NDArray[np.float64], end: int) -> None:
+        """Writes a kept field that becomes known later, of some rows before `end`; NaN: it does not."""
+        if not self.given[number]:
+            if np.isnan(column).all():
+                return
+            self.given[number] = True
+            self.fields[number, :end] = self.kept[number].absent
+        self.fields[number, rows] = column
+
+    def kept_field(self, number: int, rows: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        """A kept field of some rows, a copy."""
+        if not self.given[number]:
+            return np.full(self.id[rows].size, self.kept[number].absent)
+        column: NDArray[np.float64] = self.fields[number, rows]
+        return column.copy() if isinstance(rows, slice) else column
+
+    def given_field(self, name: str, rows: slice | NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """A kept field by its name; None: it is not kept, or no row has ever had it."""
+        for number, one in enumerate(self.kept):
+            if one.name == name and self.given[number]:
+                return self.kept_field(number, rows)
+        return None
+
+    def restore(self, rows: Mapping[str, Any], fields: Mapping[str, NDArray[np.float64]], n: int) -> None:
+        """Writes the first n rows: columns, and kept fields, of a checkpoint."""
+        self.mark[:n], self.item_id[:n] = 0, 0  # of a checkpoint without them
+        for name, column in rows.items():
+            if column.size and getattr(self, name).size:
+                getattr(self, name)[:n] = column
+        for number, one in enumerate(self.kept):
+            if one.name in fields or self.given[number]:
+                self.given[number] = True
+                self.fields[number, :n] = fields.get(one.name, one.absent)
+
     def arrays(self) -> list[NDArray[np.generic]]:
-        """Every column."""
-        return [
-            self.id, self.ts, self.user, self.request, self.slices, self.series, self.pclick, self.state,
-            self.behind, self.previous, self.item, self.value, *self.score, *self.trained,
-        ]  # fmt: skip
+        """Every column that has been written."""
+        fields = [column for column, given in zip(self.fields, self.given.tolist(), strict=True) if given]
+        marks = [column for column in (self.mark, self.item_id) if column.size]
+        return [*(getattr(self, name) for name in ONE_A_ROW), *marks, *fields, *self.score, *self.trained]
+
+
+def run_of(impressions: Impressions, accepted: NDArray[np.int32], start: int, ts: NDArray[np.int64]) -> Run:
+    """The run of the accepted impressions of a batch, which are rows from `start` on; `ts`: the table's times."""
+    end = start + accepted.size
+    times = ts[start:end]
+    order = None if bool((times[1:] >= times[:-1]).all()) else np.argsort(times, kind="stable").astype(np.int32)
+    features, shadow, names, policies = (
+        impressions.features,
+        impressions.shadow,
+        impressions.names,
+        impressions.policies,
+    )
+    if accepted.size < len(impressions):
+        at = accepted.astype(np.int64)
+        features = None if features is None else take_features(features, at)
+        shadow = None if shadow is None else take_shadow(shadow, at)
+        names = None if names is None else take_names(names, at)
+        policies = None if policies is None else take_shadow(policies, at)
+    return Run(start, end, order, features, shadow, names, policies=policies)
+
+
+def split_fields(saved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+    """(columns, kept fields by name) of a checkpoint; one of format 5 has the only field among the columns."""
+    columns = dict(saved)
+    value = columns.pop("value", None)
+    return columns, columns.pop("fields", {} if value is None or not value.size else {"value": value})
 
 
 def first_due(run: Run) -> int:
@@ -79,7 +222,7 @@ def compacted(runs: list[Run], ts: NDArray[np.int64]) -> list[Run]:
 
 def _is_spent(run: Run) -> bool:
     mature = run.given == run.end - run.start
-    return mature and run.features is None and run.shadow is None and run.names is None
+    return mature and all(kept is None for kept in (run.features, run.shadow, run.policies, run.names))
 
 
 def _alike(a: Run, b: Run) -> bool:
@@ -100,45 +243,14 @@ def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
         times = ts[a.start : b.end]
         if not bool((times[1:] >= times[:-1]).all()):
             order = np.argsort(times, kind="stable").astype(np.int32)
-    features, shadow, names = None, None, None
+    features, names = None, None
     if a.features is not None and b.features is not None:
-        dicts = None
-        if a.features.dicts is not None and b.features.dicts is not None:
-            dicts = a.features.dicts + b.features.dicts
-        features = Features(
-            _indptr(a.features.indptr, b.features.indptr),
-            np.concatenate((a.features.index, b.features.index)),
-            np.concatenate((a.features.value, b.features.value)),
-            dicts,
-            _offsets([a.features, b.features]),
-        )
-    if a.shadow is not None or b.shadow is not None:
-        first, second = _shadow(a), _shadow(b)
-        shadow = Shadow(
-            _indptr(first.indptr, second.indptr),
-            np.concatenate((first.series, second.series)),
-            np.concatenate((first.pclick, second.pclick)),
-        )
+        features = concat_features([a.features, b.features])
     if a.names is not None and b.names is not None:
-        names = Names(
-            np.concatenate((a.names.impression_id, b.names.impression_id)),
-            np.concatenate((a.names.user_id, b.names.user_id)),
-            np.concatenate((a.names.request_id, b.names.request_id)),
-        )
-    return Run(a.start, b.end, order, features, shadow, names, a.given + b.given)
-
-
-def _offsets(parts: list[Features]) -> NDArray[np.int64] | None:
-    offsets = [f.offset for f in parts if f.offset is not None]
-    return np.concatenate(offsets) if len(offsets) == len(parts) else None
-
-
-def _shadow(run: Run) -> Shadow:
-    return run.shadow or Shadow(np.zeros(run.end - run.start + 1, np.int64), np.empty(0, np.int32), np.empty(0))
-
-
-def _indptr(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate((a, b[1:] + a[-1]))
+        names = concat_names([a.names, b.names])
+    rows = a.end - a.start, b.end - b.start
+    shadow, policies = concat_shadows([a.shadow, b.shadow], rows), concat_shadows([a.policies, b.policies], rows)
+    return Run(a.start, b.end, order, features, shadow, names, a.given + b.given, policies)
 
 
 def trim(run: Run, start: int) -> None:
@@ -154,11 +266,11 @@ def trim(run: Run, start: int) -> None:
     if run.features is not None:
         run.features = take_features(run.features, keep)
     if run.shadow is not None:
-        lengths, flat = csr_lengths(run.shadow.indptr, keep)
-        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-        run.shadow = Shadow(indptr, run.shadow.series[flat], run.shadow.pclick[flat])
+        run.shadow = take_shadow(run.shadow, keep)
+    if run.policies is not None:
+        run.policies = take_shadow(run.policies, keep)
     if run.names is not None:
-        run.names = Names(run.names.impression_id[keep], run.names.user_id[keep], run.names.request_id[keep])
+        run.names = take_names(run.names, keep)
     run.start = start
 
 
@@ -167,15 +279,4 @@ def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Feat
     position = np.concatenate([where for where, _ in pieces])
     back = np.empty(n, np.int64)
     back[position] = np.arange(n)
-    lengths = np.concatenate([np.diff(f.indptr) for _, f in pieces])
-    dicts = None
-    if pieces[0][1].dicts is not None:
-        dicts = tuple(d for _, f in pieces for d in f.dicts or ())
-    whole = Features(
-        np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))),
-        np.concatenate([f.index for _, f in pieces]),
-        np.concatenate([f.value for _, f in pieces]),
-        dicts,
-        _offsets([f for _, f in pieces]),
-    )
-    return take_features(whole, back)
+    return take_features(concat_features([features for _, features in pieces]), back)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Codes, Features, Shadow
+from streameval.events.batch import Codes, Features, Shadow
 from streameval.join.rows import Run, trim
 
 
@@ -23,7 +23,6 @@ def pack_runs(runs: Sequence[Run], front: int) -> dict[str, Any]:
             trim(run, front)
     ordered = [run.due_order for run in runs if run.due_order is not None]
     features = [run.features for run in runs if run.features is not None]
-    shadows = [run.shadow for run in runs if run.shadow is not None]
     return {
         "start": np.array([run.start - front for run in runs], np.int64),
         "end": np.array([run.end - front for run in runs], np.int64),
@@ -31,6 +30,7 @@ def pack_runs(runs: Sequence[Run], front: int) -> dict[str, Any]:
         "has_order": np.array([run.due_order is not None for run in runs], np.bool_),
         "has_features": np.array([run.features is not None for run in runs], np.bool_),
         "has_shadow": np.array([run.shadow is not None for run in runs], np.bool_),
+        "has_policies": np.array([run.policies is not None for run in runs], np.bool_),
         "order": np.concatenate([np.empty(0, np.int32), *ordered]),
         "features": {
             "lengths": _lengths([f.indptr for f in features]),
@@ -39,20 +39,44 @@ def pack_runs(runs: Sequence[Run], front: int) -> dict[str, Any]:
             "dicts": [None if f.dicts is None else msgspec.msgpack.encode(f.dicts) for f in features],
             "offsets": [f.offset for f in features],
         },
-        "shadow": {
-            "lengths": _lengths([s.indptr for s in shadows]),
-            "series": np.concatenate([np.empty(0, np.int32), *(s.series for s in shadows)]),
-            "pclick": np.concatenate([np.empty(0, np.float64), *(s.pclick for s in shadows)]),
-        },
+        "shadow": _pack([run.shadow for run in runs if run.shadow is not None]),
+        "policies": _pack([run.policies for run in runs if run.policies is not None]),
     }
+
+
+def _pack(shadows: Sequence[Shadow]) -> dict[str, NDArray[Any]]:
+    return {
+        "lengths": _lengths([s.indptr for s in shadows]),
+        "series": np.concatenate([np.empty(0, np.int32), *(s.series for s in shadows)]),
+        "pclick": np.concatenate([np.empty(0, np.float64), *(s.pclick for s in shadows)]),
+    }
+
+
+class _Unpacked:
+    """What `_pack` made, run by run."""
+
+    def __init__(self, packed: Mapping[str, Any], codes: Codes) -> None:
+        self._packed, self._codes = packed, codes
+        self._row, self._at = 0, 0
+
+    def next(self, rows: int) -> Shadow:
+        """Of the next run that has any, of so many rows."""
+        indptr = _indptr(self._packed["lengths"][self._row : self._row + rows])
+        part = slice(self._at, self._at + int(indptr[-1]))
+        self._row, self._at = self._row + rows, part.stop
+        series = self._codes.series[self._packed["series"][part]]
+        return Shadow(indptr, series, self._packed["pclick"][part].copy())
 
 
 def unpack_runs(state: Mapping[str, Any], codes: Codes) -> list[Run]:
     """The runs of `pack_runs`; shadow versions get this process' codes."""
-    features, shadow = state["features"], state["shadow"]
+    features = state["features"]
+    shadows = _Unpacked(state["shadow"], codes)
+    policies = _Unpacked(state.get("policies", {}), codes)
+    has_policies = state.get("has_policies", np.zeros(len(state["start"]), np.bool_))  # none: there were none before
     dicts = iter(features["dicts"])
     offsets = iter(features.get("offsets", [None] * len(features["dicts"])))  # none before failures were told
-    order_at, feature_rows, feature_at, shadow_rows, shadow_at = 0, 0, 0, 0, 0
+    order_at, feature_rows, feature_at = 0, 0, 0
     runs = []
     columns = zip(*(state[name].tolist() for name in ("start", "end", "given")), strict=True)
     for number, (start, end, given) in enumerate(columns):
@@ -76,10 +100,9 @@ def unpack_runs(state: Mapping[str, Any], codes: Codes) -> list[Run]:
             )
             feature_rows, feature_at = feature_rows + n, part.stop
         if state["has_shadow"][number]:
-            indptr = _indptr(shadow["lengths"][shadow_rows : shadow_rows + n])
-            part = slice(shadow_at, shadow_at + int(indptr[-1]))
-            run.shadow = Shadow(indptr, codes.series[shadow["series"][part]], shadow["pclick"][part].copy())
-            shadow_rows, shadow_at = shadow_rows + n, part.stop
+            run.shadow = shadows.next(n)
+        if has_policies[number]:
+            run.policies = policies.next(n)
         runs.append(run)
     return runs
 

@@ -19,139 +19,140 @@ The second moments of single impressions come from the score histogram, within i
 A variance between few blocks is itself uncertain, and too small more often than too large: 95% of the time an error is
 within Student's t of `df` standard errors, not within 1.96. With a few dominating users there are fewer blocks than
 non-empty ones: `df` is their effective number less one, (sum N_g)^2 / sum N_g^2 - 1, as in `compare.ratio`.
+
+Of a sampled log, where an impression counts as several copies, a block is whole, whatever its impressions weigh, so the variance
+between blocks needs nothing. Between impressions it is that of their weights' squares, by label; design effects are relative to
+copies as if each were an impression, and so hold what weights add.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.metrics.view import View
+from streameval.metrics.metric import Cells, OfCells, OfImpressions, OfTally, OfUsers, OfView
+from streameval.metrics.registry import by_name, judged
+from streameval.metrics.view import Undefined, View
 from streameval.sketches.accumulate import CURVE_BITS, log_loss
 from streameval.sketches.blocks import ABSOLUTE, BLOCKS, PHI0, PHI1, SCALE, SQUARED, L, N, P, Y
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import BLOCK_CELLS, BLOCK_PLACED0, BLOCK_PLACED1, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
-from streameval.sketches.ranks import SQUARE_SCALE
 
 ENOUGH_BLOCKS = 30  # blocks with impressions, from which the variance between them is used
 
-Cells = NDArray[Any]  # [..., BLOCK_CELLS], of reals; complex in `_gradient`
 _REALS = [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]  # cells in fixed point
 _EDGES = bin_edges(CURVE_BITS)
 _MIDDLE = (_EDGES[:-1] + _EDGES[1:]) / 2
-
-
-def _ratio(of: int, to: int) -> Callable[[Cells], Cells]:
-    return lambda cells: cells[..., of] / cells[..., to]
-
-
-def _rig(cells: Cells) -> Cells:
-    """1 - NE; NE = loss / (n H(c)), c = y / n (He et al. 2014)."""
-    n, c = cells[..., N], cells[..., Y] / cells[..., N]
-    return 1 + cells[..., L] / n / (c * np.log(c) + (1 - c) * np.log(1 - c))
-
-
-def _nmse(cells: Cells) -> Cells:
-    n, c = cells[..., N], cells[..., Y] / cells[..., N]
-    return cells[..., SQUARED] / n / (c * (1 - c))
-
-
-def _auc(cells: Cells) -> Cells:
-    """mean of PHI1 over clicks + mean of PHI0 over non-clicks, of those placed (Obuchowski 1997)."""
-    return cells[..., PHI1] / cells[..., BLOCK_PLACED1] + cells[..., PHI0] / cells[..., BLOCK_PLACED0]
-
-
-# by metric, up to a constant; those whose values need clicks, or both labels, are asked only when they have a value
-_OF_CELLS: Mapping[str, Callable[[Cells], Cells]] = {
-    "ctr": _ratio(Y, N),
-    "mean_pclick": _ratio(P, N),
-    "auc": _auc,
-    "gauc_request": _ratio(BLOCK_REQUEST_WA, BLOCK_REQUEST_W),
-    "log_loss": _ratio(L, N),
-    "rig": _rig,
-    "mse": _ratio(SQUARED, N),
-    "nmse": _nmse,
-    "mae": _ratio(ABSOLUTE, N),
-    "prediction_error": _ratio(P, Y),
-    "calibration": _ratio(P, Y),
-}
-WITH_ERROR = (*_OF_CELLS, "gauc", "ece")
+# the cells of a click, and of a non-click, that are not 0
+_OF_CLICKS = np.array([N, Y, P, L, SQUARED, ABSOLUTE, PHI1, BLOCK_PLACED1])
+_OF_OTHERS = np.array([N, P, L, SQUARED, ABSOLUTE, PHI0, BLOCK_PLACED0])
+_STEP = 1e-30
+_STEPS = 1j * _STEP * np.eye(BLOCK_CELLS)
+_NO_BLOCKS, _NO_CELLS = np.zeros((0, BLOCK_CELLS)), np.zeros(BLOCK_CELLS)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Standard errors by metric (None: unknown), and how much wider than between impressions they are, squared.
 
-    Degrees of freedom: `df` of all but GAUC, at most 63, None where the errors are between impressions; `gauc_df` of GAUC,
-    whose errors are between the users that have one, None without it.
+    Degrees of freedom: `df` of all but means over users, at most 63, None where the errors are between impressions; `gauc_df` of
+    GAUC, whose errors are between the users that have one, None without it; `user_dfs` likewise of the other such means.
     """
 
     stderr: Mapping[str, float | None]
     design: Mapping[str, float]
     df: float | None
     gauc_df: float | None
+    user_dfs: Mapping[str, float | None] = field(default_factory=dict)
 
     def df_of(self, metric: str) -> float | None:
         """Degrees of freedom of one metric's standard error."""
-        return self.gauc_df if metric == "gauc" else self.df
+        if metric == "gauc":
+            return self.gauc_df
+        row = by_name(metric)
+        return self.user_dfs.get(metric) if row.of_users else row.df(self.df)
 
 
 def standard_errors(view: View, values: Mapping[str, float | int | None], whole: Errors | None = None) -> Errors:
     """The errors of the metrics that have a value. `whole`: those of the whole, for a slice of it, which keeps no blocks."""
-    design = None if whole is None else whole.design
     by_impression, mean = _impressions(view)
-    enough = view.blocks is not None and int((view.blocks[:, N] > 0).sum()) >= ENOUGH_BLOCKS
-    by_block = view.blocks.astype(np.float64) if view.blocks is not None else np.zeros((0, BLOCK_CELLS))
-    by_block[:, _REALS] /= SCALE
-    total = by_block.sum(axis=0)
+    of_weights = None if view.spread_of_weights is None else _impressions(view, view.spread_of_weights)[0]
+    beside = mean + _STEPS
+    by_block, total = _NO_BLOCKS, _NO_CELLS
+    if view.blocks is not None:
+        by_block = view.blocks.astype(np.float64)
+        by_block[:, _REALS] /= SCALE
+        total = by_block.sum(axis=0)
+    enough = int((by_block[:, N] > 0).sum()) >= ENOUGH_BLOCKS
     placed = total[BLOCK_PLACED1] + total[BLOCK_PLACED0]
     stderr: dict[str, float | None] = {}
     effects: dict[str, float] = {}
-    for name, metric in _OF_CELLS.items():
-        if values.get(name) is None or (name == "gauc_request" and view.blocks is None):
+    beyond: dict[str, float] = {}  # of a sampled log: effects beside those of its weights
+    design = effects if whole is None else whole.design
+    dfs: dict[str, float | None] = {}
+    others = []
+    for row in judged(view.options):
+        of = row.influence
+        if values.get(row.name) is None:
             continue
-        alone = None
-        if name != "gauc_request":
-            at = _gradient(metric, mean)
-            alone = float(at @ by_impression @ at)
-        variance = _left_out(metric, by_block, total) if enough else None
-        if name == "auc" and variance is not None:  # of those placed: the first minutes of a version have no curves
-            variance = variance * placed / total[N] if 2 * placed > total[N] else None
-        if variance is None:
-            if alone is None:
-                continue
-            variance = alone * (1.0 if design is None else design.get(name, 1.0))
-        elif alone:
-            effects[name] = variance / alone
-        stderr[name] = math.sqrt(max(variance, 0.0))
-    widening = effects if design is None else design
-    if values.get("ece") is not None:
-        stderr["ece"] = math.sqrt(_ece(view) * widening.get("calibration", 1.0))
-    gauc_df = None
-    if values.get("gauc") is not None:
-        stderr["gauc"] = _gauc(view)
-        gauc_df = None if stderr["gauc"] is None else _gauc_df(view)
+        if isinstance(of, OfImpressions):
+            others.append((row.name, of))
+        elif isinstance(of, OfUsers):
+            found = None if isinstance(view.ranked, Undefined) else of.errors(view.ranked)
+            stderr[row.name], dfs[row.name] = found or (None, None)
+        elif isinstance(of, OfTally | OfView):
+            stderr[row.name] = _of_tally(of, view) if isinstance(of, OfTally) else of.error(view)
+        elif isinstance(of, OfCells) and (of.alone or view.blocks is not None):
+            alone = None
+            if of.alone:
+                at = _gradient(of.function, beside)
+                alone = float(at @ by_impression @ at)
+            variance = _left_out(of.function, by_block, total) if enough else None
+            if of.placed and variance is not None:  # the first minutes of a version have no curves
+                variance = variance * placed / total[N] if 2 * placed > total[N] else None
+            if variance is None:
+                if alone is None:
+                    continue
+                variance = alone if whole is None else alone * design.get(row.name, 1.0)
+                if of_weights is not None:
+                    variance = float(at @ of_weights @ at)
+                    effects[row.name] = variance / alone if alone else 1.0
+            elif alone:
+                effects[row.name] = variance / alone
+                if of_weights is not None:
+                    beyond[row.name] = variance / float(at @ of_weights @ at)
+            stderr[row.name] = math.sqrt(max(variance, 0.0))
+    for name, other in others:  # once all design effects are known
+        widened = (design if of_weights is None else beyond).get(other.widened_as, 1.0)
+        stderr[name] = math.sqrt(other.variance(view) * widened)
     df = _df(by_block[:, N]) if enough else None if whole is None else whole.df
-    return Errors(stderr, effects, df, gauc_df)
+    return Errors(stderr, effects, df, dfs.pop("gauc", None), dfs)
+
+
+def _of_tally(of: OfTally, view: View) -> float | None:
+    cells = of.cells(view)
+    if cells is None or int((cells != 0).any(axis=1).sum()) * BLOCKS < ENOUGH_BLOCKS * len(cells):
+        return None
+    variance = _left_out(of.function, cells, cells.sum(axis=0))
+    return None if variance is None else math.sqrt(max(variance, 0.0))
 
 
 def _left_out(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> float | None:
-    """63/64 of the sum of squares of what leaving out one block changes; None where it leaves nothing to tell a value from."""
+    """63/64 (with 64 blocks) of the sum of squares of what leaving out one block changes; None where it leaves nothing to tell a value from."""
     with np.errstate(divide="ignore", invalid="ignore"):
         change = metric(total - by_block) - metric(total)
-    return (BLOCKS - 1) / BLOCKS * float(change @ change) if np.isfinite(change).all() else None
+    blocks = len(by_block)
+    return (blocks - 1) / blocks * float(change @ change) if np.isfinite(change).all() else None
 
 
-def _gradient(metric: Callable[[Cells], Cells], at: Cells) -> Cells:
-    """By steps so small into the imaginary that nothing is rounded off (Squire and Trapp 1998, SIAM Review 40:110)."""
-    step = 1e-30
-    slopes: Cells = metric(at + 1j * step * np.eye(BLOCK_CELLS)).imag / step
+def _gradient(metric: Callable[[Cells], Cells], beside: Cells) -> Cells:
+    """Where `beside` are `_STEPS` from: by steps so small into the imaginary that nothing is rounded off (Squire and Trapp 1998, SIAM Review 40:110)."""
+    slopes: Cells = metric(beside).imag / _STEP
     return slopes
 
 
@@ -159,41 +160,16 @@ def _df(weights: NDArray[np.float64]) -> float:
     return max(float(weights.sum() ** 2 / (weights * weights).sum()) - 1, 0.0)
 
 
-def _gauc(view: View) -> float | None:
-    """Users are independent: sum (w (AUC - GAUC))^2 * u / (u - 1), over (sum w)^2."""
-    ranked = view.ranked
-    if ranked is None or ranked.users < 2 or not ranked.weight:
-        return None
-    gauc, weight = ranked.weighted_auc / ranked.weight, ranked.weight / 2.0**31
-    both, one, plain = (square / SQUARE_SCALE for square in ranked.squares)
-    spread = max(both - 2 * gauc * one + gauc * gauc * plain, 0.0)
-    return math.sqrt(spread * ranked.users / (ranked.users - 1)) / weight
+def _impressions(view: View, spread: tuple[float, float] = (1.0, 1.0)) -> tuple[NDArray[np.float64], Cells]:
+    """(sum of the outer products of single impressions' cells, their sum), from the histogram.
+
+    `spread`: the sum of squared weights over that of weights, of non-clicks and of clicks.
+    """
+    used = view.used
+    return _second_moments(_MIDDLE, view.negatives.size, used.bins, used.negatives, used.positives, spread)
 
 
-def _gauc_df(view: View) -> float | None:
-    """The same of single users, by their weight in GAUC."""
-    ranked = view.ranked
-    if ranked is None or not ranked.squares[2]:
-        return None
-    weight = ranked.weight / 2.0**31
-    return max(weight * weight / (ranked.squares[2] / SQUARE_SCALE) - 1, 0.0)
-
-
-def _ece(view: View) -> float:
-    """Variance between impressions of sum_b |sum_{i in b} (p - c)| / n, at the signs it has now."""
-    m = view.moments
-    within = m.squared - sum((b.pclick - b.clicks) ** 2 / b.impressions for b in view.buckets if b.impressions)
-    return max(within, 0.0) / m.impressions**2
-
-
-def _impressions(view: View) -> tuple[NDArray[np.float64], Cells]:
-    """(sum of the outer products of single impressions' cells, their sum), from the histogram."""
-    no, yes = _coarse(view.negatives), _coarse(view.positives)
-    used = np.flatnonzero(no + yes)
-    return _second_moments(_MIDDLE[used], no[used].astype(np.float64), yes[used].astype(np.float64))
-
-
-def _coarse(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def coarse(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """A histogram of any resolution from `CURVE_BITS` on, at that of the curves (the middle bin stands alone)."""
     half = counts.size // 2
     width = half // (_MIDDLE.size // 2)
@@ -205,8 +181,27 @@ def _coarse(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @numba.njit(cache=True, nogil=True)
 def _second_moments(
-    p: NDArray[np.float64], no: NDArray[np.float64], yes: NDArray[np.float64]
+    middle: NDArray[np.float64],
+    size: int,
+    bins: NDArray[np.int64],
+    negatives: NDArray[np.int64],
+    positives: NDArray[np.int64],
+    spread: tuple[float, float],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`bins`: those used, of `size` bins; `middle`: of those of the curves, by which they are put together."""
+    p, no, yes = np.empty(bins.size), np.zeros(bins.size), np.zeros(bins.size)
+    width, half, found, before = max((size // 2) // (middle.size // 2), 1), size // 2, 0, -1
+    for i in range(bins.size):
+        at = bins[i] // width
+        if bins[i] >= half:
+            at = middle.size // 2 + (bins[i] > half) + (bins[i] - half - 1) // width * (bins[i] > half)
+        if at != before:
+            p[found] = middle[at]
+            found += 1
+        before = at
+        no[found - 1] += negatives[i]
+        yes[found - 1] += positives[i]
+    p, no, yes = p[:found], no[:found], yes[:found]
     moments = np.zeros((BLOCK_CELLS, BLOCK_CELLS))
     total = np.zeros(BLOCK_CELLS)
     cell = np.zeros(BLOCK_CELLS)
@@ -233,9 +228,9 @@ def _second_moments(
                 cell[BLOCK_PLACED1], cell[BLOCK_PLACED0] = label, 1 - label
                 cell[PHI1] = (below + no[i] / 2) / others if label else 0.0
                 cell[PHI0] = 0.0 if label else (above + yes[i] / 2) / clicks - auc
-                for a in range(BLOCK_CELLS):
+                for a in _OF_CLICKS if label else _OF_OTHERS:
                     total[a] += n * cell[a]
-                    for b in range(BLOCK_CELLS):
-                        moments[a, b] += n * cell[a] * cell[b]
+                    for b in _OF_CLICKS if label else _OF_OTHERS:
+                        moments[a, b] += n * spread[label] * cell[a] * cell[b]
         below += no[i]
     return moments, total

@@ -1,57 +1,150 @@
-"""Every metric, once: name, function, unit, direction, formula. Adding a metric is one function and one row here.
+"""The table of metrics, in the order of the report. Adding one is a function and a row beside it.
 
-The report, the API, the page and docs/metrics.md take their names from this table.
+Everything that shows metrics reads this table. Whoever has a metric of their own calls `register` before the server
+is imported: its schema is made of the table, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
 
-from streameval.metrics import calibration, losses, ranking
-from streameval.metrics.view import Undefined, View
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """`better` is "higher", "lower", "one" (closest to 1), "zero" (closest to 0) or "" (neither)."""
-
-    name: str
-    function: Callable[[View], float | int | Undefined]
-    unit: str
-    better: str
-    formula: str
-    source: str
-
-
-METRICS: tuple[Metric, ...] = (
-    Metric("ctr", calibration.ctr, "ratio", "", "P / n", ""),
-    Metric("mean_pclick", calibration.mean_pclick, "ratio", "", "sum p / n", ""),
-    Metric("auc", ranking.auc, "ratio", "higher", "P(p+ > p-) + P(p+ = p-) / 2", "Fawcett 2006"),
-    Metric("auc_error", ranking.auc_error, "ratio", "lower", "sum_b pos_b neg_b / (2 P N)", ""),
-    Metric("gauc", ranking.gauc, "ratio", "higher", "sum_u w_u AUC_u / sum_u w_u", "Zhou et al. 2018"),
-    Metric("gauc_users", ranking.gauc_users, "users", "", "users with both labels", ""),
-    Metric(
-        "gauc_impressions", ranking.gauc_impressions, "impressions", "", "impressions of users with both labels", ""
-    ),
-    Metric("gauc_request", ranking.gauc_request, "ratio", "higher", "sum_r w_r AUC_r / sum_r w_r", "session AUC"),
-    Metric("log_loss", losses.log_loss, "nats", "lower", "-sum [c ln p + (1-c) ln(1-p)] / n", ""),
-    Metric("rig", losses.rig, "ratio", "higher", "1 - log_loss / H(g)", "Yi et al. 2013; He et al. 2014"),
-    Metric("mse", losses.mse, "ratio", "lower", "sum (p-c)^2 / n", "Yi et al. 2013"),
-    Metric("nmse", losses.nmse, "ratio", "lower", "mse / (g (1-g))", "Yi et al. 2013"),
-    Metric("mae", losses.mae, "ratio", "lower", "sum |p-c| / n", "Yi et al. 2013"),
-    Metric("prediction_error", calibration.prediction_error, "ratio", "zero", "mean p / g - 1", "Yi et al. 2013"),
-    Metric("calibration", calibration.calibration, "ratio", "one", "mean p / g", "He et al. 2014"),
-    Metric("ece", calibration.ece, "ratio", "lower", "sum_b n_b/n |mean p_b - g_b|", "Naeini et al. 2015"),
+from streameval.metrics import (
+    calibration,
+    exposed_lists,
+    exposure,
+    lists,
+    losses,
+    operating,
+    policies,
+    ranking,
+    rates,
+    yields,
 )
+from streameval.metrics.metric import ByK, Metric
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, WEIGHTS_NOT_SUPPORTED, Undefined, View
+from streameval.sketches.layout import Options
+
+
+def _overall(metrics: Sequence[Metric]) -> list[Metric]:
+    """Made of tallies, which slices do not keep, and of whole requests or other weights, which samples do not have."""
+    return [replace(metric, overall=True, of_samples=False) for metric in metrics]
+
+
+_rows: list[Metric] = [
+    *rates.ROWS,
+    *ranking.ROWS,
+    *operating.ROWS,
+    *losses.ROWS,
+    *calibration.ROWS,
+    *_overall(exposure.ROWS),
+    *_overall(policies.ROWS),
+    *_overall(lists.ROWS),
+    *_overall(exposed_lists.ROWS),
+    *_overall(yields.ROWS),
+]
+_named = {metric.name: metric for metric in _rows}
+_sealed_by: list[str] = []
+
+METRICS: Sequence[Metric] = _rows
+BY_K: Sequence[ByK] = (*lists.BY_CUT, *exposed_lists.EXPOSED_BY_CUT)  # their rows follow from `ranking.k`
+
+
+def register(metric: Metric) -> None:
+    """Adds a metric behind the others. Raises ValueError when its name is taken, or it comes too late."""
+    if _sealed_by:
+        raise ValueError(f'metric "{metric.name}" comes too late: register it before {_sealed_by[0]} is imported')
+    if not metric.name.isidentifier() or metric.name in {name for m in _rows for name in (m.name, f"{m.name}_stderr")}:
+        raise ValueError(f'metric "{metric.name}": the name must be new, and made of letters, digits and "_"')
+    _rows.append(metric)
+    _named[metric.name] = metric
+    _judged.cache_clear()
+
+
+def seal(by: str) -> None:
+    """No more metrics: `by` has made something of the table that cannot change any more."""
+    _sealed_by.append(by)
+
+
+@cache
+def _at(family: ByK, k: int) -> Metric:
+    return replace(family.make(k), overall=True, of_samples=False)
+
+
+def rows(options: Options | None = None) -> list[Metric]:
+    """The metrics with these settings; without any, those that no setting adds to."""
+    if options is None:
+        return list(_rows)
+    return [*_rows, *_asked_for(options.k, options.by_user)]
+
+
+@cache  # every view asks
+def _asked_for(cuts: tuple[int, ...], by_user: tuple[str, ...]) -> list[Metric]:
+    return [*(_at(family, k) for k in cuts for family in BY_K), *map(_by_user, by_user)]
+
+
+def by_name(name: str) -> Metric:
+    """The metric of that name, whatever its K. Raises KeyError."""
+    return _named.get(name) or _further(name)
+
+
+@lru_cache(maxsize=1024)  # every number of an answer asks
+def _further(name: str) -> Metric:
+    for family in BY_K:
+        found = re.fullmatch(family.name.replace("{k}", r"([1-9]\d{0,5})"), name)
+        if found:
+            return _at(family, int(found[1]))
+    if name.endswith(lists.BY_USER):
+        return _by_user(name.removesuffix(lists.BY_USER))
+    raise KeyError(name)
+
+
+@cache
+def _by_user(name: str) -> Metric:
+    return lists.by_user(by_name(name))
+
+
+def judged(options: Options) -> Sequence[Metric]:
+    """Those of `rows` that have a standard error."""
+    return _judged(options.k, options.by_user)
+
+
+@cache
+def _judged(cuts: tuple[int, ...], by_user: tuple[str, ...]) -> list[Metric]:
+    return [metric for metric in (*_rows, *_asked_for(cuts, by_user)) if metric.influence is not None]
+
+
+def names(options: Options | None = None) -> tuple[str, ...]:
+    """The names of `rows`."""
+    return tuple(metric.name for metric in rows(options))
+
+
+def with_stderr(options: Options | None = None) -> tuple[str, ...]:
+    """The names of those that have a standard error."""
+    return tuple(metric.name for metric in rows(options) if metric.influence is not None)
+
+
+def means_over_users(options: Options | None = None) -> tuple[str, ...]:
+    """The names of those beside `gauc` whose standard error has degrees of freedom of its own."""
+    return tuple(metric.name for metric in rows(options) if metric.of_users and metric.name != "gauc")
 
 
 def evaluate(view: View) -> tuple[dict[str, float | int | None], dict[str, str]]:
     """(values, reasons): every metric by name, None where undefined, and why."""
     values: dict[str, float | int | None] = {}
     reasons: dict[str, str] = {}
-    for metric in METRICS:
-        value = metric.function(view)
+    left_out = not view.layout.by_block and view.moments.impressions > 0
+    is_sampled = view.is_sampled
+    for metric in rows(view.options):
+        value: float | int | Undefined
+        if left_out and metric.overall:
+            value = NOT_KEPT_FOR_SLICES
+        elif is_sampled and not metric.of_samples:
+            value = WEIGHTS_NOT_SUPPORTED
+        else:
+            value = metric.function(view)
         if isinstance(value, Undefined):
             values[metric.name] = None
             reasons[metric.name] = value.reason

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.report import Bucket, ScoreCounts
 from streameval.sketches.accumulate import CLIP
 from streameval.sketches.grid import bin_edges
-from streameval.sketches.layout import BucketSums, Layout
+from streameval.sketches.layout import BucketSums, Layout, UsedBins, used_bins
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One row of the bucket table; pClick in [lower, upper), the last bucket closed. None: undefined (empty)."""
+
+    lower: float
+    upper: float
+    impressions: int
+    clicks: int
+    mean_pclick: float | None
+    ctr: float | None
+    log_loss: float | None
+    prediction_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCounts:
+    """The score histogram behind a result: bin i holds scores in [lower[i], upper[i]); only bins in use."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    negatives: NDArray[np.int64]
+    positives: NDArray[np.int64]
 
 
 def make_bucket(lower: float, upper: float, impressions: int, clicks: int, pclick: float, log_loss: float) -> Bucket:
@@ -31,12 +59,47 @@ def fixed_buckets(sums: list[BucketSums], edges: tuple[float, ...]) -> tuple[Buc
 
 def score_counts(negatives: NDArray[np.int64], positives: NDArray[np.int64], layout: Layout) -> ScoreCounts:
     """The histogram's used bins with their edges."""
-    used = np.flatnonzero((negatives != 0) | (positives != 0))
+    return counts_of(used_bins(negatives, positives), layout)
+
+
+def counts_of(used: UsedBins, layout: Layout) -> ScoreCounts:
+    """The same, of bins that have been found."""
     edges = _edges(layout.bits)
-    counts = ScoreCounts(edges[used], edges[used + 1], negatives[used], positives[used])
+    counts = ScoreCounts(edges[used.bins], edges[used.bins + 1], used.negatives, used.positives)
     for column in (counts.lower, counts.upper, counts.negatives, counts.positives):
         column.flags.writeable = False
     return counts
+
+
+class Buckets(Sequence[Bucket]):
+    """A bucket table that is made when somebody looks: a snapshot has two of every result, and readers ask for few."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], tuple[Bucket, ...]]) -> None:
+        self._make = make
+        self._made: tuple[Bucket, ...] | None = None
+
+    def _buckets(self) -> tuple[Bucket, ...]:
+        if self._made is None:  # two readers at once make the same
+            self._made = self._make()
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._buckets())
+
+    @overload
+    def __getitem__(self, at: int) -> Bucket: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Bucket, ...]: ...
+    def __getitem__(self, at: int | slice) -> Bucket | tuple[Bucket, ...]:
+        return self._buckets()[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._buckets() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._buckets())
 
 
 def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:
@@ -48,19 +111,29 @@ def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:
     total = scores.negatives + scores.positives
     if not total.size:
         return ()
-    upto = np.cumsum(total)
-    # a bin belongs to the quantile in which its middle impression lies
-    which = np.minimum(((upto - total / 2) * count / upto[-1]).astype(np.int64), count - 1)
     middle = (scores.lower + scores.upper) / 2
-    clipped = np.clip(middle, CLIP, 1 - CLIP)
+    clipped = np.minimum(np.maximum(middle, CLIP), 1 - CLIP)
     loss = -(scores.positives * np.log(clipped) + scores.negatives * np.log1p(-clipped))
-    first = np.flatnonzero(np.diff(which, prepend=-1))  # of every quantile that is not empty
-    last = np.append(first[1:], which.size) - 1
-    columns = (
-        scores.lower[first], scores.upper[last],
-        *(np.add.reduceat(column, first) for column in (total, scores.positives, total * middle, loss)),
-    )  # fmt: skip
+    first, last = _cuts(total, count)
+    sums = [np.add.reduceat(column, first) for column in (total, scores.positives, total * middle, loss)]
+    columns = (scores.lower[first], scores.upper[last], *sums)
     return tuple(make_bucket(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
+
+
+@numba.njit(cache=True, nogil=True)
+def _cuts(total: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first bin and the last of every quantile that is not empty: a bin belongs to that of its middle impression."""
+    first, last = np.empty(total.size, np.int64), np.empty(total.size, np.int64)
+    all_of, upto, found, before = float(total.sum()), 0, 0, -1
+    for b in range(total.size):
+        upto += total[b]
+        which = min(int((upto - total[b] / 2) * count / all_of), count - 1)
+        if which != before:
+            first[found] = b
+            found += 1
+        last[found - 1] = b
+        before = which
+    return first[:found], last[:found]
 
 
 _EDGES: dict[int, NDArray[np.float64]] = {}

@@ -21,14 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Features
-from streameval.models.protocol import Failed, ModelError, Needs
+from streameval.events.batch import Features
+from streameval.models.protocol import Failed, ModelError
 
 _LARGE = 1e100  # sum of squares of an example's values, up to which no update can overflow
 _PIECE = 1 << 16  # coordinates that are copied together, 1 MB
@@ -45,38 +45,49 @@ def _sigmoid(m: float) -> float:
     return 1.0 / (1.0 + math.exp(-m)) if m >= 0 else math.exp(m) / (1.0 + math.exp(m))
 
 
+class Coefficients(NamedTuple):
+    """The coordinates' z and n (float64[2**bits, 2]), found by a hash's upper bits, and the parameters (alpha, beta, l1, l2)."""
+
+    zn: NDArray[np.float64]
+    shift: np.uint64
+    parameters: tuple[float, float, float, float]
+
+
+class Examples(NamedTuple):
+    """Features of n examples: those of example i are at indptr[i] to indptr[i + 1] of the others."""
+
+    indptr: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    value: NDArray[np.float64]
+
+
+class Coordinates(NamedTuple):
+    """Room for one example's coordinates, each once: where, its value, its weight, and the root of its n."""
+
+    coordinate: NDArray[np.uint64]
+    x: NDArray[np.float64]
+    w: NDArray[np.float64]
+    root: NDArray[np.float64]
+
+
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _predict(
-    indptr: NDArray[np.int64],
-    index: NDArray[np.uint64],
-    value: NDArray[np.float64],
-    zn: NDArray[np.float64],
-    shift: np.uint64,
-    parameters: tuple[float, float, float, float],
-    out: NDArray[np.float64],
-) -> None:
+def _predict(table: Coefficients, examples: Examples, out: NDArray[np.float64]) -> None:
+    zn, shift, parameters = table
+    indptr, hashes, value = examples
     alpha, beta, l1, l2 = parameters
     rate = 1.0 / alpha
     for row in range(indptr.size - 1):
         margin = 0.0
         for k in range(indptr[row], indptr[row + 1]):
-            i = index[k] >> shift
+            i = hashes[k] >> shift
             margin += value[k] * _weight(zn[i, 0], math.sqrt(zn[i, 1]), rate, beta, l1, l2)
         out[row] = _sigmoid(margin)  # NaN of a NaN
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _fits(
-    n: int,
-    error: float,
-    coordinate: NDArray[np.uint64],
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    root: NDArray[np.float64],
-    zn: NDArray[np.float64],
-    rate: float,
-) -> bool:
+def _fits(example: Coordinates, n: int, error: float, zn: NDArray[np.float64], rate: float) -> bool:
     """Whether all of an example's updates are finite."""
+    coordinate, x, w, root = example
     for j in range(n):
         g = error * x[j]
         squared = zn[coordinate[j], 1] + g * g
@@ -88,19 +99,16 @@ def _fits(
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _learn(
-    indptr: NDArray[np.int64],
-    index: NDArray[np.uint64],
-    value: NDArray[np.float64],
+    table: Coefficients,
+    examples: Examples,
     label: NDArray[np.int8],
-    zn: NDArray[np.float64],
-    shift: np.uint64,
-    parameters: tuple[float, float, float, float],
-    coordinate: NDArray[np.uint64],
-    x: NDArray[np.float64],
-    w: NDArray[np.float64],
-    root: NDArray[np.float64],
+    example: Coordinates,
     passed_over: NDArray[np.bool_],
 ) -> None:
+    """McMahan et al. 2013 (KDD), algorithm 1, example by example; one whose update would not be finite is passed over."""
+    zn, shift, parameters = table
+    indptr, hashes, value = examples
+    coordinate, x, w, root = example
     alpha, beta, l1, l2 = parameters
     rate = 1.0 / alpha
     for row in range(indptr.size - 1):
@@ -108,7 +116,7 @@ def _learn(
         n = 0
         margin = 0.0
         for k in range(indptr[row], indptr[row + 1]):
-            i = index[k] >> shift
+            i = hashes[k] >> shift
             j = 0
             while j < n and coordinate[j] != i:
                 j += 1
@@ -125,7 +133,7 @@ def _learn(
         size = 0.0
         for j in range(n):
             size += x[j] * x[j]
-        if not (size < _LARGE and math.isfinite(margin)) and not _fits(n, error, coordinate, x, w, root, zn, rate):
+        if not (size < _LARGE and math.isfinite(margin)) and not _fits(example, n, error, zn, rate):
             passed_over[row] = True
             continue
         for j in range(n):
@@ -151,8 +159,6 @@ def _pick(pieces: Sequence[tuple[int, NDArray[np.float64]]]) -> dict[str, NDArra
 class Ftrl:
     """`kind = "ftrl"`. alpha > 0: learning rate; beta, l1, l2 >= 0; 2**bits coordinates, 4 <= bits <= 28."""
 
-    needs: Needs = "hashed"
-
     def __init__(
         self, alpha: float = 0.05, beta: float = 1.0, l1: float = 0.0, l2: float = 1.0, bits: int = 22
     ) -> None:
@@ -162,14 +168,14 @@ class Ftrl:
                 "alpha must be positive, beta, l1 and l2 at least 0, bits between 4 and 28"
             )
         # with beta = l2 = 0 a coordinate never seen would be 0 / 0 where it must be 0
-        self._parameters = (float(alpha), float(beta), float(l1), max(float(l2), 1e-300))
-        self._shift = np.uint64(64 - bits)
+        parameters = (float(alpha), float(beta), float(l1), max(float(l2), 1e-300))
         self._zn = np.zeros((1 << bits, 2))
+        self._table = Coefficients(self._zn, np.uint64(64 - bits), parameters)
 
     def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
         """P(click) of n impressions; see `OnlineModel.predict`."""
         out = np.empty(features.indptr.size - 1)
-        _predict(features.indptr, features.index, features.value, self._zn, self._shift, self._parameters, out)
+        _predict(self._table, Examples(features.indptr, features.index, features.value), out)
         for row in np.flatnonzero(np.isnan(out)).tolist():
             if not failed(row, "not_finite", "the margin of its features is not a finite number: they are too large"):
                 break
@@ -179,10 +185,8 @@ class Ftrl:
         """One update an example, in order: a batch learns exactly what its examples one by one would."""
         passed_over = np.zeros(labels.size, np.bool_)
         longest = int(np.diff(features.indptr).max(initial=0))
-        _learn(
-            features.indptr, features.index, features.value, labels, self._zn, self._shift, self._parameters,
-            np.empty(longest, np.uint64), np.empty(longest), np.empty(longest), np.empty(longest), passed_over,
-        )  # fmt: skip
+        room = Coordinates(np.empty(longest, np.uint64), np.empty(longest), np.empty(longest), np.empty(longest))
+        _learn(self._table, Examples(features.indptr, features.index, features.value), labels, room, passed_over)
         for row in np.flatnonzero(passed_over).tolist():
             if not failed(row, "learn_overflow", "its features are too large to be learned in double precision"):
                 break

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Features
-
-Needs = Literal["hashed", "dicts"]
+from streameval.events.batch import Features
 
 # why a model failed on an impression; docs/operations.md says what each means
 FAILURES = (
@@ -18,7 +16,7 @@ FAILURES = (
     "not_learned_yet", "learn_raised", "learn_overflow",
 )  # fmt: skip
 
-# (row, reason, what happened in words that quote nothing of the event) -> whether to go on with the next row
+# (row, reason, what happened in words that do not quote the event) -> whether to go on with the next row
 Failed = Callable[[int, str, str], bool]
 
 
@@ -28,10 +26,6 @@ class ModelError(ValueError):
 
 class OnlineModel(Protocol):
     """Scores impressions and learns from their labels; the monitor decides when. One partition owns one."""
-
-    @property
-    def needs(self) -> Needs:
-        """Which form of the features it reads: hashed columns, or one dict an impression."""
 
     def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
         """P(click) in [0, 1] of n impressions (float64[n]); changes nothing.

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events import Features
-from streameval.models.protocol import Failed, ModelError, Needs
+from streameval.events.batch import Features
+from streameval.models.protocol import Failed, ModelError
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
             target = getattr(target, part)
     except (ImportError, AttributeError) as error:
         raise ModelError(f'models "{name}": factory = "{factory}" cannot be imported: {error}') from None
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # the module may raise anything when it is imported
         raise ModelError(
             f'models "{name}": factory = "{factory}" cannot be imported: {type(error).__name__}: {error}'
         ) from error
@@ -43,7 +43,7 @@ def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
         model = target(**parameters)
     except TypeError as error:
         raise ModelError(f'models "{name}": factory = "{factory}" does not take {dict(parameters)}: {error}') from None
-    except Exception as error:  # it is somebody else's code
+    except Exception as error:  # third-party code
         raise ModelError(
             f'models "{name}": factory = "{factory}" with {dict(parameters)} raised {type(error).__name__}: {error}'
         ) from error
@@ -57,8 +57,6 @@ def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
 
 class River:
     """`kind = "river"`: one dict an impression, so as fast as River itself is."""
-
-    needs: Needs = "dicts"
 
     def __init__(self, model: Any) -> None:
         self._model = model

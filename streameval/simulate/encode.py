@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Message:
     """One message: when it arrives (ms), its kind, its key (the user id), its fields; `raw` when it is malformed."""
 
     arrives: float
@@ -49,10 +49,10 @@ MALFORMED = (
 )
 
 
-def events(traffic: Traffic) -> Iterator[Event]:
+def events(traffic: Traffic) -> Iterator[Message]:
     """Every event of the scenario, in order of arrival."""
     s = traffic.scenario
-    waiting: list[tuple[float, int, Event]] = []
+    waiting: list[tuple[float, int, Message]] = []
     count = 0
     for number, block in enumerate(traffic.blocks()):
         begin = s.start_ms + number * 10_000.0
@@ -65,7 +65,7 @@ def events(traffic: Traffic) -> Iterator[Event]:
         yield heapq.heappop(waiting)[2]
 
 
-def _block_events(block: Block, traffic: Traffic, number: int) -> Iterator[Event]:
+def _block_events(block: Block, traffic: Traffic, number: int) -> Iterator[Message]:
     s = traffic.scenario
     rng = np.random.default_rng((s.seed, 2, number))
     n, m = block.ts.size, block.click_of.size
@@ -74,17 +74,19 @@ def _block_events(block: Block, traffic: Traffic, number: int) -> Iterator[Event
     broken = rng.random(n) < s.malformed
     which = rng.integers(0, len(MALFORMED), n)
     for i in range(n):
-        event = Event(block.ts[i] + jitter[i], "impression", b"user-%d" % block.user[i], _impression(block, i, traffic))
+        event = Message(
+            block.ts[i] + jitter[i], "impression", b"user-%d" % block.user[i], _impression(block, i, traffic)
+        )
         yield event
         if twice[i]:
             yield event
         if broken[i]:
-            yield Event(event.arrives, "impression", event.key, {}, MALFORMED[which[i]])
+            yield Message(event.arrives, "impression", event.key, {}, MALFORMED[which[i]])
     for j in range(m):
         i = int(block.click_of[j])
         known = f"imp-{block.number[i]}" if block.click_known[j] else f"lost-{block.number[i]}"
         fields = {"impression_id": known, "ts": int(block.click_ts[j]), "user_id": f"user-{block.user[i]}"}
-        event = Event(block.click_ts[j] + jitter[n + j], "click", b"user-%d" % block.user[i], fields)
+        event = Message(block.click_ts[j] + jitter[n + j], "click", b"user-%d" % block.user[i], fields)
         yield event
         if twice[n + j]:
             yield event

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from streameval.simulate.encode import Event, events
+from streameval.simulate.encode import Message, events
 from streameval.simulate.traffic import Traffic
 
 SLICE_MS = 100.0  # events of a tenth of a second are sent together
@@ -29,7 +29,7 @@ def run(
         raise ValueError(f"speed = {speed}: must be positive, for example 1 for real time; leave it out for flat out")
     begin = clock()
     start = traffic.scenario.start_ms
-    part: list[Event] = []
+    part: list[Message] = []
     for event in events(traffic):
         if part and event.arrives - part[0].arrives > SLICE_MS:
             _send(part, send)
@@ -44,7 +44,7 @@ def run(
     _send(part, send)
 
 
-def _send(part: list[Event], send: Callable[[str, list[bytes], list[bytes]], None]) -> None:
+def _send(part: list[Message], send: Callable[[str, list[bytes], list[bytes]], None]) -> None:
     """Impressions first: within a tenth of a second the order of the two topics means nothing."""
     for kind in ("impression", "click"):
         some = [event for event in part if event.kind == kind]

@@ -10,6 +10,7 @@ and cells not touched.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -17,19 +18,23 @@ from numpy.typing import NDArray
 
 from streameval.sketches import blocks
 from streameval.sketches.fixed import limbs
-from streameval.sketches.grid import key_bin, score_bits, score_key
+from streameval.sketches.grid import bin_count, key_bin, score_bits, score_key
 from streameval.sketches.layout import (
-    ABSOLUTE,
     BLOCK_CELLS,
     BLOCK_PLACED0,
     BUCKET_CELLS,
+    BUCKET_CLICKS,
+    BUCKET_IMPRESSIONS,
+    BUCKET_LOG_LOSS,
+    BUCKET_PCLICK,
     BUCKETS,
     CLICKS,
-    CORRECTED,
+    CORRECTIONS,
     IMPRESSIONS,
-    LOG_LOSS,
-    PCLICK,
-    SQUARED,
+    SUM_ABSOLUTE,
+    SUM_LOG_LOSS,
+    SUM_PCLICK,
+    SUM_SQUARED,
     VIOLATIONS,
     Layout,
 )
@@ -58,168 +63,209 @@ def measure(
     return loss, curve_bin
 
 
-Terms = tuple[int, int, int, int, int, int, int, int, int, int]
+class ScoreColumns(NamedTuple):
+    """k scores of one pane, and what `measure` makes of them."""
+
+    p: NDArray[np.float64]  # pClick in [0, 1]
+    loss: NDArray[np.float64]  # nats
+    curve_bin: NDArray[np.int16]
+    row: NDArray[np.int32]  # its impression, in `LabelColumns`
+    series: NDArray[np.int32]  # row of the overall matrix
+    slice_row: NDArray[np.int32]  # [dimensions, k]: rows of the slices' matrix
+    violation: NDArray[np.bool_]
+
+
+class LabelColumns(NamedTuple):
+    """Impressions, by row."""
+
+    label: NDArray[np.int8]  # 0, 1
+    corrected: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]  # counted for the first time, with the label that it had when it was due
+    slot: NDArray[np.int32]  # of its user
+    block: NDArray[np.int8]  # of its user
+    times: NDArray[np.int64]  # how often it counts, below 0 to take it out
+
+
+class PlacementCurves(NamedTuple):
+    """Placements of the pane (see `counting.references`), int[series, 2, bins] by label."""
+
+    placement: NDArray[np.int32]
+    ready: NDArray[np.bool_]  # by series: whether it has a curve
+    counting: NDArray[np.int64]  # labels of fresh impressions are added here
+
+
+class _Target(NamedTuple):
+    """A `Scratch` as kernels see it; see `Layout` for the sizes. `n` of `touched` are in use."""
+
+    cells: NDArray[np.int64]
+    size: int
+    blocks: int
+    histogram: int
+    bits: int
+    bins: int
+    rows_touched: NDArray[np.bool_]
+    touched: NDArray[np.int64]
+
+
+class _Given(NamedTuple):
+    """What `add_scores` returns of k scores, and `used`: how many of `touched` are in use, overall and of slices."""
+
+    used: NDArray[np.int64]
+    entries: NDArray[np.uint64]
+    exact: NDArray[np.uint64]
+
+
+class _Terms(NamedTuple):
+    """What one score adds, in limbs where it is a real number."""
+
+    impressions: int
+    clicks: int
+    p_high: int
+    p_low: int
+    loss_high: int
+    loss_low: int
+    squared_high: int
+    squared_low: int
+    error_high: int
+    error_low: int
 
 
 @numba.njit(inline="always")
-def _terms(p: float, loss: float, clicked: int, sign: int) -> Terms:
-    """What one score adds: count, click, and the limbs of pClick, log loss, squared and absolute error."""
+def _terms(p: float, loss: float, clicked: int, sign: int) -> _Terms:
     error = abs(p - clicked)
     p_high, p_low = limbs(p)
     loss_high, loss_low = limbs(loss)
     squared_high, squared_low = limbs(error * error)
     error_high, error_low = limbs(error)
-    return (
-        sign, sign * clicked, sign * p_high, sign * p_low, sign * loss_high, sign * loss_low,
-        sign * squared_high, sign * squared_low, sign * error_high, sign * error_low,
-    )  # fmt: skip
+    return _Terms(
+        impressions=sign,
+        clicks=sign * clicked,
+        p_high=sign * p_high,
+        p_low=sign * p_low,
+        loss_high=sign * loss_high,
+        loss_low=sign * loss_low,
+        squared_high=sign * squared_high,
+        squared_low=sign * squared_low,
+        error_high=sign * error_high,
+        error_low=sign * error_low,
+    )
 
 
 @numba.njit(inline="always")
-def _count(cells: NDArray[np.int64], start: int, terms: Terms, bucket: int, bin_cell: int) -> bool:
+def _count(cells: NDArray[np.int64], start: int, terms: _Terms, bucket: int, bin_cell: int) -> bool:
     """Adds terms to the vector that begins at `start`; says whether its histogram cell was 0 before.
 
     What the buckets sum to (impressions, clicks, pClick, log loss) is left to `drain`.
     """
-    count, click, p_high, p_low, loss_high, loss_low, squared_high, squared_low, error_high, error_low = terms
-    cells[start + SQUARED] += squared_high
-    cells[start + SQUARED + 1] += squared_low
-    cells[start + ABSOLUTE] += error_high
-    cells[start + ABSOLUTE + 1] += error_low
-    bucket += start
-    cells[bucket] += count
-    cells[bucket + 1] += click
-    cells[bucket + 2] += p_high
-    cells[bucket + 3] += p_low
-    cells[bucket + 4] += loss_high
-    cells[bucket + 5] += loss_low
-    bin_cell += start
-    first = cells[bin_cell] == 0
-    cells[bin_cell] += count
+    cells[start + SUM_SQUARED] += terms.squared_high
+    cells[start + SUM_SQUARED + 1] += terms.squared_low
+    cells[start + SUM_ABSOLUTE] += terms.error_high
+    cells[start + SUM_ABSOLUTE + 1] += terms.error_low
+    at = start + bucket
+    cells[at + BUCKET_IMPRESSIONS] += terms.impressions
+    cells[at + BUCKET_CLICKS] += terms.clicks
+    cells[at + BUCKET_PCLICK] += terms.p_high
+    cells[at + BUCKET_PCLICK + 1] += terms.p_low
+    cells[at + BUCKET_LOG_LOSS] += terms.loss_high
+    cells[at + BUCKET_LOG_LOSS + 1] += terms.loss_low
+    first = cells[start + bin_cell] == 0
+    cells[start + bin_cell] += terms.impressions
     return bool(first)
-
-
-@numba.njit(inline="always")
-def _count_block(
-    cells: NDArray[np.int64], at: int, p: float, loss: float, clicked: int, sign: int, placed: bool, placement: int
-) -> None:
-    """Adds a score to the block of users that begins at `at`."""
-    error = abs(p - clicked)
-    cells[at + blocks.N] += sign
-    cells[at + blocks.Y] += sign * clicked
-    cells[at + blocks.P] += sign * np.int64(np.rint(p * blocks.SCALE))
-    cells[at + blocks.L] += sign * np.int64(np.rint(loss * blocks.SCALE))
-    cells[at + blocks.SQUARED] += sign * np.int64(np.rint(error * error * blocks.SCALE))
-    cells[at + blocks.ABSOLUTE] += sign * np.int64(np.rint(error * blocks.SCALE))
-    if placed:
-        cells[at + blocks.PHI0 - clicked] += sign * placement
-        cells[at + BLOCK_PLACED0 - clicked] += sign
 
 
 @numba.njit(cache=True, nogil=True)
 def _add(
-    p: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    curve_bin: NDArray[np.int16],
-    row: NDArray[np.int32],
-    series: NDArray[np.int32],
-    violation: NDArray[np.bool_],
-    label: NDArray[np.int8],
-    corrected: NDArray[np.bool_],
-    slot: NDArray[np.int32],
-    block: NDArray[np.int8],
-    fresh: NDArray[np.bool_],
-    curve: NDArray[np.int32],
-    ready: NDArray[np.bool_],
-    counting: NDArray[np.int64],
-    sign: int,
+    scores: ScoreColumns,
+    labels: LabelColumns,
+    curves: PlacementCurves,
     edges: NDArray[np.float64],
-    blocks_at: int,
-    histogram: int,
-    slice_histogram: int,
-    cells: NDArray[np.int64],
-    size: int,
-    rows_touched: NDArray[np.bool_],
-    touched: NDArray[np.int64],
-    n: int,
-    bits: int,
-    bins: int,
-    slice_row: NDArray[np.int32],
-    slice_cells: NDArray[np.int64],
-    slice_size: int,
-    slice_rows_touched: NDArray[np.bool_],
-    slice_touched: NDArray[np.int64],
-    slice_n: int,
-    slice_bits: int,
-    slice_bins: int,
-    entries: NDArray[np.uint64],
-    exact: NDArray[np.uint64],
-) -> tuple[int, int]:
-    for i in range(p.size):
-        at = row[i]
+    overall: _Target,
+    slices: _Target,
+    sign: int,
+    out: _Given,
+) -> None:
+    """Adds scores to both targets, and updates `out`."""
+    # taken apart here: a field read in the loop costs twice the rest of it
+    ps, losses, curve_bins, rows, series, slice_row, violations = scores
+    label, corrected, fresh, slot, block, times = labels
+    placement, ready, counting = curves
+    cells, touched, rows_touched = overall.cells, overall.touched, overall.rows_touched
+    used, entries, exact = out
+    slice_cells, slice_touched, slice_rows_touched = slices.cells, slices.touched, slices.rows_touched
+    by_row = cells.reshape(rows_touched.size, overall.size)
+    n, slice_n = used
+    for i in range(ps.size):
+        p, at, curve_bin = ps[i], rows[i], curve_bins[i]
         clicked = np.int64(label[at])
-        terms = _terms(p[i], loss[i], clicked, sign)
-        rare = corrected[at] or violation[i]
+        many = times[at]
+        terms = _terms(p, losses[i], clicked, many)
         b = 0
-        while b < edges.size and p[i] >= edges[b]:
-            b += 1
+        for edge in edges:  # all of them: sooner done than guessed
+            b += p >= edge
         bucket = BUCKETS + BUCKET_CELLS * b
-        key = score_key(p[i])
+        key = score_key(p)
         r = series[i]
+        start = r * overall.size
         rows_touched[r] = True
-        cell = histogram + clicked * bins + key_bin(key, bits)
-        if _count(cells, r * size, terms, bucket, cell):
-            touched[n] = r * size + cell
+        cell = overall.histogram + clicked * overall.bins + key_bin(key, overall.bits)
+        if _count(cells, start, terms, bucket, cell):
+            touched[n] = start + cell
             n += 1
+        rare = corrected[at] or violations[i]
         if rare:
-            cells[r * size + CORRECTED] += sign * np.int64(corrected[at])
-            cells[r * size + VIOLATIONS] += sign * np.int64(violation[i])
-        if blocks_at < histogram:
-            placement = np.int64(curve[r, clicked, curve_bin[i]])
-            if fresh[at]:
-                counting[r, 0 if corrected[at] else clicked, curve_bin[i]] += 1
-            _count_block(
-                cells, r * size + blocks_at + block[at] * BLOCK_CELLS, p[i], loss[i], clicked, sign, ready[r], placement
-            )
-        cell = slice_histogram + clicked * slice_bins + key_bin(key, slice_bits)
+            cells[start + CORRECTIONS] += sign * np.int64(corrected[at])
+            cells[start + VIOLATIONS] += sign * np.int64(violations[i])
+        if overall.blocks < overall.histogram:
+            place = np.int64(placement[r, clicked, curve_bin])
+            if fresh[at]:  # a label that was corrected was "no click" when it was due
+                counting[r, 0 if corrected[at] else clicked, curve_bin] += abs(many)
+            begin = overall.blocks + block[at] * BLOCK_CELLS
+            p_fixed, loss_fixed, error = blocks.fixed(p), blocks.fixed(losses[i]), abs(p - clicked)
+            blocks.add_score(by_row, r, begin, p_fixed, loss_fixed, error, clicked, many)
+            if ready[r]:
+                by_row[r, begin + blocks.PHI0 - clicked] += many * place
+                by_row[r, begin + BLOCK_PLACED0 - clicked] += many
+        cell = slices.histogram + clicked * slices.bins + key_bin(key, slices.bits)
         for d in range(slice_row.shape[0]):
             r = slice_row[d, i]
+            start = r * slices.size
             slice_rows_touched[r] = True
-            if _count(slice_cells, r * slice_size, terms, bucket, cell):
-                slice_touched[slice_n] = r * slice_size + cell
+            if _count(slice_cells, start, terms, bucket, cell):
+                slice_touched[slice_n] = start + cell
                 slice_n += 1
             if rare:
-                slice_cells[r * slice_size + CORRECTED] += sign * np.int64(corrected[at])
-                slice_cells[r * slice_size + VIOLATIONS] += sign * np.int64(violation[i])
+                slice_cells[start + CORRECTIONS] += sign * np.int64(corrected[at])
+                slice_cells[start + VIOLATIONS] += sign * np.int64(violations[i])
         entries[i] = (np.uint64(slot[at]) << np.uint64(32)) | np.uint64((key << 1) | clicked)
-        exact[i] = score_bits(p[i], clicked)
-    return n, slice_n
+        exact[i] = score_bits(p, clicked)
+    used[0], used[1] = n, slice_n
 
 
 @numba.njit(cache=True, nogil=True)
 def _drain(
-    flat: NDArray[np.int64],
-    size: int,
-    blocks_at: int,
-    histogram: int,
+    target: _Target,
     rows: NDArray[np.int64],
     touched: NDArray[np.int64],
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    """Moves the non-zero cells of `rows` out of `flat`, in order; `touched`: sorted histogram cells, maybe twice."""
+    """Moves the non-zero cells of `rows` to `cells` and `values`, in order, and returns how many there are.
+
+    `touched`: sorted histogram cells, some maybe twice.
+    """
+    flat, size = target.cells, target.size
     k = 0
     t = 0
     for row in rows:
         start = row * size
-        for bucket in range(start + BUCKETS, start + blocks_at, BUCKET_CELLS):
-            flat[start + IMPRESSIONS] += flat[bucket]
-            flat[start + CLICKS] += flat[bucket + 1]
-            flat[start + PCLICK] += flat[bucket + 2]
-            flat[start + PCLICK + 1] += flat[bucket + 3]
-            flat[start + LOG_LOSS] += flat[bucket + 4]
-            flat[start + LOG_LOSS + 1] += flat[bucket + 5]
-        for cell in range(start, start + histogram):
+        for bucket in range(start + BUCKETS, start + target.blocks, BUCKET_CELLS):
+            flat[start + IMPRESSIONS] += flat[bucket + BUCKET_IMPRESSIONS]
+            flat[start + CLICKS] += flat[bucket + BUCKET_CLICKS]
+            flat[start + SUM_PCLICK] += flat[bucket + BUCKET_PCLICK]
+            flat[start + SUM_PCLICK + 1] += flat[bucket + BUCKET_PCLICK + 1]
+            flat[start + SUM_LOG_LOSS] += flat[bucket + BUCKET_LOG_LOSS]
+            flat[start + SUM_LOG_LOSS + 1] += flat[bucket + BUCKET_LOG_LOSS + 1]
+        for cell in range(start, start + target.histogram):
             if flat[cell] != 0:
                 cells[k] = cell
                 values[k] = flat[cell]
@@ -241,42 +287,47 @@ class Scratch:
 
     def __init__(self, layout: Layout, rows: int = 4) -> None:
         self.layout = layout
-        self.matrix = np.zeros((rows, layout.size), np.int64)
-        self.rows_touched = np.zeros(rows, np.bool_)
-        self.touched = np.empty(1024, np.int64)  # histogram cells that may be non-zero
-        self.n = 0
+        self.n = 0  # histogram cells that may be non-zero: the first of `target.touched`
         self.edges = np.array(layout.edges)
+        self.target = _Target(
+            cells=np.zeros(rows * layout.size, np.int64),
+            size=layout.size,
+            blocks=layout.blocks,
+            histogram=layout.histogram,
+            bits=layout.bits,
+            bins=layout.bins,
+            rows_touched=np.zeros(rows, np.bool_),
+            touched=np.empty(1024, np.int64),
+        )
 
     def reserve(self, rows: int, scores: int) -> None:
         """Makes sure that rows 0 .. rows - 1 exist, and that there is room for so many more scores."""
-        have = len(self.matrix)
+        old, need = self.target, self.n + scores
+        have = old.rows_touched.size
         if rows > have:
             more = max(rows, have + have // 2)
-            matrix = np.zeros((more, self.layout.size), np.int64)
-            matrix[:have] = self.matrix
-            self.matrix = matrix
-            self.rows_touched = np.concatenate((self.rows_touched, np.zeros(more - have, np.bool_)))
-        need = self.n + scores
-        if need > self.touched.size:
-            bigger = np.empty(2 * need, np.int64)
-            bigger[: self.n] = self.touched[: self.n]
-            self.touched = bigger
+            cells, rows_touched = np.zeros(more * old.size, np.int64), np.zeros(more, np.bool_)
+            cells[: old.cells.size] = old.cells
+            rows_touched[:have] = old.rows_touched
+            self.target = self.target._replace(cells=cells, rows_touched=rows_touched)
+        if need > old.touched.size:
+            touched = np.empty(2 * need, np.int64)
+            touched[: self.n] = old.touched[: self.n]
+            self.target = self.target._replace(touched=touched)
 
     def add_cell(self, row: int, cell: int, value: int) -> None:
         """Adds to one count or limb of one row (not a histogram cell)."""
-        self.matrix[row, cell] += value
-        self.rows_touched[row] = True
+        self.target.cells[row * self.layout.size + cell] += value
+        self.target.rows_touched[row] = True
 
     def drain(self) -> SparseVector:
         """Everything added since the last drain, as one sparse vector over all rows (row * layout.size + cell)."""
-        rows = np.flatnonzero(self.rows_touched)
-        touched = np.sort(self.touched[: self.n])
+        rows = np.flatnonzero(self.target.rows_touched)
+        touched = np.sort(self.target.touched[: self.n])
         room = rows.size * self.layout.histogram + touched.size
         cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
-        k = _drain(
-            self.matrix.reshape(-1), self.layout.size, self.layout.blocks, self.layout.histogram, rows, touched, cells, values,
-        )  # fmt: skip
-        self.rows_touched[rows] = False
+        k = _drain(self.target, rows, touched, cells, values)
+        self.target.rows_touched[rows] = False
         self.n = 0
         return trimmed(cells, values, k)
 
@@ -284,38 +335,34 @@ class Scratch:
 def add_scores(
     overall: Scratch,
     slices: Scratch,
-    p: NDArray[np.float64],
-    loss: NDArray[np.float64],
-    curve_bin: NDArray[np.int16],
-    row: NDArray[np.int32],
-    series: NDArray[np.int32],
-    slice_row: NDArray[np.int32],
-    violation: NDArray[np.bool_],
-    label: NDArray[np.int8],
-    corrected: NDArray[np.bool_],
-    slot: NDArray[np.int32],
-    block: NDArray[np.int8],
-    fresh: NDArray[np.bool_],
-    curve: NDArray[np.int32],
-    ready: NDArray[np.bool_],
-    counting: NDArray[np.int64],
+    scores: ScoreColumns,
+    labels: LabelColumns,
+    curves: PlacementCurves,
     sign: int = 1,
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
 
-    Score i of pClick p[i] in [0, 1] (with what `measure` makes of it) belongs to row series[i] of `overall` and rows slice_row[d, i] of `slices`
-    (int32[dimensions, k]), which must be reserved. Its impression's label (0/1), whether that was corrected, the
-    user's slot and block stand at row[i] of `label`, `corrected`, `slot` and `block`. `curve` holds every series'
-    placements by label and bin, as far as `ready[series]` (int32[series, 2, bins], see `counting.references`); in `counting`, of the same shape, the
-    labels of `fresh` impressions are counted, as they were when they were due.
+    `sign` is that of `labels.times`, which says how often they count; what is counted of events counts once. The rows that `scores` names must be reserved in both.
     """
-    entries, exact = np.empty(p.size, np.uint64), np.empty(p.size, np.uint64)
-    overall.n, slices.n = _add(
-        p, loss, curve_bin, row, series, violation, label, corrected, slot, block, fresh, curve, ready, counting, sign,
-        overall.edges, overall.layout.blocks,
-        overall.layout.histogram, slices.layout.histogram,
-        overall.matrix.reshape(-1), overall.layout.size, overall.rows_touched, overall.touched, overall.n,
-        overall.layout.bits, overall.layout.bins, slice_row, slices.matrix.reshape(-1), slices.layout.size,
-        slices.rows_touched, slices.touched, slices.n, slices.layout.bits, slices.layout.bins, entries, exact,
-    )  # fmt: skip
-    return entries, exact
+    k = scores.p.size
+    out = _Given(np.array((overall.n, slices.n)), np.empty(k, np.uint64), np.empty(k, np.uint64))
+    _add(scores, labels, curves, overall.edges, overall.target, slices.target, sign, out)
+    overall.n, slices.n = out.used.tolist()
+    return out.entries, out.exact
+
+
+def sketched(
+    layout: Layout, series: NDArray[np.int32], p: NDArray[np.float64], label: NDArray[np.generic], sign: int = 1
+) -> SparseVector:
+    """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
+    n, no = p.size, np.zeros(p.size, np.bool_)
+    overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
+    overall.reserve(int(series.max(initial=0)) + 1, n)
+    row, clicked = np.arange(n, dtype=np.int32), label.astype(np.int8)
+    loss, curve_bin = measure(p, row, clicked)
+    curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
+    scores = ScoreColumns(p, loss, curve_bin, row, series, np.empty((0, n), np.int32), no)
+    labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
+    curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
+    add_scores(overall, slices, scores, labels, curves, sign)
+    return overall.drain()

@@ -35,7 +35,9 @@ _SALT = np.uint64(0x5E77A1B10C5)  # blocks must not be those of the users' sampl
 N, Y, P, L, SQUARED, ABSOLUTE, PHI1, PHI0 = range(8)
 SERIES_CELLS = 8
 # scalars behind the blocks, for variances between impressions
-LOSS_SQ, PHI1_SQ, PHI0_SQ, LOSS_Y = range(4)  # the last: log loss of the clicks
+# LOSS_Y: log loss of the clicks. Where impressions count as several, LOSS_SQ and LOSS_Y are by the squares of their numbers; behind
+# them by how much these are more than the numbers, of clicks and of others
+LOSS_SQ, PHI1_SQ, PHI0_SQ, LOSS_Y, CLICKS_EXCESS, OTHERS_EXCESS = range(6)
 
 # cells of a block, for a pair; D is the other's log loss less the server's, and PHI likewise
 PAIR_N, PAIR_Y, D, PAIR_L, PAIR_P, PAIR_P_OTHER, PAIR_PHI1, PAIR_PHI0 = range(8)
@@ -44,6 +46,8 @@ PAIR_CELLS = 8
 # clipped; then the server's own PHI; then the variance of D that the scores promise
 D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED, SERVER_PHI1, SERVER_PHI0, D_PROMISED = range(9)
 PAIR_SCALARS = 9
+# where impressions count as several, which the strict mode has no place for: see `CLICKS_EXCESS`
+PAIR_CLICKS_EXCESS, PAIR_OTHERS_EXCESS = STRICT_CLIPPED, D_STRICT_SQ
 
 # cells of a block, for per-user AUC within tumbling windows: rows are (user, window) with both labels
 G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other's AUC - the server's)
@@ -75,6 +79,31 @@ def item_blocks_of(item: NDArray[np.uint64]) -> NDArray[np.int8]:
     for i in range(item.size):
         out[i] = np.int64(mix(item[i] ^ _SALT) >> np.uint64(58)) if item[i] else NO_ITEM
     return out
+
+
+@numba.njit(inline="always")
+def fixed(x: float) -> int:
+    """In fixed point."""
+    return int(np.rint(x * SCALE))
+
+
+@numba.njit(inline="always")
+def add_counts(sums: NDArray[np.int64], r: int, at: int, p: int, loss: int, clicked: int, sign: int) -> None:
+    """Adds a score to N, Y, P and L of the block of a version that begins at sums[r, at]; `p` and `loss` in fixed point."""
+    sums[r, at + N] += sign
+    sums[r, at + Y] += sign * clicked
+    sums[r, at + P] += sign * p
+    sums[r, at + L] += sign * loss
+
+
+@numba.njit(inline="always")
+def add_score(
+    sums: NDArray[np.int64], r: int, at: int, p: int, loss: int, error: float, clicked: int, sign: int
+) -> None:
+    """And to the sums of its error, |p - label|: to all but its placement."""
+    add_counts(sums, r, at, p, loss, clicked, sign)
+    sums[r, at + SQUARED] += sign * fixed(error * error)
+    sums[r, at + ABSOLUTE] += sign * fixed(error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from streameval.sketches.sparse import SparseVector
 
-MAGIC = b"SEVS"
+_MAGIC = b"SEVS"
 VERSION = 1
 _HEAD = struct.Struct("<4sBQI")
 
@@ -26,7 +26,7 @@ def encode(vector: SparseVector) -> bytes:
     """The vector's bytes."""
     steps = np.diff(vector.cells, prepend=0).astype("<i8")
     body = zlib.compress(steps.tobytes() + vector.values.astype("<i8").tobytes(), 1)
-    return _HEAD.pack(MAGIC, VERSION, vector.cells.size, zlib.crc32(body)) + body
+    return _HEAD.pack(_MAGIC, VERSION, vector.cells.size, zlib.crc32(body)) + body
 
 
 def decode(data: bytes) -> SparseVector:
@@ -34,7 +34,7 @@ def decode(data: bytes) -> SparseVector:
     if len(data) < _HEAD.size:
         raise CodecError(f"{len(data)} bytes: shorter than a sketch's head of {_HEAD.size}")
     magic, version, n, crc = _HEAD.unpack_from(data)
-    if magic != MAGIC:
+    if magic != _MAGIC:
         raise CodecError(f"starts with {magic!r}: not a sketch")
     if version != VERSION:
         raise CodecError(f"format {version}: this program reads format {VERSION}")

@@ -1,9 +1,9 @@
 """Every group's exact AUC, kept up to date: each user's scores of the window, sorted, in 4 bytes an impression.
 
 An entry is slot << 32 | key << 1 | label (`grid.score_key`, so scores closer than 6e-8 relative tie). Entries are
-added and retracted in bulk, sorted: one merge per touched user rebuilds its sorted list and counts its concordant
-pairs (ties by halves: the count is doubled and stays an integer). So no structure is needed for users with millions of
-impressions, and a user not touched costs nothing. The sum over users of w_u AUC_u is kept beside it in integers
+added and retracted in bulk, sorted: one merge per touched user rebuilds its sorted list (`sorted_lists`) and counts its
+concordant pairs (ties by halves: the count is doubled and stays an integer). So no structure is needed for users with
+millions of impressions, and a user not touched costs nothing. The sum over users of w_u AUC_u is kept beside it in integers
 (31 fractional bits, each user's term rounded once), so reading GAUC is O(1) and any order gives the same bits.
 
 Not linear: a rank list is not the sum of its parts' rank lists. But adding and retracting entries commute and undo
@@ -12,287 +12,149 @@ each other exactly, so a window slides by retracting its oldest pane, and mergin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.sketches import sorted_lists
 from streameval.sketches.accumulate import log_loss
+from streameval.sketches.blocks import BLOCKS, blocks_of
+from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import key_score
+from streameval.sketches.sorted_lists import ENTRY, NO_COPIES, NONE, SLOT, Changes, Lists
+from streameval.sketches.weightings import TERM_BITS, TERM_SCALE, Weighted, add_weighted_squares, of_each
 
 Weighting = Literal["impressions", "clicks", "uniform", "value"]
 _WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")
-FRACTION = 31
-SCALE = float(1 << FRACTION)
-_LABEL_MASK = np.uint64(0xFFFFFFFF)
-_NONE = np.int64(0xFFFFFFFF)  # end of a free list
+_BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM, _BY_VALUE = range(4)
+_LOW = (1 << TERM_BITS) - 1
 _PART = 1 << 16  # entries merged at a time
+_MOST_PAIRS = 2.0**62  # that are told of a group
+
+# The totals over groups. Sums of fixed-point numbers in two limbs, so that no partial sum overflows.
+_AUC_HIGH, _AUC_LOW, _WEIGHT_HIGH, _WEIGHT_LOW, _ELIGIBLE, _ELIGIBLE_IMPRESSIONS, _GROUPS, _IMPRESSIONS = range(8)
 
 
-def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.int8]) -> NDArray[np.uint64]:
-    """Entries of n scored impressions, not sorted."""
-    group, score = slot.astype(np.uint64), key.astype(np.uint64)
-    return np.bitwise_or(np.bitwise_or(group << np.uint64(32), score << np.uint64(1)), label.astype(np.uint64))
+class _Terms(NamedTuple):
+    """What is known of every group, by slot; fixed-point numbers in units of 2**-31."""
 
-
-@numba.njit(inline="always")
-def concordant_pairs(sorted_entries: NDArray[np.uint32] | NDArray[np.uint64], n: int) -> tuple[int, int]:
-    """(twice the concordant pairs, clicks) of n sorted score << 1 | label entries; a tie counts 1 of 2."""
-    pairs = np.int64(0)
-    below = np.int64(0)  # non-clicks with a smaller key
-    clicks = np.int64(0)
-    tied = np.int64(0)  # non-clicks with this key; they sort before its clicks
-    key = np.int64(-1)
-    for i in range(n):
-        k = np.int64(sorted_entries[i] >> np.uint32(1))
-        if k != key:
-            below += tied
-            tied = np.int64(0)
-            key = k
-        if sorted_entries[i] & np.uint32(1):
-            pairs += 2 * below + tied
-            clicks += 1
-        else:
-            tied += 1
-    return int(pairs), int(clicks)
+    clicks: NDArray[np.int32]
+    pairs: NDArray[np.int64]  # twice the concordant ones
+    weighted_auc: NDArray[np.int64]  # w_u AUC_u, fixed-point; 0 unless the group has both labels
+    weight: NDArray[np.int64]  # w_u, fixed-point; 0 unless the group has both labels
+    value: NDArray[np.int64]  # summed value of its clicks, fixed-point; empty unless values are kept
+    many: NDArray[np.int64]  # copies of its impressions, and of its clicks; empty unless entries have copies
+    many_clicks: NDArray[np.int64]
 
 
 @numba.njit(inline="always")
-def room(size_class: int) -> int:
-    """Cells of a block: 2, 3, 4, 6, 8, 12, 16, 24, ... so at most a third stays unused."""
-    return (2 + (size_class & 1)) << (size_class >> 1)
+def _weight_of(terms: _Terms, slot: int, weighting: int, impressions: int) -> int:
+    if weighting == _BY_IMPRESSIONS:
+        return int(impressions) << TERM_BITS
+    if weighting == _BY_CLICKS:
+        return int(terms.many_clicks[slot] if terms.many_clicks.size else terms.clicks[slot]) << TERM_BITS
+    if weighting == _UNIFORM:
+        return 1 << TERM_BITS
+    return terms.value[slot]
 
 
 @numba.njit(inline="always")
-def size_class(size: int) -> int:
-    """The smallest class whose block holds `size` entries."""
-    c = 0
-    while room(c) < size:
-        c += 1
-    return c
-
-
-@numba.njit(cache=True, nogil=True)
-def _measure(add: NDArray[np.uint64], length: NDArray[np.int32], capacity: NDArray[np.int32]) -> tuple[int, int]:
-    """(arena cells that the moves will need, longest list after adding)."""
-    need = np.int64(0)
-    longest = np.int64(0)
-    i = 0
-    while i < add.size:
-        slot = add[i] >> np.uint64(32)
-        j = i
-        while j < add.size and add[j] >> np.uint64(32) == slot:
-            j += 1
-        size = np.int64(length[slot]) + (j - i)
-        longest = max(longest, size)
-        if size > capacity[slot]:
-            need += room(size_class(size))
-        i = j
-    return int(need), int(longest)
+def _count(terms: _Terms, slot: int, impressions: int, totals: NDArray[np.int64], sign: int) -> None:
+    """Adds a group's terms to the totals, or with sign -1 takes them out."""
+    eligible = 0 < terms.clicks[slot] < impressions
+    if terms.many.size:
+        impressions = terms.many[slot]
+    totals[_AUC_HIGH] += sign * (terms.weighted_auc[slot] >> TERM_BITS)
+    totals[_AUC_LOW] += sign * (terms.weighted_auc[slot] & _LOW)
+    totals[_WEIGHT_HIGH] += sign * (terms.weight[slot] >> TERM_BITS)
+    totals[_WEIGHT_LOW] += sign * (terms.weight[slot] & _LOW)
+    totals[_ELIGIBLE] += sign * np.int64(eligible)
+    totals[_ELIGIBLE_IMPRESSIONS] += sign * (impressions if eligible else 0)
+    totals[_GROUPS] += sign * np.int64(impressions > 0)
+    totals[_IMPRESSIONS] += sign * impressions
 
 
 @numba.njit(cache=True, nogil=True)
 def _apply(
-    add: NDArray[np.uint64],
-    sub: NDArray[np.uint64],
-    offset: NDArray[np.int64],
-    length: NDArray[np.int32],
-    capacity: NDArray[np.int32],
-    clicks: NDArray[np.int32],
-    pairs: NDArray[np.int64],
-    weighted_auc: NDArray[np.int64],
-    weight: NDArray[np.int64],
-    value: NDArray[np.int64],
+    lists: Lists,
+    terms: _Terms,
+    totals: NDArray[np.int64],
     weighting: int,
-    arena: NDArray[np.uint32],
+    changes: Changes,
     used: int,
     merged: NDArray[np.uint32],
-    free: NDArray[np.int64],
-    totals: NDArray[np.int64],
+    many: NDArray[np.uint32],
 ) -> tuple[int, int]:
-    """Adds and retracts sorted entries. Returns (arena cells used, entries not found)."""
+    """Adds and retracts sorted entries. Returns (arena cells used, entries not found).
+
+    `merged` has room for the longest list, `many` for its copies. Terms are rounded once, from the whole list, so totals depend
+    on no order.
+    """
+    add, sub, _, _ = changes
+    weighed = lists.copies.size > 0
     missing = np.int64(0)
     a = 0
     s = 0
     while a < add.size or s < sub.size:
-        if s >= sub.size or (a < add.size and add[a] >> np.uint64(32) <= sub[s] >> np.uint64(32)):
-            slot = np.int64(add[a] >> np.uint64(32))
+        if s >= sub.size or (a < add.size and add[a] >> SLOT <= sub[s] >> SLOT):
+            slot = np.int64(add[a] >> SLOT)
         else:
-            slot = np.int64(sub[s] >> np.uint64(32))
-        # merge the sorted list with the sorted additions, leaving out the sorted retractions
-        old = offset[slot]
-        end = old + length[slot]
-        n = 0
-        while True:
-            more = a < add.size and np.int64(add[a] >> np.uint64(32)) == slot
-            if old < end and (not more or arena[old] <= np.uint32(add[a] & np.uint64(0xFFFFFFFF))):
-                entry = arena[old]
-                old += 1
-            elif more:
-                entry = np.uint32(add[a] & np.uint64(0xFFFFFFFF))
-                a += 1
-            else:
-                break
-            while (
-                s < sub.size
-                and np.int64(sub[s] >> np.uint64(32)) == slot
-                and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) < entry
-            ):
-                missing += 1
-                s += 1
-            if (
-                s < sub.size
-                and np.int64(sub[s] >> np.uint64(32)) == slot
-                and np.uint32(sub[s] & np.uint64(0xFFFFFFFF)) == entry
-            ):
-                s += 1
-                continue
-            merged[n] = entry
-            n += 1
-        while s < sub.size and np.int64(sub[s] >> np.uint64(32)) == slot:
-            missing += 1
-            s += 1
-        if n > capacity[slot]:
-            if capacity[slot]:  # the old block goes to the free list of its class; its first cell links to the next
-                c = size_class(capacity[slot])
-                arena[offset[slot]] = np.uint32(free[c])
-                free[c] = offset[slot]
-            c = size_class(n)
-            capacity[slot] = room(c)
-            if free[c] != _NONE:
-                offset[slot] = free[c]
-                free[c] = np.int64(arena[free[c]])
-            else:
-                offset[slot] = used
-                used += room(c)
-        at = offset[slot]
-        for i in range(n):
-            arena[at + i] = merged[i]
-        was = length[slot]
-        was_clicks = clicks[slot]
-        pair, click = concordant_pairs(merged, n)
-        length[slot] = n
-        clicks[slot] = click
-        pairs[slot] = pair
-        # the group's term of GAUC: rounded once, so that the total does not depend on the order
-        old_weight = weight[slot]
-        old_auc = weighted_auc[slot]
-        w = np.int64(0)
-        term = np.int64(0)
-        eligible = click > 0 and click < n
-        if eligible:
-            if weighting == 0:
-                w = np.int64(n) << FRACTION
-            elif weighting == 1:
-                w = np.int64(click) << FRACTION
-            elif weighting == 2:
-                w = np.int64(1) << FRACTION
-            else:
-                w = value[slot]
-            term = np.int64(np.rint(float(w) * (float(pair) / (2.0 * float(click) * float(n - click)))))
-        weight[slot] = w
-        weighted_auc[slot] = term
-        was_eligible = was_clicks > 0 and was_clicks < was
-        totals[0] += (term >> 31) - (old_auc >> 31)
-        totals[1] += (term & 0x7FFFFFFF) - (old_auc & 0x7FFFFFFF)
-        totals[2] += (w >> 31) - (old_weight >> 31)
-        totals[3] += (w & 0x7FFFFFFF) - (old_weight & 0x7FFFFFFF)
-        totals[4] += np.int64(eligible) - np.int64(was_eligible)
-        totals[5] += (n if eligible else 0) - (was if was_eligible else 0)
-        totals[6] += np.int64(n > 0) - np.int64(was > 0)
-        totals[7] += n - was
+            slot = np.int64(sub[s] >> SLOT)
+        _count(terms, slot, lists.length[slot], totals, -1)
+        n, a, s, lost = sorted_lists.merge(lists, slot, changes, a, s, merged, many)
+        missing += lost
+        used = sorted_lists.store(lists, slot, merged, many, n, used)
+        if weighed:
+            twice, clicks, total, of_clicks = weighted_pairs(merged, many, n)
+            terms.many[slot] = total
+            terms.many_clicks[slot] = of_clicks
+            pairs = np.int64(min(twice, _MOST_PAIRS))
+        else:
+            pairs, clicks = concordant_pairs(merged, n)
+            twice, total, of_clicks = float(pairs), n, clicks
+        terms.pairs[slot] = pairs
+        terms.clicks[slot] = clicks
+        terms.weight[slot] = 0
+        terms.weighted_auc[slot] = 0
+        if 0 < clicks < n:
+            weight = _weight_of(terms, slot, weighting, total)
+            auc = twice / (2.0 * float(of_clicks) * float(total - of_clicks))
+            terms.weight[slot] = weight
+            terms.weighted_auc[slot] = np.int64(np.rint(float(weight) * auc))
+        _count(terms, slot, n, totals, +1)
     return used, int(missing)
 
 
 @numba.njit(cache=True, nogil=True)
-def _compact(
-    offset: NDArray[np.int64],
-    length: NDArray[np.int32],
-    capacity: NDArray[np.int32],
-    arena: NDArray[np.uint32],
-    out: NDArray[np.uint32],
-) -> int:
-    """Moves every list to the front of `out`, in slot order; returns the cells used."""
-    used = 0
-    for slot in range(offset.size):
-        n = length[slot]
-        for i in range(n):
-            out[used + i] = arena[offset[slot] + i]
-        offset[slot] = used
-        capacity[slot] = room(size_class(n)) if n else 0
-        used += capacity[slot]
-    return used
-
-
-@numba.njit(cache=True, nogil=True)
-def _gather(
-    offset: NDArray[np.int64], length: NDArray[np.int32], arena: NDArray[np.uint32], out: NDArray[np.uint32]
-) -> None:
-    """Every list, one after the other, in slot order."""
-    k = 0
-    for slot in range(offset.size):
-        for i in range(offset[slot], offset[slot] + length[slot]):
-            out[k] = arena[i]
-            k += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _sums(
-    offset: NDArray[np.int64],
-    length: NDArray[np.int32],
-    arena: NDArray[np.uint32],
-    predicted: NDArray[np.float64],
-    loss: NDArray[np.float64],
-) -> None:
+def _sums(lists: Lists, predicted: NDArray[np.float64], loss: NDArray[np.float64]) -> None:
     """Sums of pClick and of log loss by slot; in sorted order, so always rounded alike."""
-    for slot in range(offset.size):
-        for i in range(offset[slot], offset[slot] + length[slot]):
-            p = key_score(np.int64(arena[i] >> np.uint32(1)))
-            predicted[slot] += p
-            loss[slot] += log_loss(p, np.int64(arena[i] & np.uint32(1)))
-
-
-SQUARE_SCALE = 256.0  # units of `GroupRanks.squares`: integers, so that they add up in any order
-_MOST_SQUARE = float(1 << 50)
-
-
-@numba.njit(inline="always")
-def _fixed_square(x: float) -> int:
-    return int(np.rint(min(x * SQUARE_SCALE, _MOST_SQUARE)))
-
-
-@numba.njit(cache=True, nogil=True)
-def _squares(weighted_auc: NDArray[np.int64], weight: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-    for i in range(weight.size):
-        if weight[i] > 0:
-            w = weight[i] / SCALE
-            wa = weighted_auc[i] / SCALE
-            out[0] += _fixed_square(wa * wa)
-            out[1] += _fixed_square(w * wa)
-            out[2] += _fixed_square(w * w)
+    for slot in range(lists.offset.size):
+        for i in range(lists.offset[slot], lists.offset[slot] + lists.length[slot]):
+            p = key_score(np.int64(lists.arena[i] >> np.uint32(1)))
+            many = float(lists.copies[i]) if lists.copies.size else 1.0
+            predicted[slot] += many * p
+            loss[slot] += many * log_loss(p, np.int64(lists.arena[i] & np.uint32(1)))
 
 
 class GroupRanks:
     """The sorted scores of every group (user) of one series in one window, and the GAUC over them.
 
-    Memory: 44 bytes a group and 4 to 6 bytes an impression.
+    Memory: 44 bytes a group (52 with values) and 4 to 6 bytes an impression; twice that with copies, and 16 bytes a group.
     """
 
-    def __init__(self, weighting: Weighting = "impressions") -> None:
+    def __init__(self, weighting: Weighting = "impressions", values: bool = False, weighed: bool = False) -> None:
+        """`values`: those of groups' clicks are kept; weighting "value" needs them anyway. `weighed`: entries have copies."""
         self._weighting = _WEIGHTINGS.index(weighting)
-        self._offset = np.zeros(0, np.int64)
-        self._length = np.zeros(0, np.int32)
-        self._capacity = np.zeros(0, np.int32)
-        self._clicks = np.zeros(0, np.int32)
-        self._pairs = np.zeros(0, np.int64)
-        self._weighted_auc = np.zeros(0, np.int64)
-        self._weight = np.zeros(0, np.int64)
-        self._value = np.zeros(0, np.int64)
-        self._arena = np.empty(0, np.uint32)
-        self._used = 0
-        self._free = np.full(64, _NONE, np.int64)
+        self._values = values or weighting == "value"
+        whole, half = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._weighed = weighed
+        arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # not empty: there are copies
+        self._lists = Lists(whole, half, half, np.full(64, NONE, np.int64), arena, copies)
+        self._terms = _Terms(half, whole, whole, whole, whole, whole, whole)
+        self._used = 0  # cells of the arena
         self._totals = np.zeros(8, np.int64)
 
     def apply(
@@ -302,179 +164,230 @@ class GroupRanks:
         slots: int,
         value_slot: NDArray[np.int32] | None = None,
         value: NDArray[np.int64] | None = None,
+        copies: tuple[NDArray[np.uint32], NDArray[np.uint32]] = (NO_COPIES, NO_COPIES),
     ) -> None:
         """Adds the entries `add` and retracts `sub` (both sorted ascending); `slots` is how many slots there are.
 
-        `value_slot`, `value`: changes of users' summed value in units of 2**-31, for weighting "value"; every slot
-        named there must also have an entry in `add` or `sub`. Raises KeyError if an entry to retract is not there.
+        `value_slot`, `value`: changes of users' summed value in units of 2**-31, where values are kept; every slot
+        named there must also have an entry in `add` or `sub`. `copies`: of each entry of either, where they are kept (see `Sorted`). Raises KeyError if an entry to retract is not there.
         """
         self._reserve_slots(slots)
-        if value_slot is not None and value is not None and _WEIGHTINGS[self._weighting] == "value":
-            np.add.at(self._value, value_slot, value)
+        if value_slot is not None and value is not None and self._values:
+            np.add.at(self._terms.value, value_slot, value)
         a = s = 0
         missing = 0
         while a < add.size or s < sub.size:  # in parts, so that little room must be set aside for the worst case
-            a_end = _group_end(add, a + _PART)
-            last = add[a_end - 1] >> np.uint64(32) if a_end < add.size else _LABEL_MASK
-            s_end = (
-                int(np.searchsorted(sub, (last + np.uint64(1)) << np.uint64(32))) if last < _LABEL_MASK else sub.size
-            )
-            missing += self._apply_part(add[a:a_end], sub[s:s_end])
+            a_end = sorted_lists.group_end(add, a + _PART)
+            last = add[a_end - 1] >> SLOT if a_end < add.size else ENTRY
+            s_end = int(np.searchsorted(sub, (last + np.uint64(1)) << SLOT)) if last < ENTRY else sub.size
+            some = Changes(add[a:a_end], sub[s:s_end], copies[0][a:a_end], copies[1][s:s_end])
+            missing += self._apply_part(some)
             a, s = a_end, s_end
         if missing:
             raise KeyError(f"{missing} entries to retract were never added")
 
-    def _apply_part(self, add: NDArray[np.uint64], sub: NDArray[np.uint64]) -> int:
-        need, longest = _measure(add, self._length, self._capacity)
-        if sub.size:
-            longest = max(longest, int(self._length[(sub >> np.uint64(32)).astype(np.int64)].max()))
+    def _apply_part(self, changes: Changes) -> int:
+        need, longest = sorted_lists.measure(self._lists, changes.add)
+        if changes.sub.size:
+            longest = max(longest, int(self._lists.length[(changes.sub >> SLOT).astype(np.int64)].max()))
         self._reserve_arena(need)
+        merged = np.empty(longest + 1, np.uint32)
+        many = np.empty_like(merged) if self._weighed else NO_COPIES
         self._used, missing = _apply(
-            add, sub, self._offset, self._length, self._capacity, self._clicks, self._pairs, self._weighted_auc,
-            self._weight, self._value, self._weighting, self._arena, self._used,
-            np.empty(longest + 1, np.uint32), self._free, self._totals,
-        )  # fmt: skip
+            self._lists, self._terms, self._totals, self._weighting, changes, self._used, merged, many
+        )
         return int(missing)
+
+    def _total(self, high: int, low: int) -> int:
+        return (int(self._totals[high]) << TERM_BITS) + int(self._totals[low])
 
     @property
     def gauc(self) -> float | None:
         """sum w_u AUC_u / sum w_u over groups with both labels; None when there is none (or they weigh 0)."""
-        t = self._totals.tolist()
-        weight = (t[2] << 31) + t[3]
-        return ((t[0] << 31) + t[1]) / weight if weight else None
+        weighted_auc, weight = self.terms()
+        return weighted_auc / weight if weight else None
 
     def terms(self) -> tuple[int, int]:
         """(sum w_u AUC_u, sum w_u) in units of 2**-31: what adds up over disjoint groups of users (partitions)."""
-        t = self._totals.tolist()
-        return (t[0] << 31) + t[1], (t[2] << 31) + t[3]
+        return self._total(_AUC_HIGH, _AUC_LOW), self._total(_WEIGHT_HIGH, _WEIGHT_LOW)
 
     @property
     def eligible(self) -> int:
         """Groups with both labels."""
-        return int(self._totals[4])
+        return int(self._totals[_ELIGIBLE])
 
     @property
     def eligible_impressions(self) -> int:
         """Impressions of the groups with both labels."""
-        return int(self._totals[5])
+        return int(self._totals[_ELIGIBLE_IMPRESSIONS])
 
     @property
     def groups(self) -> int:
         """Groups with at least one impression."""
-        return int(self._totals[6])
+        return int(self._totals[_GROUPS])
 
     @property
     def impressions(self) -> int:
         """Impressions of all groups."""
-        return int(self._totals[7])
+        return int(self._totals[_IMPRESSIONS])
 
     def squares(self) -> tuple[int, int, int]:
         """Sums over eligible groups of (w AUC)^2, w * w AUC and w^2, in units of 1 / `SQUARE_SCALE`."""
         out = np.zeros(3, np.int64)
-        _squares(self._weighted_auc, self._weight, out)
+        add_weighted_squares(self._terms.weighted_auc, self._terms.weight, out)
         both, one, plain = out.tolist()
         return both, one, plain
 
+    def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
+        """The sums of every other weighting, see `weightings.of_each`; worked out now, in a pass over the groups."""
+        terms = self._terms
+        if self._weighed:
+            return of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
+        return of_each(self._lists.length, terms.clicks, terms.pairs, terms.value)
+
+    def by_block(
+        self, ids: NDArray[np.uint64], halvings: int, less: NDArray[np.int64] | None = None
+    ) -> tuple[int, ...]:
+        """Groups with impressions by block of users, times 2**`halvings`; `ids`: the users by slot.
+
+        `less`: impressions of the first slots that do not count.
+        """
+        length = self._lists.length.astype(np.int64)
+        if less is not None:
+            some = min(length.size, less.size)
+            length[:some] -= less[:some]
+        there = np.flatnonzero(length > 0)
+        return tuple((np.bincount(blocks_of(ids[there]), minlength=BLOCKS) << halvings).tolist())
+
     def group_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(w_u AUC_u, w_u) of the eligible groups, for standard errors."""
-        on = self._weight > 0
-        return self._weighted_auc[on] / SCALE, self._weight[on] / SCALE
+        on = self._terms.weight > 0
+        return self._terms.weighted_auc[on] / TERM_SCALE, self._terms.weight[on] / TERM_SCALE
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """Copies by slot: impressions, clicks, pairs, predicted_clicks, log_loss_nats.
 
         The last two are summed now, from the keys: a score counts as the middle of its key (within 3e-8 of it).
         """
-        predicted, loss = np.zeros(self._length.size), np.zeros(self._length.size)
-        _sums(self._offset, self._length, self._arena, predicted, loss)
+        predicted, loss = np.zeros(self._lists.length.size), np.zeros(self._lists.length.size)
+        _sums(self._lists, predicted, loss)
+        terms = self._terms
         return {
-            "impressions": self._length.astype(np.int64),
-            "clicks": self._clicks.astype(np.int64),
-            "pairs": self._pairs.copy(),
+            "impressions": (terms.many if self._weighed else self._lists.length).astype(np.int64),
+            "clicks": (terms.many_clicks if self._weighed else terms.clicks).astype(np.int64),
+            "pairs": self._terms.pairs.copy(),
             "predicted_clicks": predicted,
             "log_loss_nats": loss,
         }
 
     def keep(self, slots: NDArray[np.int64]) -> None:
         """Forgets every group but `slots`, which are renumbered 0, 1, 2, ... in this order."""
-        names = ("_offset", "_length", "_capacity", "_clicks", "_pairs", "_weighted_auc", "_weight", "_value")
-        slots = slots[slots < self._length.size]
-        for name in names:
-            if len(getattr(self, name)):  # values are kept only when they are needed
-                setattr(self, name, getattr(self, name)[slots])
+        slots = slots[slots < self._lists.length.size]
+        self._change(lambda column: column[slots])
         self._compact()
-        eligible = (self._clicks > 0) & (self._clicks < self._length)
-        self._totals[:] = (
-            (self._weighted_auc >> 31).sum(), (self._weighted_auc & 0x7FFFFFFF).sum(), (self._weight >> 31).sum(),
-            (self._weight & 0x7FFFFFFF).sum(), eligible.sum(), self._length[eligible].sum(),
-            (self._length > 0).sum(), self._length.sum(),
-        )  # fmt: skip
+        length, terms, totals = self._lists.length, self._terms, self._totals
+        eligible = (terms.clicks > 0) & (terms.clicks < length)
+        totals[_AUC_HIGH] = (terms.weighted_auc >> TERM_BITS).sum()
+        totals[_AUC_LOW] = (terms.weighted_auc & _LOW).sum()
+        totals[_WEIGHT_HIGH] = (terms.weight >> TERM_BITS).sum()
+        totals[_WEIGHT_LOW] = (terms.weight & _LOW).sum()
+        totals[_ELIGIBLE] = eligible.sum()
+        many = terms.many if self._weighed else length
+        totals[_ELIGIBLE_IMPRESSIONS] = many[eligible].sum()
+        totals[_GROUPS] = (length > 0).sum()
+        totals[_IMPRESSIONS] = many.sum()
 
     def clear(self) -> None:
         """Forgets everything but the memory."""
-        for name in ("_length", "_clicks", "_pairs", "_weighted_auc", "_weight", "_value", "_totals"):
-            getattr(self, name)[:] = 0
+        for column in (self._lists.length, *self._terms, self._totals):
+            column[:] = 0
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Copies of what `restore` needs: every slot's length and value, and all lists in slot order."""
-        lists = np.empty(int(self._length.sum()), np.uint32)
-        _gather(self._offset, self._length, self._arena, lists)
-        return {"length": self._length.copy(), "lists": lists, "value": self._value.copy()}
+        own = self._lists
+        lists = np.empty(int(own.length.sum()), np.uint32)
+        sorted_lists.gather(own, own.arena, lists)
+        state: dict[str, NDArray[Any]] = {
+            "length": own.length.copy(),
+            "lists": lists,
+            "value": self._terms.value.copy(),
+        }
+        if self._weighed:
+            copies = np.empty_like(lists)
+            sorted_lists.gather(own, own.copies, copies)
+            state["copies"] = copies
+        return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Adds everything that `state` gave to these ranks (into empty ones: makes them equal)."""
+        """Adds everything that `state` returned to these ranks (into empty ones: makes them equal)."""
         length = np.asarray(state["length"], np.int64)
         slot = np.repeat(np.arange(length.size, dtype=np.uint64), length)
-        entries = (slot << np.uint64(32)) | np.asarray(state["lists"], np.uint32)
+        entries = (slot << SLOT) | np.asarray(state["lists"], np.uint32)
         value = np.asarray(state["value"], np.int64)
         valued = np.flatnonzero(value).astype(np.int32)
-        self.apply(entries, np.empty(0, np.uint64), length.size, valued, value[valued])
+        copies = NO_COPIES
+        if self._weighed:  # of a checkpoint without them, 1
+            copies = np.asarray(state.get("copies", np.ones(entries.size)), np.uint32)
+        self.apply(entries, np.empty(0, np.uint64), length.size, valued, value[valued], (copies, NO_COPIES))
 
     def snapshot(self, slot: int) -> NDArray[np.uint32]:
         """The sorted key << 1 | label entries of one group; a copy."""
-        at = self._offset[slot]
-        return self._arena[at : at + self._length[slot]].copy()
+        at = self._lists.offset[slot]
+        return self._lists.arena[at : at + self._lists.length[slot]].copy()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tables; room never touched takes none."""
-        arrays = (
-            self._offset, self._length, self._capacity, self._clicks, self._pairs, self._weighted_auc, self._weight,
-            self._value,
-        )  # fmt: skip
-        return sum(a.nbytes for a in arrays) + 4 * self._used
+        lists = self._lists
+        by_slot = (lists.offset, lists.length, lists.capacity, *self._terms)
+        cell = lists.arena.itemsize * (2 if self._weighed else 1)
+        return sum(column.nbytes for column in by_slot) + cell * self._used
 
     def _reserve_slots(self, slots: int) -> None:
-        have = self._length.size
+        have = self._lists.length.size
         if slots <= have:
             return
         more = max(slots, have + have // 4) - have
-        for name in ("_offset", "_length", "_capacity", "_clicks", "_pairs", "_weighted_auc", "_weight"):
-            column = getattr(self, name)
-            setattr(self, name, np.concatenate((column, np.zeros(more, column.dtype))))
-        if self._weighting == 3:
-            self._value = np.concatenate((self._value, np.zeros(more, np.int64)))
+
+        def longer(column: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate((column, np.zeros(more, column.dtype)))
+
+        self._change(longer)
+
+    def _change(self, column: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        """Gives every column by slot another length."""
+        lists, terms = self._lists, self._terms
+        self._lists = lists._replace(
+            offset=column(lists.offset), length=column(lists.length), capacity=column(lists.capacity)
+        )
+        self._terms = _Terms(
+            column(terms.clicks),
+            column(terms.pairs),
+            column(terms.weighted_auc),
+            column(terms.weight),
+            column(terms.value) if self._values else terms.value,
+            column(terms.many) if self._weighed else terms.many,
+            column(terms.many_clicks) if self._weighed else terms.many_clicks,
+        )
 
     def _reserve_arena(self, need: int) -> None:
-        if self._used + need > self._arena.size:
+        arena = self._lists.arena
+        if self._used + need > arena.size:
             size = max(self._used + need, 2 * self._used)  # room never touched takes no memory
             if self._used + need >= 1 << 32:
                 raise MemoryError("4 billion scores in one rank table; lower users.memory")
-            arena = np.empty(min(size, 1 << 32), np.uint32)
-            arena[: self._used] = self._arena[: self._used]
-            self._arena = arena
+            size = min(size, 1 << 32)
+            larger, copies = np.empty(size, np.uint32), np.empty(size if self._weighed else 0, np.uint32)
+            larger[: self._used] = arena[: self._used]
+            copies[: self._used] = self._lists.copies[: self._used]
+            self._lists = self._lists._replace(arena=larger, copies=copies)
 
     def _compact(self) -> None:
         """Gives memory back after groups were forgotten."""
-        out = np.empty(int(self._length.sum()) * 3 // 2 + self._length.size * 2, np.uint32)
-        self._used = _compact(self._offset, self._length, self._capacity, self._arena, out)
-        self._arena = out[: self._used].copy()
-        self._free[:] = _NONE
-
-
-def _group_end(sorted_entries: NDArray[np.uint64], at: int) -> int:
-    """The first index from `at` on where a new group begins."""
-    if at >= sorted_entries.size:
-        return sorted_entries.size
-    slot = sorted_entries[at - 1] >> np.uint64(32)
-    return int(np.searchsorted(sorted_entries, (slot + np.uint64(1)) << np.uint64(32)))
+        length = self._lists.length
+        out = np.empty(int(length.sum()) * 3 // 2 + length.size * 2, np.uint32)
+        many = np.empty(max(out.size, 1) if self._weighed else 0, np.uint32)
+        self._used = sorted_lists.compact(self._lists, out, many)
+        copies = many[: max(self._used, 1)].copy() if self._weighed else many
+        self._lists = self._lists._replace(arena=out[: self._used].copy(), copies=copies)
+        self._lists.free[:] = NONE

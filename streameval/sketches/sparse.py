@@ -60,11 +60,25 @@ class SparseVector:
     @classmethod
     def of(cls, cells: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
         """From cells in any order, maybe twice."""
-        known, place = np.unique(cells, return_inverse=True)
-        total = np.zeros(known.size, np.int64)
-        np.add.at(total, place, values)
-        some = total != 0
-        return cls(known[some], total[some])
+        if not bool((cells[1:] > cells[:-1]).all()):
+            order = np.argsort(cells, kind="stable")  # nearly always of a few runs that ascend: soon done
+            cells, values = cells[order], values[order]
+            first = np.flatnonzero(np.diff(cells, prepend=cells[0] - 1))
+            cells, values = cells[first], np.add.reduceat(values, first)
+        some = values != 0
+        return cls(cells[some], values[some])
+
+    @classmethod
+    def of_rows(cls, first: NDArray[np.int64], rows: NDArray[np.int64]) -> SparseVector:
+        """From rows int64[n, cells] that stand from first[i] on; two may stand at the same place."""
+        order = np.argsort(first, kind="stable")
+        first, rows = first[order], rows[order]
+        begin = np.flatnonzero(np.diff(first, prepend=first[:1] - 1))
+        if begin.size < first.size:
+            first, rows = first[begin], np.add.reduceat(rows, begin)
+        some = np.flatnonzero(rows)
+        row, cell = np.divmod(some, rows.shape[1])
+        return cls(first[row] + cell, rows.ravel()[some])
 
     @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
@@ -90,8 +104,6 @@ class SparseVector:
             and np.array_equal(self.cells, other.cells)
             and np.array_equal(self.values, other.values)
         )
-
-    __hash__ = None  # type: ignore[assignment]  # equality is by value and the arrays are big
 
     def add_to(self, dense: NDArray[np.int64], sign: int = 1) -> None:
         """Adds this vector (times sign) into a dense one, which must be long enough."""

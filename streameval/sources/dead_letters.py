@@ -46,7 +46,7 @@ class JsonlDeadLetters:
                 raise self._unwritable(error) from None
 
     def close(self) -> None:
-        """Flush and let go, even of a file that cannot be written any more (raises SourceError then)."""
+        """Flush and close, even a file that can no longer be written (raises SourceError then)."""
         if self._file is not None:
             try:
                 self.flush()
@@ -57,7 +57,7 @@ class JsonlDeadLetters:
 
     def _unwritable(self, error: OSError) -> SourceError:
         return SourceError(
-            f"dead letters {self._path}: cannot be written: {error}; set files.dead_letters to a path that can be, "
+            f"dead letters {self._path}: cannot be written: {error}; set files.dead_letters to a writable path, "
             'or to "" to keep none'
         )
 

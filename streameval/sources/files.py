@@ -1,4 +1,4 @@
-"""Event files: JSONL (.gz, .zst), CSV (.gz, .zst), Parquet and Arrow IPC, streamed in bounded memory.
+"""Event files: JSONL (.gz, .zst), CSV (.gz, .zst), Parquet and Arrow IPC, on disk or in an object store, in bounded memory.
 
 Several files are one partition, read one after the other in the given order.
 """
@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -19,39 +19,49 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from streameval.config import ConfigError, Files
-from streameval.events import Batch
-from streameval.sources import json_lines
-from streameval.sources.columns import ColumnMap
-from streameval.sources.csv_rows import CsvReader
-from streameval.sources.decode import Decoder
-from streameval.sources.decode_arrow import SchemaError
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
-from streameval.sources.raw import Problem
-from streameval.sources.row_json import rows_as_json
+from streameval.events.batch import Batch
+from streameval.settings.tree import ConfigError, Files
+from streameval.sources import object_store
+from streameval.sources.formats import lines as json_lines
+from streameval.sources.formats.arrow import SchemaError
+from streameval.sources.formats.csv import CsvReader, Rows
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.mapping import ColumnMap
+from streameval.sources.formats.raw import Rejection
+from streameval.sources.formats.row_json import rows_as_json
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
 _MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long
 
 
-class FileSource:
-    """A `Source` over files; every batch has `max_events` events but the last of a file."""
+class FileSource(Source):
+    """Events of files; every batch has `max_events` events but the last of a file."""
 
     def __init__(
-        self, paths: Sequence[str | Path], decoder: Decoder, files: Files, max_events: int, sink: DeadLetterSink
+        self,
+        paths: Sequence[str | Path],
+        decoder: Decoder,
+        files: Files,
+        max_events: int,
+        sink: DeadLetterSink,
+        *,
+        shared: bool = True,
     ) -> None:
-        """Raises SourceError for a file that is missing or whose format cannot be told, ConfigError for a bad mapping."""
+        """`shared`: impressions and clicks are one log, else two in the same files.
+
+        Raises SourceError for a file that is missing or of unknown format, ConfigError for a bad mapping."""
         self._paths = [Path(p) for p in paths]
         self._decoder = decoder
         self._max_events = max_events
         self._sink = sink
         self._map = ColumnMap(files.columns)
         self._formats = [_format(path, files.format) for path in self._paths]
-        self._sizes = [path.stat().st_size for path in self._paths]
+        self._sizes = [object_store.size(path) for path in self._paths]
         self._done_bytes = 0
         self._at: _Counted | None = None
-        self._finished = False
+        self._shared = shared
         self._seen: dict[str, None] = {}  # names of mapped JSON fields
         self._rows = 0  # of all files so far: `row = true` numbers them on, so that no two files share an id
         self._refused: Counter[str] = Counter()  # dead letters that no batch has counted yet
@@ -62,57 +72,36 @@ class FileSource:
         del timeout  # a file never makes one wait
         batch = next(self._batches, None)
         if batch is None:
-            self._finished = True
+            self.finished = True
             return []
-        return [batch]
+        return [replace(batch, shared=self._shared)]
 
     @property
-    def finished(self) -> bool:
-        """Whether everything was read."""
-        return self._finished
+    def inputs(self) -> tuple[str, ...]:
+        """Whatever the files are called."""
+        return ("files",) if self._shared else ("files", "files")
 
-    def partitions(self) -> frozenset[int]:
-        """Files are one partition."""
-        return frozenset({0})
-
-    def lag(self) -> Mapping[tuple[str, int], int]:
-        """Unknown for files."""
-        return {}
-
-    def caught_up(self) -> frozenset[tuple[str, int]]:
-        """Files are not waited for."""
-        return frozenset()
-
-    def empty(self) -> Mapping[tuple[str, int], int]:
-        """See `Source.empty`; none."""
-        return {}
-
-    def recreated(self) -> Mapping[str, int]:
-        """See `Source.recreated`; none."""
-        return {}
-
-    def unpaired(self) -> Mapping[str, int]:
-        """See `Source.unpaired`; none."""
-        return {}
-
-    def lost(self) -> Mapping[tuple[str, int], int]:
-        """Files lose nothing."""
-        return {}
-
-    def connected(self) -> bool:
-        """Always."""
-        return True
+    def lacks_features(self) -> str:
+        """See `Source.lacks_features`; a file that cannot be read is an error of `poll`."""
+        if self._map.active:
+            return (
+                "" if self._map.has_features else 'files.columns maps no features: add features = ["column", ...] to it'
+            )
+        try:
+            may_have = any(map(self._may_have_features, self._paths, self._formats))
+        except (*_READ_ERRORS, SchemaError, SourceError):
+            return ""
+        if may_have:
+            return ""
+        return "no file has a column `features` or `features.<name>`: add one, or name others in files.columns.features"
 
     def progress(self) -> tuple[int, int] | None:
         """(bytes read, bytes of all files), as stored."""
         total = sum(self._sizes)  # a Parquet footer is read twice, so the count alone can pass the end
         return min(self._done_bytes + (self._at.count if self._at else 0), total), total
 
-    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Nothing keeps them: a replay begins at the beginning."""
-
     def close(self) -> None:
-        """Let go of the open file."""
+        """Close the open file."""
         self._batches.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -120,7 +109,7 @@ class FileSource:
     def _read_all(self) -> Generator[Batch]:
         for path, kind, size in zip(self._paths, self._formats, self._sizes, strict=True):
             try:
-                with open(path, "rb") as file:
+                with object_store.opened(path) as file:
                     self._at = _Counted(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
@@ -128,19 +117,21 @@ class FileSource:
                 quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
                 what = type(error).__name__ if quotes else " ".join(str(error).split()) or type(error).__name__
                 raise SourceError(
-                    f"{path}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
+                    f"{object_store.address(path)}: cannot be read to its end: {what}; the file is cut short, damaged or not {kind}: "
                     "copy it again, or give its readable part as a file of its own"
                 ) from None
             except (SchemaError, ConfigError, SourceError) as error:
-                raise SourceError(f"{path}: {error}") from None
+                raise SourceError(f"{object_store.address(path)}: {error}") from None
             self._at = None
             self._done_bytes += size
         if self._refused:
             yield self._counted(self._no_events())
 
-    def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Problem]]) -> None:
+    def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Rejection]]) -> None:
         """Events that never get to the decoder: to the dead letters at once, counted by the next batch."""
-        self._sink.write([DeadLetter(value, *problem, str(path), 0, number) for number, value, problem in bad])
+        self._sink.write(
+            [DeadLetter(value, *problem, object_store.address(path), 0, number) for number, value, problem in bad]
+        )
         self._refused.update(problem[0] for _, _, problem in bad)
 
     def _no_events(self) -> Batch:
@@ -184,9 +175,17 @@ class FileSource:
 
     def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> Batch:
         if not self._map.active:
-            return self._emit(*self._decoder.messages(
-                lines, [0] * len(lines), topic=(str(path),), partition=0, offsets=numbers, format="json", shared=True
-            ))  # fmt: skip
+            return self._emit(
+                *self._decoder.messages(
+                    lines,
+                    [0] * len(lines),
+                    topic=(object_store.address(path),),
+                    partition=0,
+                    offsets=numbers,
+                    format="json",
+                    shared=True,
+                )
+            )
         table, places, problems = json_lines.objects(lines)
         self._refuse(path, [(numbers[i], lines[i], problem) for i, problem in problems.items()])
         if not places:
@@ -211,7 +210,7 @@ class FileSource:
         mapped = self._map.apply(table, self._rows)
         self._rows += table.num_rows
         batch, letters = self._decoder.table(
-            mapped, topic=str(path), partition=0, first_offset=0, text=text or self._map.active
+            mapped, topic=object_store.address(path), partition=0, first_offset=0, text=text or self._map.active
         )
         rows = [letter.offset for letter in letters]
         if "line" in origin.column_names:
@@ -227,12 +226,9 @@ class FileSource:
     def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, pa.Table]]:
         """(rows, their origin: `number` and, of text, the original `line`)."""
         if kind == "csv":
-            tsv = ".tsv" in path.suffixes
-            delimiter = self._map.delimiter or ("\t" if tsv else ",")
-            stream = _opened(path, cast(BinaryIO, self._at))
-            for rows in CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows():
+            for rows in self._csv(path):
                 if not self._map.knows_one_of(rows.table.column_names):
-                    # and they are not told: of a file without a header they may be a user's id
+                    # and they are not named: in a file without a header they may be a user's id
                     raise SourceError(
                         "the first line names none of the columns that are wanted; write a header line, or set "
                         "files.columns.header or files.columns.delimiter"
@@ -244,17 +240,33 @@ class FileSource:
         for table in self._columnar(kind):
             twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
             if twice is not None:
-                raise SourceError(f'the column "{twice}" is there twice; every column needs its own name')
+                raise SourceError(f'the column "{twice}" appears twice; every column needs its own name')
             numbers = np.arange(number, number + table.num_rows)
             number += table.num_rows
             bad = _not_text(table)
             if bad:
-                what: Problem = ("malformed", "", "a text is not UTF-8")
+                what: Rejection = ("malformed", "", "a text is not UTF-8")
                 self._refuse(
                     path, [(int(numbers[i]), row, what) for i, row in zip(bad, rows_as_json(table, bad), strict=True)]
                 )
             good = np.delete(np.arange(table.num_rows), bad)
             yield table.take(good) if bad else table, pa.table({"number": numbers[good]})
+
+    def _csv(self, path: Path) -> Iterator[Rows]:
+        delimiter = self._map.delimiter or ("\t" if ".tsv" in object_store.named(path).suffixes else ",")
+        stream = _opened(path, cast(BinaryIO, self._at))
+        return CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows()
+
+    def _may_have_features(self, path: Path, kind: str) -> bool:
+        """By the first rows of a table; every line of JSON has fields of its own."""
+        if kind == "jsonl":
+            return True
+        with object_store.opened(path) as file:
+            self._at = _Counted(file)
+            tables = (rows.table for rows in self._csv(path)) if kind == "csv" else self._columnar(kind)
+            first = next(tables, None)
+            self._at = None
+        return first is None or any(name.split(".")[0] == "features" for name in first.column_names)
 
     def _columnar(self, kind: str) -> Iterator[pa.Table]:
         file = cast(BinaryIO, self._at)
@@ -302,15 +314,11 @@ class _Counted(io.RawIOBase):
 
 
 def _format(path: Path, asked: str) -> str:
-    if path.is_dir():
-        raise SourceError(f"{path}: is a directory; name the files in it")
-    if not path.is_file():
-        raise SourceError(f"{path}: no such file")
-    if path.stat().st_size == 0:
-        raise SourceError(f"{path}: is empty")
+    if object_store.size(path) == 0:
+        raise SourceError(f"{object_store.address(path)}: is empty")
     if asked != "auto":
         return asked
-    suffixes = [s.lower() for s in path.suffixes if s not in (".gz", ".zst")]
+    suffixes = [s.lower() for s in object_store.named(path).suffixes if s not in (".gz", ".zst")]
     found = _FORMATS.get(suffixes[-1]) if suffixes else None
     if found is None:
         raise SourceError(
@@ -320,9 +328,10 @@ def _format(path: Path, asked: str) -> str:
 
 
 def _opened(path: Path, file: BinaryIO) -> io.BufferedIOBase:
-    if path.suffix == ".gz":
+    suffix = object_store.named(path).suffix
+    if suffix == ".gz":
         return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
-    if path.suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
+    if suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
         unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
         return io.BufferedReader(unpacked, 1 << 16)
     return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)

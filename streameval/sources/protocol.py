@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streameval.events import Batch
+from streameval.events.batch import Batch
+
+Place = tuple[str, int]  # (input by its name, partition)
 
 # The closed set of reasons for a dead letter: also the labels of the Prometheus counter.
 REASONS = (
     "empty",  # no bytes, or a Kafka tombstone
     "too_large",  # longer than kafka.max_message
-    "malformed",  # not JSON, not UTF-8, not an Arrow stream, nested too deep
+    "malformed",  # not JSON, not UTF-8, not an Arrow stream, not of its schema, nested too deep
+    "unknown_schema",  # the schema registry has no schema of the id that a message names
     "wrong_schema",  # an Arrow stream or file whose columns or types are not ours
     "missing_field",  # a required field is absent or null
     "wrong_type",  # a field has another type than the contract says
@@ -59,14 +64,14 @@ class Keeper(Protocol):
     and begins a taken one exactly at the offsets returned.
     """
 
-    def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
+    def take(self, partitions: frozenset[int]) -> Mapping[Place, int]:
         """These are ours now, new ones (what was held before and not dropped goes on untouched, also when released).
 
         Returns the next offset to read of those topic partitions whose state was found; the others begin where the
         source's own settings say. Raises SourceError when a state is there but cannot be used.
         """
 
-    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[Place, str]:
         """The ids of the topics that the offsets are of which `take` returned for these, where known."""
 
     def release(self, partitions: frozenset[int]) -> None:
@@ -83,9 +88,23 @@ class Keeper(Protocol):
         """These are not ours any more (released before, or lost without warning): forget them, write nothing."""
 
 
-class Source(Protocol):
-    """Delivers decoded batches. One thread uses it."""
+# B027: an empty method is a default here
+class Source(ABC):
+    """Delivers decoded batches. One thread uses it.
 
+    A new one must only `poll`. What is inherited answers for a source of one partition and one input (impressions and
+    clicks in one order) that loses nothing, keeps no offsets, and never has more than `poll` brings.
+    A *place* is (input, partition): the input by its name, a topic's for example.
+    """
+
+    finished: bool = False  # True when nothing will ever come any more
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the logs that are read: one of both kinds of events, or that of impressions and that of clicks."""
+        return ("events",)
+
+    @abstractmethod
     def poll(self, timeout: float) -> list[Batch]:
         """Batches that are ready, at most one per partition, each with at most about `batch.max_events` events.
 
@@ -93,39 +112,65 @@ class Source(Protocol):
         written to the sink before the batch that counts them is returned. Raises SourceError when it cannot go on.
         """
 
-    @property
-    def finished(self) -> bool:
-        """True when nothing will ever come any more (the files are read). Kafka is never finished."""
+    def connect(self, stop: threading.Event) -> None:  # noqa: B027  (a default that does nothing)
+        """Wait until the events' keeper answers, or `stop` is set: asked before whatever takes long.
+
+        Raises SourceError when nobody does, so that a wrong address is reported soon.
+        """
+
+    def begin(self, keeper: Keeper | None) -> None:
+        """Called once, before the first `poll`: has the keeper restore the partitions, and continues where their states end.
+
+        A source that shares partitions with others overrides this, and calls the keeper inside `poll`.
+        """
+        if keeper is not None:
+            self.go_on(keeper.take(self.partitions()))
+
+    def go_on(self, offsets: Mapping[Place, int]) -> None:  # noqa: B027  (a default that does nothing)
+        """Read from these offsets on, where there are any. A source that cannot read anything twice does nothing."""
+
+    def lacks_features(self) -> str:
+        """Why no event can carry features, and what would help ("...: do this"); "" when events may carry some."""
+        return ""
 
     def partitions(self) -> frozenset[int]:
         """The partitions that this source reads now."""
+        return frozenset({0})
 
-    def lag(self) -> Mapping[tuple[str, int], int]:
-        """Messages not read yet, by (topic, partition), where known."""
+    def lag(self) -> Mapping[Place, int]:
+        """Messages not read yet, where known."""
+        return {}
 
-    def caught_up(self) -> frozenset[tuple[str, int]]:
-        """The (topic, partition) of which no message waits, as of now; may ask and wait about a second."""
+    def caught_up(self) -> frozenset[Place]:
+        """The places at which no message waits, as of now; may ask and wait about a second."""
+        return frozenset((name, partition) for name in self.inputs for partition in self.partitions())
 
-    def lost(self) -> Mapping[tuple[str, int], int]:
-        """Messages that were gone or passed over before they were read, by (topic, partition), since the start."""
+    def lost(self) -> Mapping[Place, int]:
+        """Messages that were gone or passed over before they were read, since the start."""
+        return {}
 
-    def empty(self) -> Mapping[tuple[str, int], int]:
+    def empty(self) -> Mapping[Place, int]:
         """Offsets between messages that hold none (compacted away, or marks of transactions), since the start."""
+        return {}
 
     def recreated(self) -> Mapping[str, int]:
-        """How often a topic was found deleted and made anew, by name, since the start."""
+        """How often an input was found deleted and recreated, by name, since the start."""
+        return {}
 
     def unpaired(self) -> Mapping[str, int]:
-        """Partitions of a topic that are not read, because the other topic does not have them; no entry: none."""
+        """Partitions of an input that are not read, because the other does not have them; no entry: none."""
+        return {}
 
     def connected(self) -> bool:
         """False while nobody answers where the events come from."""
+        return True
 
     def progress(self) -> tuple[int, int] | None:
         """(done, total) in units of the source's own, for a progress bar; None when there is no end."""
+        return None
 
-    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    def commit(self, offsets: Mapping[Place, int]) -> None:  # noqa: B027  (a default that does nothing)
         """Tell where the offsets are kept, if anywhere, what has been counted (`Batch.offsets`); does not wait."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (a default that does nothing)
         """Let go of connections and files. May be called twice."""

@@ -30,7 +30,7 @@ class LetterSample:
     value_bytes: int  # of the whole event
 
 
-class RecentLetters:
+class RecentLetters(DeadLetterSink):
     """A sink before another one: takes a look at every letter and passes it on. Thread-safe as far as that one is."""
 
     def __init__(self, sink: DeadLetterSink, clock: Callable[[], float]) -> None:
@@ -48,7 +48,6 @@ class RecentLetters:
         return sorted(kept, key=lambda sample: sample.number, reverse=True)
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `DeadLetterSink.write`."""
         now = self._clock()
         with self._lock:
             latest: dict[str, deque[tuple[int, DeadLetter]]] = {}  # the others of a batch are not even looked into
@@ -61,11 +60,9 @@ class RecentLetters:
         self._sink.write(letters)
 
     def flush(self) -> None:
-        """See `DeadLetterSink.flush`."""
         self._sink.flush()
 
     def close(self) -> None:
-        """See `DeadLetterSink.close`."""
         self._sink.close()
 
 

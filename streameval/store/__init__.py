@@ -1,1 +1,1 @@
-"""What outlives a restart: `checkpoints` of every partition, and the history of panes (`history_writer`, `history_reader`)."""
+"""What outlives a restart: `checkpoints` of every partition, and the history of panes (`history/`)."""

@@ -42,10 +42,12 @@ class Checkpoints:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise StoreError(f"{folder}: cannot be made: {error.strerror}; check store.path and its rights") from None
+            raise StoreError(
+                f"{folder}: cannot be created: {error.strerror}; check store.path and its permissions"
+            ) from None
 
     def claim(self) -> None:
-        """Takes the partition from whoever had it. Raises StoreError."""
+        """Takes the partition from its previous owner. Raises StoreError."""
         try:
             while True:
                 self.epoch = self._highest() + 1
@@ -57,7 +59,7 @@ class Checkpoints:
                 return
         except OSError as error:
             raise StoreError(
-                f"{self.folder}: cannot be claimed: {error.strerror}; check store.path and its rights"
+                f"{self.folder}: cannot be claimed: {error.strerror}; check store.path and its permissions"
             ) from None
 
     def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
@@ -78,7 +80,7 @@ class Checkpoints:
             self._remove(name)
             raise StoreError(
                 f"{self.folder}: the checkpoint cannot be written: {error.strerror}; "
-                "the one before stays; free some room, or check the rights"
+                "the previous one is kept; free some space, or check the permissions"
             ) from None
         try:
             self._check_fence()
@@ -101,7 +103,7 @@ class Checkpoints:
                 apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
             except DamagedError as error:
                 refused.append(path)
-                log.error("checkpoint refused: %s; trying the one before", error)
+                log.error("checkpoint refused: %s; trying the previous one", error)
             except FileNotFoundError:  # its owner has just deleted it, for a newer one
                 continue
             except OSError as error:
@@ -111,7 +113,7 @@ class Checkpoints:
         if refused:
             raise StoreError(
                 f"{self.folder}: all {len(refused)} checkpoints are damaged, the newest is {refused[0].name}: put a good "
-                "copy back, or move the folder away to start over without what it has counted"
+                "copy back, or move the folder away to start over with empty counts"
             )
         return None
 
@@ -129,7 +131,7 @@ class Checkpoints:
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot be read: {error.strerror}") from None
         if highest < self.epoch:
-            raise StoreError(f"{self.folder}: somebody has emptied it while this worker runs; restart to start over")
+            raise StoreError(f"{self.folder}: it was emptied while this worker was running; restart to start over")
         if highest > self.epoch:
             raise FencedError(
                 f"{self.folder}: claimed by another worker since (epoch {highest}, this worker has {self.epoch})"

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from streameval.store.errors import DamagedError, StoreError
 
-MAGIC = b"SEVC"
-FORMAT = 5
+_MAGIC = b"SEVC"
+CHECKPOINT_FORMAT = 6
+_READ = (5, CHECKPOINT_FORMAT)  # 5: without the fields of events by name, see `join.rows.split_fields`
 _HEAD = struct.Struct("<4sIQI")
 _ALIGN = 64
 _ARRAY = ""  # the key that stands for an array in the header's tree
@@ -48,7 +49,7 @@ def write(path: Path, tree: Mapping[str, Any]) -> int:
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb", buffering=0) as file:
-            _write_all(file.fileno(), _HEAD.pack(MAGIC, FORMAT, len(header), zlib.crc32(header)) + header)
+            _write_all(file.fileno(), _HEAD.pack(_MAGIC, CHECKPOINT_FORMAT, len(header), zlib.crc32(header)) + header)
             for entry, array in zip(entries, arrays, strict=True):
                 os.lseek(file.fileno(), start + entry["at"], os.SEEK_SET)
                 _write_all(file.fileno(), _bytes(array))
@@ -69,9 +70,9 @@ def read(path: Path) -> dict[str, Any]:
         if len(head) < _HEAD.size:
             raise DamagedError(f"{path}: {len(head)} bytes: cut short")
         magic, version, length, crc = _HEAD.unpack(head)
-        if magic != MAGIC:
+        if magic != _MAGIC:
             raise DamagedError(f"{path}: begins with {magic!r}: not a checkpoint")
-        if version != FORMAT:
+        if version not in _READ:
             raise FormatError(path, version)
         size = os.fstat(file.fileno()).st_size
         header = file.read(min(length, size))
@@ -98,8 +99,8 @@ class FormatError(StoreError):
 
     def __init__(self, path: Path, version: int) -> None:
         super().__init__(
-            f"{path}: checkpoint format {version}, but this program reads format {FORMAT}: run the version of "
-            "streameval that wrote it, or move the folder away to start over without what it has counted"
+            f"{path}: checkpoint format {version}, but this program reads format {CHECKPOINT_FORMAT}: run the version of "
+            "streameval that wrote it, or move the folder away to start over with empty counts"
         )
 
 

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class WorkThread:
@@ -20,7 +20,7 @@ class WorkThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Calls later, after those before; what it returns or raises comes in the future."""
         future: Future[Any] = Future()
 

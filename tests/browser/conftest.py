@@ -64,20 +64,25 @@ def watch(browser: Browser) -> Iterator[Callable[..., Watched]]:
 
 
 @pytest.fixture(scope="module")
-def demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a running `streameval demo` whose bad deploy has its verdict."""
+def young(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a `streameval demo` that has just begun, for a module's first test."""
     said = tmp_path_factory.mktemp("demo") / "said"
     with said.open("wb") as out:  # not a pipe: nobody reads on, and a full one would stop the demo
         process = subprocess.Popen(
             [sys.executable, "-m", "streameval", "demo", "--port", "0"], stderr=out, stdout=out, cwd=ROOT
         )
     try:
-        address = until(lambda: re.search(r"page\s+(http://\S+?)/?\s", said.read_text()))[1]
-        until(lambda: worse(address))
-        yield address
+        yield until(lambda: re.search(r"page\s+(http://\S+?)/?\s", said.read_text()))[1]
     finally:
         process.terminate()
         process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def demo(young: str) -> str:
+    """The address of a running `streameval demo` whose bad deploy has its verdict."""
+    until(lambda: worse(young))
+    return young
 
 
 def worse(address: str) -> bool:

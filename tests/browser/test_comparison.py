@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from streameval.compare.reading import Comparison, Estimate, Role
-from streameval.config import Server
-from streameval.events import Series
-from streameval.publish import Publisher
-from streameval.report import METRIC_NAMES
-from streameval.server import create_app
-from streameval.server.serve import serve
+from streameval.compare.reading.handling import Handling
+from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role
+from streameval.events.batch import Series
+from streameval.metrics.registry import names
+from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask
 from tests.comparisons import comparison, deploy, reading
 from tests.server.conftest import Build
@@ -36,12 +34,10 @@ def shown() -> Iterator[Callable[..., str]]:
         deploys = tuple(deploy(int(c.deploy), c.candidate.version, model=c.candidate.model) for c in comparisons)
         roles = {c.candidate: role for c in comparisons if (role := c.roles[1]) is not None}
         panes = Build().panes()
-        panes = replace(
-            panes, metrics=dict.fromkeys(METRIC_NAMES, panes.metrics["auc"])
-        )  # the overview asks for several
+        panes = replace(panes, metrics=dict.fromkeys(names(), panes.metrics["auc"]))  # the overview asks for several
         some = {"deploys": deploys, "comparisons": comparisons, "roles": roles}
         snapshot = Build().snapshot(panes={Series("default", "v1", "logged"): panes}, **some)
-        servers.append(serve(create_app(Publisher(snapshot), Server(), version="test"), "127.0.0.1", 0))
+        servers.append(Serving(snapshot))
         return servers[-1].url
 
     yield show
@@ -63,14 +59,15 @@ def test_every_table_has_the_numbers_of_the_api(watch, address: str, pictures) -
     assert metrics.count() == len(one["metrics"])
     buckets = page.evaluate(CELLS, "Calibration by pClick")
     assert buckets == [
-        ["0-0.02", "1.020", "1.050", "+3.0 %", "12.0 %", "210", "100", "not proven"],
-        ["0.02-0.05", "0.990", "1.430", "+42.0 %", "9.0 %", "260", "83", "proven"],
+        ["0-0.02", "not significant", "1.020", "1.050", "+3.0 % ± 12.0 %", "210", "100"],
+        ["0.02-0.05", "significant", "0.990", "1.430", "+42.0 % ± 9.0 %", "260", "83"],
     ]
     assert [row[0] for row in buckets] == [b["bucket"] for b in one["calibration_buckets"]]
-    found = page.evaluate(CELLS, "For whom")
-    assert [row[0] for row in found] == [f"{f['dimension']} = {f['value']}" for f in one["findings"]]
-    assert len(page.evaluate(CELLS, "Early readings")) == len(one["early"])
-    (mix,) = page.evaluate(CELLS, "Mix or model")
+    found = page.evaluate(CELLS, "Breakdown")
+    assert [row[0] for row in found if row[0] != "Total"] == [f["value"] for f in one["findings"]]
+    assert page.locator("[data-dimension] h3").all_inner_texts() == ["By country", "By user"]
+    assert len(page.evaluate(CELLS, "Preliminary estimates")) == len(one["early"])
+    (mix,) = page.evaluate(CELLS, "Traffic mix vs. model")
     assert mix == [
         "country",
         "AUC",
@@ -79,8 +76,33 @@ def test_every_table_has_the_numbers_of_the_api(watch, address: str, pictures) -
         "\N{MINUS SIGN}0.013",
         "Simpson worse in every country",
     ]
-    assert page.locator("h2", has_text="On record").count() == 1
+    assert page.locator("h2", has_text="Verdict history").count() == 1
     page.screenshot(path=pictures / "comparison-in-full.png", full_page=True)
+
+
+def test_what_the_guard_says_of_uniform_exposure_is_a_line_of_its_own(
+    watch, shown: Callable[..., str], pictures
+) -> None:
+    told = "the log loss of v2 is 0.0017 lower over what was shown, but 0.0041 higher under uniform exposure"
+    mixes = (
+        Mix("propensity", "log_loss", -0.0017, -0.0058, 0.0041, 0.0006, True, told),
+        Mix("propensity", "auc", 0.002, 0.0005, 0.0015, 0.001, False),
+    )
+    address = shown(comparison(setup="paired", mixes=mixes))
+    watched: Watched = watch(address)
+    page = watched.open("comparisons")
+    page.wait_for_selector(".detail .verdict")
+    minus = "\N{MINUS SIGN}"
+    assert page.evaluate(CELLS, "Uniform exposure") == [
+        ["Log loss", f"{minus}0.0017", "0.0041 ± 0.0006", f"Simpson {told}"],
+        ["AUC", "0.002", "0.0015 ± 0.001", ""],
+    ]
+    assert page.locator("h2", has_text="Traffic mix").count() == 0
+    assert (
+        "under uniform exposure the difference of log loss has the opposite sign"
+        in page.locator(".detail .verdict strong").inner_text()
+    )
+    page.screenshot(path=pictures / "comparison-uniform-exposure.png", full_page=True)
 
 
 def red(page: Any, selector: str) -> list[str]:
@@ -112,17 +134,17 @@ def test_what_a_verdict_fell_on_is_beside_what_is_known_now(watch, shown: Callab
     watched: Watched = watch(address)
     page = watched.open("comparisons")
     page.wait_for_selector(".decided")
-    assert "which no longer shows it" in page.locator(".detail .verdict strong").inner_text()
+    assert "which no longer supports it" in page.locator(".detail .verdict strong").inner_text()
     then, now = page.locator(".decided > div").all_inner_texts()
     minus = "\N{MINUS SIGN}"
     assert then.startswith("Decided ")
     assert "on AUC" in then
     assert f"{minus}0.0180 ({minus}0.0260 to {minus}0.0100)" in then
     assert f"{minus}0.0010 ({minus}0.0070 to +0.0050)" in now
-    assert "no longer shown by current data" in now
+    assert "no longer supported by current data" in now
     assert page.locator("select[name=metric], .control select").first.input_value() == "auc"  # what it fell on
     assert "per metric" in page.locator(".detail thead").first.inner_text()
-    assert "live 90 %" in page.locator(".deploy").inner_text()
+    assert "LIVE 90 %" in page.locator(".deploy").inner_text()
     assert red(page, ".detail .verdict")  # it serves people
     page.screenshot(path=pictures / "comparison-no-longer-shown.png", full_page=True)
 
@@ -136,8 +158,12 @@ def test_what_serves_nobody_is_never_drawn_as_an_alarm(watch, shown: Callable[..
     watched: Watched = watch(address, theme=theme)
     page = watched.open("overview")
     page.wait_for_selector(".verdict")
-    first, second = page.locator(".verdict strong").all_inner_texts()
-    assert (first, second) == ("Worse", "In shadow: worse")
+    assert page.locator(".verdict strong").all_inner_texts()[0] == "v2 is worse than v1 LIVE 100 %"
+    folded = page.locator("details.shadows")
+    assert folded.locator("summary").inner_text().startswith("Shadow models (1) ftrl online: in shadow for ")
+    assert folded.locator(".verdict").is_hidden()
+    folded.locator("summary").click()
+    assert folded.locator(".verdict strong").inner_text() == "ftrl online is worse than v1 SHADOW"
     assert red(page, ".verdict:not([data-calm])")
     assert not red(page, ".verdict[data-calm]")
     page.screenshot(path=pictures / f"overview-shadow-{theme}.png", full_page=True)
@@ -146,3 +172,12 @@ def test_what_serves_nobody_is_never_drawn_as_an_alarm(watch, shown: Callable[..
     assert not red(page, ".detail")
     assert not red(page, ".deploy[data-calm]")
     page.screenshot(path=pictures / f"comparison-shadow-{theme}.png", full_page=True)
+
+
+def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callable[..., str]) -> None:
+    said = Handling("muted", "ana", "a <known> bug, ends tonight", 1_700_000_000_000, "undecided")
+    page = watch(shown(replace(comparison(), verdict="worse", handling=said))).open("comparisons")
+    line = page.wait_for_selector(".detail .handled").inner_text()
+    assert line.startswith("Muted by ana, ")
+    assert line.endswith(" (it was undecided then): a <known> bug, ends tonight")
+    assert "muted" in page.locator("button.deploy").first.inner_text()

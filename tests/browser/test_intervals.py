@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser
 from scipy.stats import t as student
 
-from streameval.server import pages
+from streameval.server.http import pages
 
-MODULE = Path(pages.__file__).parent / "page" / "intervals.js"
+MODULE = Path(pages.__file__).parents[1] / "page" / "intervals.js"
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from streameval.config import Settings
-from streameval.demo import simulate
+from streameval.commands.demo import simulate
+from streameval.settings.tree import Settings
 from streameval.sources.kafka.embedded import EmbeddedBroker
-from tests.browser.watching import until
+from tests.browser.watching import ask, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -74,7 +73,7 @@ def test_the_page_survives_a_monitor_that_is_killed_and_started_again(watch, tmp
             page = watched.open("overview?window=all")
             page.wait_for_selector("tr[data-series]")
             page.evaluate("window.sameDocument = true")
-            time.sleep(3)  # a checkpoint
+            until(lambda: checkpoint(address) > 0)
             before = impressions(page)
             monitor.kill()
             monitor.wait()
@@ -91,6 +90,12 @@ def test_the_page_survives_a_monitor_that_is_killed_and_started_again(watch, tmp
             monitor.terminate()
             monitor.wait(60)
             traffic.join(20)
+
+
+def checkpoint(address: str) -> int:
+    """The checkpoints so far, once every partition has one."""
+    state = ask(address, "status")["checkpoints"]
+    return 0 if state["never_written"] else int(state["written"])
 
 
 def answers(port: int) -> bool:

@@ -195,9 +195,13 @@ def disk_full(lab: Laboratory) -> str:
         if age != last or not ready(worker):
             raise Unexpected(f"checkpoints of {last} and then {age} on a full disk; {worker.ask('/readyz')}")
         said = worker.log.read_text(errors="replace")
-        for line in ("the checkpoint cannot be written: No space left on device", "ERROR streameval.keeper: history: "):
+        for line in (
+            "the checkpoint cannot be written: No space left on device",
+            "ERROR streameval.loop.keeper: history: ",
+        ):
             if line not in said:
                 raise Unexpected(f"the log does not say {line!r}:\n{said[-6000:]}")
+        panes = metric(worker, "history_panes_written_total")  # before there is room: the stream may end soon after
         filler.unlink()
         freed = time.time()
         until(
@@ -205,7 +209,6 @@ def disk_full(lab: Laboratory) -> str:
             lambda: metric(worker, "checkpoint_last_success_timestamp_seconds") > freed,
             [worker],
         )
-        panes = metric(worker, "history_panes_written_total")
         until("panes are written again", lambda: metric(worker, "history_panes_written_total") > panes, [worker])
         checkpoints, panes = metric(worker, "checkpoint_failures_total"), metric(worker, "history_failures_total")
         worker.kill()
@@ -278,7 +281,7 @@ def disk_hangs(lab: Laboratory) -> str:
         until("checkpoints go on when it ends", lambda: written(worker) >= before + PARTITIONS, [worker])
         hang()
         one = ended(worker, signal.SIGTERM, drain + 4)
-        if "store.drain_timeout is over" not in worker.tail():
+        if "store.drain_timeout exceeded" not in worker.tail():
             raise Unexpected(f"the log does not say that state was not written:\n{worker.tail()}")
         (knobs / "hang").unlink()
         worker.start()

@@ -26,11 +26,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streameval.join.leaps import ENOUGH
-from streameval.simulate.encode import Event, events
+from streameval.simulate.encode import Message, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sketches.codec import decode
-from streameval.store import user_samples
+from streameval.store.history import user_samples
 
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"
 PATIENCE_S = 120.0
@@ -128,11 +128,11 @@ def scenario(impressions: int, start_ms: int = START_MS) -> Scenario:
     )
 
 
-def late_wire(sent: Iterator[Event]) -> Iterator[Event]:
+def late_wire(sent: Iterator[Message]) -> Iterator[Message]:
     """Clicks come late, one in twelve of them later than they can be corrected; impressions further out of order than allowed."""
     luck = random.Random(7)
     delays = {"impression": (0.02, (LATENESS_S + 5.0, 60.0)), "click": (0.08, (30.0, 90.0, 1.5 * HORIZON_S))}
-    waiting: list[tuple[float, int, Event]] = []
+    waiting: list[tuple[float, int, Message]] = []
     for number, event in enumerate(sent):
         share, seconds = delays[event.kind]
         late = 1000 * luck.choice(seconds) if luck.random() < share else 0.0
@@ -169,7 +169,7 @@ class Stream:
         of: Scenario,
         speed: Callable[[], float] = lambda: 0.0,
         stop: Callable[[], bool] = lambda: False,
-        wire: Callable[[Iterator[Event]], Iterator[Event]] = iter,
+        wire: Callable[[Iterator[Message]], Iterator[Message]] = iter,
     ) -> None:
         """Sends all of it (`speed`: seconds of event time a second, now; 0: at once), then the mark of its end.
 
@@ -279,14 +279,14 @@ class Worker:
             self.process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and a clean end."""
+        """SIGTERM, and a clean end; a process that has not yet said a word may also just be gone."""
         assert self.process is not None
         self.signal(signal.SIGTERM)
         try:
             status = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise Unexpected(f"a worker does not stop:\n{self.tail()}") from None
-        if status:
+        if status and not (status == -signal.SIGTERM and not self.tail()):
             raise Unexpected(f"a worker ended with status {status}:\n{self.tail()}")
 
     def tail(self) -> str:

@@ -64,6 +64,11 @@ def together(workers: list[Worker]) -> dict[str, Any] | None:
     return {"offsets": offsets, "events": {k: n for k, n in events.items() if n}, "sums": rounded}
 
 
+def written(status: dict[str, Any]) -> bool:
+    """True when a worker has written its panes but for the open one of each partition; one that has only begun has not."""
+    return status["history"] is not None and status["history"]["unwritten"] <= len(status["partitions"])
+
+
 def settled(workers: list[Worker], stream: Stream) -> dict[str, Any]:
     """What the workers have counted when they have read everything and written their panes."""
     found: dict[str, Any] | None = None
@@ -74,7 +79,7 @@ def settled(workers: list[Worker], stream: Stream) -> dict[str, Any]:
         if found is None or found["offsets"] < stream.sent:
             return False
         states = [worker.get("/api/v1/status") for worker in workers]
-        return all(s is not None and s["history"]["unwritten"] <= len(s["partitions"]) for s in states)
+        return all(s is not None and written(s) for s in states)
 
     try:
         until("everything is read by somebody", done, workers, 180.0)

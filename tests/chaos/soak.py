@@ -1,6 +1,6 @@
 """Soak: full load for an hour, and the resident set stays flat.
 
-    python -m tests.chaos.soak [--minutes 60] [--warm-up 10] [--rate 0] [--slack 0.02]
+    python -m tests.chaos.soak [--minutes 60] [--warm-up 10] [--rate 0] [--slack 0.02] [--density 10000] [--leak 0]
 
 A minute of simulated traffic, encoded once, is sent to a real Kafka over and over with new ids and later times, as fast
 as the monitor takes it (never more than `MOST_LAG` messages ahead of it) or at `--rate` messages a second. The monitor is `streameval run`
@@ -10,7 +10,7 @@ status: 0 flat, 1 not (or the monitor ended, or stood still).
 
 The state has its full size after a minute, the heap later: it is as large as what was ever needed at one moment (the
 client's queue full, batches waiting, a snapshot under way), and the worst of these coincidences take minutes to come by.
-Hence ten minutes of warm-up for a verdict of 2%.
+Hence ten minutes of warm-up for a verdict of 2%. `--leak` plants one, of so many bytes a message: the verdict must see it.
 
 The verdict compares the medians of the first and the last quarter of the samples after the warm-up: single peaks (a
 snapshot under way, a table that doubles and its old half) do not decide, and neither does where a sawtooth is cut.
@@ -49,9 +49,12 @@ PERIOD_MS = 60_000  # of event time, after which the traffic repeats
 # Messages: the monitor always has work, and Kafka little to keep. What was read is known from snapshots, and at full load there
 # may be 20 s between them.
 MOST_LAG = 1_500_000
+LAG_S = 10.0  # at a given rate
 SAMPLE_S = 2.0
 PATIENCE_S = 120.0
-WARM_PERIODS = 5  # of traffic that the monitor has taken before anything counts: its horizon is full after two
+WARM_PERIODS = (
+    45  # of traffic that the monitor has taken before anything counts: what comparisons keep is full after 40
+)
 
 # Event time runs several times as fast as the wall clock at full load, so a horizon of 2 minutes is full after one.
 CONFIG = """\
@@ -153,6 +156,8 @@ class Load:
         self._messages = messages
         self.period = len(messages)
         self._rate = rate
+        # at a given rate little waits in the client's queue, whose size would be taken for growth
+        self._most_lag = min(MOST_LAG, LAG_S * rate) if rate else MOST_LAG
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.sent = 0
@@ -188,7 +193,7 @@ class Load:
             cycle += 1
 
     def _wait(self, begin: float) -> None:
-        while self.sent - self.read > MOST_LAG and not self._stop.wait(0.01):
+        while self.sent - self.read > self._most_lag and not self._stop.wait(0.01):
             pass
         if self._rate:
             self._stop.wait(max(0.0, self.sent / self._rate - (time.monotonic() - begin)))
@@ -237,17 +242,18 @@ def get(url: str) -> bytes:
         return body
 
 
-def run(minutes: float, warm_up: float, rate: float, slack: float) -> bool:
-    """One soak; whether it was flat."""
+def run(minutes: float, warm_up: float, rate: float, slack: float, density: float, leak: int) -> bool:
+    """One soak; whether it was flat. `density`: impressions a second of event time."""
     name = f"soak-{uuid.uuid4().hex[:8]}"
     with kafka() as servers, tempfile.TemporaryDirectory(prefix="streameval-soak-") as folder:
         create_topics(servers, name)
         config, log = Path(folder) / "soak.toml", Path(folder) / "log"
         config.write_text(CONFIG.format(servers=servers, name=name))
-        load = Load(servers, traffic(10_000.0, name), rate)
+        load = Load(servers, traffic(density, name), rate)
+        program = ["tests.chaos.leaking", str(leak)] if leak else ["streameval"]
         with log.open("wb") as errors:
             monitor = subprocess.Popen(
-                [sys.executable, "-m", "streameval", "run", "-c", str(config)], stderr=errors, cwd=folder,
+                [sys.executable, "-m", *program, "run", "-c", str(config)], stderr=errors, cwd=folder,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )  # fmt: skip
         load.start()
@@ -330,9 +336,13 @@ def main() -> None:
     parser.add_argument("--warm-up", type=float, default=10.0, help="minutes that do not count, at the least")
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are read")
     parser.add_argument("--slack", type=float, default=0.02, help="how much of the resident set may come or go")
+    parser.add_argument("--density", type=float, default=10_000.0, help="impressions a second of event time")
+    parser.add_argument(
+        "--leak", type=int, default=0, help="bytes of every message that are planted to be kept for good"
+    )
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the monitor and the broker are stopped
-    sys.exit(0 if run(given.minutes, given.warm_up, given.rate, given.slack) else 1)
+    sys.exit(0 if run(given.minutes, given.warm_up, given.rate, given.slack, given.density, given.leak) else 1)
 
 
 if __name__ == "__main__":

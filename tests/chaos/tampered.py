@@ -35,6 +35,6 @@ def tamper(folder: Path) -> None:
 
 if __name__ == "__main__":
     tamper(Path(sys.argv.pop(1)))
-    from streameval.cli import main
+    from streameval.commands.cli import main
 
     main()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.ledger_sums import SCALARS, WIDTH
-from streameval.events import Series
+from streameval.compare.ledger.sums import SCALARS, WIDTH
+from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SCALE, SERIES_CELLS
 

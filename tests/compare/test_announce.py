@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streameval.compare.announce import (
-    MOST,
+    MOST_WAITING,
     SAME,
     Announcement,
     Announcements,
@@ -44,15 +44,15 @@ def test_the_same_version_soon_again_adds_to_the_first_also_after_it_was_taken()
 
 def test_it_is_bounded() -> None:
     inbox = Announcements()
-    for i in range(MOST):
+    for i in range(MOST_WAITING):
         inbox.put(replace(SAID, version=f"v{i}"))
     with pytest.raises(Full):
         inbox.put(replace(SAID, version="one more"))
-    assert len(inbox.take()) == MOST
-    for i in range(10 * MOST):
+    assert len(inbox.take()) == MOST_WAITING
+    for i in range(10 * MOST_WAITING):
         inbox.put(replace(SAID, version=f"w{i}"))
         inbox.take()
-    assert len(inbox._lately) == MOST
+    assert len(inbox._lately) == MOST_WAITING
 
 
 def test_nothing_is_lost_between_threads() -> None:

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.detection import null, one_stream, power, references, stderr
 from benchmarks.detection.looks import MINUTE, PairedLooks, SplitLooks, days
 from benchmarks.detection.world import BASELINE, SCENARIOS, World, warm
-from streameval.compare import paired
-from streameval.compare.evidence import Evidence, Rule
+from streameval.compare.evidence import paired
+from streameval.compare.evidence.evidence import Evidence, Rule
 from streameval.sketches.blocks import BlockSums
 
 pytestmark = pytest.mark.slow

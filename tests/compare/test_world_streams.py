@@ -15,10 +15,12 @@ from benchmarks.detection.versions import PAIRS, harm
 from benchmarks.detection.week_sums import capped, week
 from benchmarks.detection.whole import Case, Outcome, snapshots
 from benchmarks.detection.worlds import BASIC, DAY, HOUR, MONDAY, WORLDS, Stream, draw
-from streameval.compare import paired
-from streameval.events import Catalog
+from streameval.compare.evidence import paired
+from streameval.events.batch import Catalog
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
+
+pytestmark = pytest.mark.slow
 
 SHORT = {"hours": 12.0, "alone": 6.0}
 

@@ -13,6 +13,8 @@ import pytest
 from benchmarks.detection.feed import Plan
 from benchmarks.detection.whole import Case, run
 
+pytestmark = pytest.mark.slow
+
 PAIRED = Case("600 a minute", "identical", seed=0, hours=8.0, alone=12.0, marks=(4.0, 8.0))
 SPLIT = replace(PAIRED, hours=12.5, marks=(1.0, 4.0, 12.0))
 

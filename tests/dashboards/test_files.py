@@ -14,13 +14,15 @@ from streameval.metrics.registry import METRICS as REGISTERED
 from tests.dashboards.files import FILES, FOLDER, ROOT, panels, queries, variables
 
 STABLE = {"timeseries", "stat", "table", "heatmap", "barchart", "state-timeline", "text"}
-NAMES = ["calibration", "comparisons", "overview", "pipeline"]
+NAMES = ["calibration", "comparisons", "lists", "models", "overview", "pipeline"]
 METRICS = {metric.name for metric in REGISTERED}
 UIDS = {dashboard["uid"] for dashboard in FILES.values()}
 VIEWS = {
     "overview": {"window"},
     "history": {"model", "metric", "versions", "range", "step", "slice"},
     "calibration": {"model", "a", "b", "window"},
+    "metrics": {"model", "window"},
+    "auctions": {"model", "window"},
     "comparisons": {"id"},
     "flow": set[str](),
 }
@@ -34,9 +36,9 @@ def addresses(value: Any) -> list[str]:
     return [url for one in value for url in addresses(one)] if isinstance(value, list) else []
 
 
-def test_there_are_four() -> None:
+def test_there_are_six() -> None:
     assert sorted(FILES) == NAMES
-    assert len(UIDS) == len({dashboard["title"] for dashboard in FILES.values()}) == 4
+    assert len(UIDS) == len({dashboard["title"] for dashboard in FILES.values()}) == 6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,7 +108,7 @@ def test_links_lead_to_what_exists_with_what_it_understands(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_leads_to_the_other_three_the_page_and_the_runbooks(name: str) -> None:
+def test_it_leads_to_the_others_the_page_and_the_runbooks(name: str) -> None:
     found = FILES[name]["links"]
     others = {link["url"] for link in found if link["includeVars"] and link["keepTime"]}
     assert others == {f"/d/{uid}" for uid in UIDS - {FILES[name]["uid"]}}
@@ -124,6 +126,15 @@ def test_data_links_ask_for_columns_that_are_there(name: str) -> None:
             for new in change["options"].get("renameByName", {}).values()
         }
         assert fields <= named, panel["title"]
+
+
+def test_the_landing_table_is_worst_first_and_its_links_keep_the_moment() -> None:
+    (models,) = [p for p in panels(FILES["models"]) if p["title"] == "Live versions, worst first"]
+    assert models["options"]["sortBy"][0] == {"displayName": "verdict", "desc": True}
+    urls = addresses(models)
+    assert len(urls) == 4
+    assert all("from=${__from}&to=${__to}" in url for url in urls)
+    assert all("var-model=${__data.fields.model}" in url for url in urls)
 
 
 @pytest.mark.parametrize("name", NAMES)

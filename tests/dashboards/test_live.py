@@ -1,12 +1,13 @@
-"""Every query of every dashboard and every rule, asked of a real Prometheus that watches the demo and a worker.
+"""Every query of every dashboard and every rule, asked of a real Prometheus that watches the demo and two workers.
 
 The demo is what people see first; it has no store and short windows. The worker has a store and the windows that the
-rules ask for. As Grafana would, the test takes each variable's values from Prometheus, one instance at a time. A query
+rules ask for. `ads` has what only some log (candidates, values, propensities): it is asked for the dashboard about those. As Grafana would, the test takes each variable's values from Prometheus, one instance at a time. A query
 must have had data once until `SECONDS` after both are ready, or stand in may_be_empty.yml with the reason.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -28,14 +29,15 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.writer import KafkaWriter
+from tests.ads import Event, events
 from tests.dashboards.files import FILES, Asked, annotations, label_values, queries, selectors, variables
 from tests.dashboards.test_names import EVERY_RULE
 from tests.integration.alerting import Service, free_port, need, prometheus
 from tests.integration.test_run_process import Run, running, until
 
-pytestmark = [pytest.mark.promtool, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.promtool, pytest.mark.slow, pytest.mark.timeout(500)]
 
-SECONDS = 110.0  # the demo's verdict on its bad deploy falls 90 s after its start
+SECONDS = 180.0  # the demo's verdict on its bad deploy falls 90 s after its start
 MAY_BE_EMPTY: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "may_be_empty.yml").read_text())
 BUILT_IN = {"__rate_interval": "15s", "__range": "120s"}
 
@@ -43,10 +45,10 @@ CONFIG = """\
 [join]
 attribution_window = "5s"
 allowed_lateness = "1s"
-correction_horizon = "1m"
+correction_horizon = "{horizon}"
 request_gap = "2s"
 [windows]
-pane = "5s"
+pane = "{pane}"
 sliding = ["5m", "1h"]
 [slices]
 dimensions = ["country"]
@@ -75,13 +77,37 @@ gauc_window = "20s"
 """
 
 
+ADS = """\
+[metrics]
+value = true
+[ranking]
+k = [1, 3, 10]
+by_user = ["ndcg_3", "mrr"]
+[strata]
+count = 3
+[[objectives]]
+name = "long"
+value_at_least = 30
+[auction]
+mainline = 2
+slots = 4
+[[auction.points]]
+name = "now"
+mainline_reserve = 0.3
+[[auction.points]]
+name = "strict"
+mainline_reserve = 0.5
+"""
+BOARDS = {"demo": FILES.keys() - {"lists"}, "worker": FILES.keys() - {"lists"}, "ads": {"lists"}}
+
+
 @dataclass
 class World:
     """What runs, and what has been seen of it: by instance the places of queries that had data, and wrong legends."""
 
     prometheus: Service
     instances: dict[str, str]
-    seen: dict[str, set[str]] = field(default_factory=lambda: {"demo": set(), "worker": set()})
+    seen: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in BOARDS})
     unlabelled: set[str] = field(default_factory=set)
 
     def values(self, query: str) -> list[str]:
@@ -131,7 +157,7 @@ def put(text: str, taken: dict[str, str]) -> str:
 
 def look(world: World, instance: str) -> None:
     """Ask everything that has not answered yet."""
-    for name in FILES:
+    for name in BOARDS[instance]:
         taken = chosen(world, name, instance)
         world.seen[instance] |= {f"{name} / variable {one}" for one in taken.keys() - BUILT_IN.keys()}
         for asked in (*queries(name), *annotations(name)):
@@ -145,12 +171,13 @@ def look(world: World, instance: str) -> None:
                     world.unlabelled.add(f"{asked.place}: {label}")
 
 
-def wanted() -> set[str]:
+def wanted(instance: str) -> set[str]:
     """All that should have data: queries, annotations, variables."""
-    asked = {one.place for name in FILES for one in (*queries(name), *annotations(name))}
+    boards = BOARDS[instance]
+    asked = {one.place for name in boards for one in (*queries(name), *annotations(name))}
     return asked | {
         f"{name} / variable {one['name']}"
-        for name in FILES
+        for name in boards
         for one in variables(name).values()
         if one["type"] == "query"
     }
@@ -182,7 +209,9 @@ def worker(folder: Path) -> Iterator[Run]:
     name = f"w-{uuid.uuid4().hex[:8]}"
     with EmbeddedBroker() as broker:
         config = folder / "worker.toml"
-        config.write_text(CONFIG.format(servers=broker.bootstrap_servers, name=name, store=folder / "store"))
+        config.write_text(
+            CONFIG.format(servers=broker.bootstrap_servers, name=name, store=folder / "store", horizon="1m", pane="5s")
+        )
         scenario = Scenario(
             start_ms=int(time.time() * 1000), duration_s=3_600.0, rate=250.0, ctr=0.2, click_delay_s=1.0, window_s=4.0,
             users=1_000, malformed=0.01, shadow=True,
@@ -207,14 +236,53 @@ def worker(folder: Path) -> Iterator[Run]:
             writer.close()
 
 
+@contextmanager
+def ads(folder: Path) -> Iterator[Run]:
+    """A `streameval run` for which two hours are on record already, and that goes on."""
+    name = f"ads-{uuid.uuid4().hex[:8]}"
+    with EmbeddedBroker() as broker:
+        config = folder / "ads.toml"
+        # a user comes every few minutes: what is dated further ahead than the horizon is quarantined
+        common = CONFIG.format(
+            servers=broker.bootstrap_servers, name=name, store=folder / "ads", horizon="30m", pane="20s"
+        )
+        config.write_text(common + ADS)
+        writer, stop = KafkaWriter(broker.bootstrap_servers), threading.Event()
+
+        def send(some: Iterator[Event]) -> None:
+            for event in some:
+                kind = event.pop("type")
+                writer.write(f"{name}-{kind}s", [event["user_id"].encode()], [json.dumps(event).encode()])
+
+        def go_on() -> None:
+            while not stop.wait(1.0):
+                now = int(time.time() * 1000)
+                send(events(now - 1_000, now, 10, seed=now // 1000 % 1000))
+
+        now = int(time.time() * 1000)
+        send(events(now - 7_200_000, now - 1_000, 1_000))
+        producer = threading.Thread(target=go_on, daemon=True)
+        producer.start()
+        try:
+            with running(config) as run:
+                until(lambda: run.get("/readyz").status_code == 200, run)
+                yield run
+        finally:
+            stop.set()
+            producer.join(10)
+            writer.close()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Both, watched, and everything asked until it has answered or time is up."""
     need("prometheus")
     folder = tmp_path_factory.mktemp("dashboards")
     nobody = Service(f"http://127.0.0.1:{free_port()}", folder / "nobody")  # alerts are not delivered here
-    with demo() as one, worker(folder) as run:
-        instances = {"demo": one, "worker": run.url.removeprefix("http://")}
+    with demo() as one, worker(folder) as run, ads(folder) as other:
+        instances = {"demo": one} | {
+            name: r.url.removeprefix("http://") for name, r in (("worker", run), ("ads", other))
+        }
         with prometheus(folder, list(instances.values()), nobody) as service:
             made = World(service, instances)
             until(lambda: set(made.values("label_values(streameval_build_info, instance)")) == set(instances.values()))
@@ -222,23 +290,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             while time.monotonic() < deadline:
                 for instance in instances:
                     look(made, instance)
-                if all(wanted() - made.seen[i] <= MAY_BE_EMPTY[i].keys() for i in instances):
+                if all(wanted(i) - made.seen[i] <= MAY_BE_EMPTY[i].keys() for i in instances):
                     break
                 time.sleep(2)
             assert run.process.poll() is None, run.errors
+            assert other.process.poll() is None, other.errors
             assert httpx.get(f"http://{one}/livez", timeout=10).status_code == 200
             yield made
 
 
-@pytest.mark.parametrize("instance", ["demo", "worker"])
+@pytest.mark.parametrize("instance", BOARDS)
 def test_every_query_has_data_or_a_reason_not_to(world: World, instance: str) -> None:
-    assert sorted(wanted() - world.seen[instance] - MAY_BE_EMPTY[instance].keys()) == []
+    assert sorted(wanted(instance) - world.seen[instance] - MAY_BE_EMPTY[instance].keys()) == []
 
 
 def test_every_query_has_data_somewhere_unless_nothing_may_go_wrong_for_it(world: World) -> None:
-    """What is empty in both is there for trouble only."""
-    both = MAY_BE_EMPTY["demo"].keys() & MAY_BE_EMPTY["worker"].keys()
-    assert sorted(wanted() - world.seen["demo"] - world.seen["worker"] - both) == []
+    """What is empty everywhere is there for trouble only."""
+    trouble = MAY_BE_EMPTY["demo"].keys() & MAY_BE_EMPTY["worker"].keys() | MAY_BE_EMPTY["ads"].keys()
+    every = set[str]().union(*map(wanted, BOARDS))
+    assert sorted(every - set[str]().union(*world.seen.values()) - trouble) == []
 
 
 def test_every_legend_has_its_label(world: World) -> None:
@@ -267,8 +337,8 @@ def test_prometheus_could_evaluate_all_of_them(world: World) -> None:
 
 
 def test_the_list_of_what_may_be_empty_is_not_stale() -> None:
-    for instance in ("demo", "worker"):
-        assert MAY_BE_EMPTY[instance].keys() - wanted() == set()
+    for instance in BOARDS:
+        assert MAY_BE_EMPTY[instance].keys() - wanted(instance) == set()
     text = " ".join(f"{rule.get('record', '')} {rule['expr']}" for rule in EVERY_RULE)
     assert {one for one in MAY_BE_EMPTY["rules"] if one not in text} == set()
     assert all(len(reason) > 10 for part in MAY_BE_EMPTY.values() for reason in part.values())

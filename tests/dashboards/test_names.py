@@ -9,7 +9,7 @@ import prometheus_client
 import pytest
 import yaml
 
-from streameval.server.families import FAMILIES
+from streameval.server.prometheus.families import FAMILIES
 from tests.dashboards.files import FILES, ROOT, annotations, label_values, queries, selectors, variables
 
 RULES = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yml"))

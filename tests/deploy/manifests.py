@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streameval.config import Settings
-from streameval.config_file import load
+from streameval.settings.toml import load
+from streameval.settings.tree import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

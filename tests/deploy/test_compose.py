@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from streameval.cli import cli
+from streameval.commands.cli import cli
 from tests.deploy.manifests import COMPOSE, DEPLOY, ROOT, compose, demo_settings, here, mounts, services, tool
 
 SERVICES = services()

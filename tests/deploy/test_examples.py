@@ -10,8 +10,8 @@ import trustme
 from click.testing import CliRunner
 from confluent_kafka import Consumer
 
-from streameval.cli import cli
-from streameval.config_file import load
+from streameval.commands.cli import cli
+from streameval.settings.toml import load
 from tests.deploy.manifests import DEPLOY
 
 EXAMPLES = sorted((DEPLOY / "examples").rglob("*.toml"))

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from starlette.routing import Route
 
-from streameval.config import Server, Settings
-from streameval.config_file import load
-from streameval.publish import Publisher
-from streameval.report import empty_snapshot
-from streameval.server.app import create_app
+from streameval.results.publish import Publisher
+from streameval.results.snapshot import empty_snapshot
+from streameval.server.http.app import create_app
+from streameval.settings.toml import load
+from streameval.settings.tree import Server, Settings
 from tests.deploy.manifests import (
     DEPLOY,
     KUBERNETES,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from streameval.cli import cli
-from streameval.config import Settings
+from streameval.commands.cli import cli
+from streameval.settings.tree import Settings
 from tests.deploy.manifests import DEPLOY
 from tests.integration.alerting import need
 

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from docs.take_pictures import MOST_BYTES, VIEWS
-from streameval.cli import cli
+from streameval.commands.cli import cli
 
 ROOT = Path(__file__).parents[2]
 TEXTS = sorted(

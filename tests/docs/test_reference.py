@@ -13,21 +13,22 @@ import jsonschema_rs
 import pytest
 
 from docs.make.pages import FOLDER, made
-from streameval.config import ConfigError, Settings
-from streameval.config_file import load, to_toml
+from streameval.settings.toml import load, to_toml
+from streameval.settings.tree import ConfigError, Settings
 
 ROOT = Path(__file__).parents[2]
+PAGES = made()
 SCHEMA = jsonschema_rs.validator_for(json.loads((FOLDER / "streameval.schema.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", sorted(made()))
+@pytest.mark.parametrize("name", sorted(PAGES))
 def test_a_page_is_up_to_date(name: str) -> None:
     text = (FOLDER / name).read_text(encoding="utf-8")
-    assert text == made()[name], f"docs/reference/{name} is not up to date; run `python -m docs.make`"
+    assert text == PAGES[name], f"docs/reference/{name} is not up to date; run `python -m docs.make`"
 
 
 def test_nothing_else_is_in_the_folder() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(made())
+    assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
 def test_the_command_says_that_all_is_up_to_date() -> None:

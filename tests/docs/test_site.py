@@ -53,6 +53,7 @@ class Fetches(HTMLParser):
         self.found += [value for name, value in attrs if name in {FETCHED.get(tag), "srcset", "poster"} and value]
 
 
+@pytest.mark.slow
 def test_every_page_is_there(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     pages = {path.with_name("index.html") if path.stem == "README" else path for path in pages}

@@ -11,6 +11,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
+from streameval.events.fields import FIELDS
 from tests.fuzz.strategies import NOW, T0, bent
 
 ROWS = 4
@@ -66,11 +67,7 @@ _NESTED = [
 ]  # fmt: skip
 _OTHER = [pa.nulls(4), pa.array([True, None, False, True])]
 ODD = [*_NUMBERS, *_TIMES, *_TEXTS, *_NESTED, *_OTHER]
-_FIELDS = [
-    "type", "impression_id", "ts", "user_id", "model", "model_version", "pclick", "predictions", "predictions.v9",
-    "request_id", "item_id", "position", "propensity", "slices", "slices.country", "features", "features.a", "clicked",
-    "value", "unknown", "",
-]  # fmt: skip
+_MORE = ["predictions.v9", "policies.v9", "slices.country", "features.a", "unknown", ""]
 _GOOD: dict[str, Any] = {
     "impression_id": pa.array(["good-1", "good-2", "good-3", "good-4"]),
     "ts": pa.array([T0, T0 + 1, T0 + 2, T0 + 3]),
@@ -83,7 +80,7 @@ _GOOD: dict[str, Any] = {
 def tables(draw: st.DrawFn, most_odd: int = 5) -> pa.Table:
     """Good columns, some of them exchanged for odd ones, some missing, some twice; cut to any number of rows."""
     columns = list(_GOOD.items())
-    for name in draw(st.lists(st.sampled_from(_FIELDS), max_size=most_odd)):
+    for name in draw(st.lists(st.sampled_from([*FIELDS, *_MORE]), max_size=most_odd)):
         odd = draw(st.sampled_from(ODD))
         if draw(st.integers(0, 9)):
             columns = [(n, c) for n, c in columns if n != name]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,14 @@ import msgspec
 import numpy as np
 import pyarrow.ipc
 
-from streameval.config import ConfigError, Files
-from streameval.events import Batch, Catalog
-from streameval.hashing import hash_one
-from streameval.sources.decode import Decoder
+from streameval.events.batch import Batch, Catalog, Impressions, Series, Shadow
+from streameval.events.fields import FIELDS
+from streameval.events.hashing import hash_one
+from streameval.settings.tree import ConfigError, Files
 from streameval.sources.files import FileSource
+from streameval.sources.formats.decode import Decoder
 from streameval.sources.protocol import REASONS, DeadLetter, SourceError
+from streameval.testing import carrying_all
 from tests.fuzz.strategies import NOW
 
 MAX_MESSAGE = 20_000
@@ -37,11 +39,13 @@ class Form:
     hashed: bool = True
     dicts: bool = False
     names: bool = False
+    json_kernel: bool = True
 
     def decoder(self) -> Decoder:
         return Decoder(
             Catalog(("country",), max_values=5, max_series=8), clock=lambda: NOW, max_future=MAX_FUTURE,
             hashed=self.hashed, dicts=self.dicts, names=self.names, max_message=MAX_MESSAGE,
+            json_kernel=self.json_kernel,
         )  # fmt: skip
 
 
@@ -53,10 +57,11 @@ def decode(
 ) -> tuple[Decoder, Batch, list[DeadLetter]]:
     decoder = form.decoder()
     shared = 0 in kinds
-    batch, letters = decoder.messages(
-        values, kinds, topic=("i",) if shared else ("i", "c"), partition=3, offsets=range(len(values)),
-        format=format, shared=shared,
-    )  # fmt: skip
+    with carrying_all():
+        batch, letters = decoder.messages(
+            values, kinds, topic=("i",) if shared else ("i", "c"), partition=3, offsets=range(len(values)),
+            format=format, shared=shared,
+        )  # fmt: skip
     check_letters(batch, letters)
     check_columns(decoder, batch, form)
     return decoder, batch, letters
@@ -72,19 +77,37 @@ def check_letters(batch: Batch, letters: Sequence[DeadLetter]) -> None:
 
 def check_columns(decoder: Decoder, batch: Batch, form: Form) -> None:
     """What went through is as the contract says."""
+    assert (batch.candidates.label == -1).all()
+    assert batch.candidates.features is batch.candidates.names is None
+    _check_clicks(batch)
+    for some in (batch.impressions, batch.candidates):
+        _check_impressions(some, decoder._catalog, form, shown=some is batch.impressions)
+
+
+def _check_clicks(batch: Batch) -> None:
     i, c = batch.impressions, batch.clicks
-    latest = NOW + MAX_FUTURE
-    for ts in (i.ts, c.ts):
-        assert ((ts >= 0) & (ts <= latest)).all()
+    assert {*i.fields, *c.fields} >= {"position", "propensity", "value"} or not (len(i) and len(c))
+    assert ((c.ts >= 0) & (c.ts <= NOW + MAX_FUTURE)).all()
+    assert c.id.all()
+    _check_numbers(c.fields)
+
+
+def _check_numbers(columns: Mapping[str, np.ndarray]) -> None:
+    for name, column in columns.items():
+        field, given = FIELDS[name], column[~np.isnan(column)]
+        assert np.isfinite(given).all()
+        assert ((given > field.low) if field.above else (given >= field.low)).all()
+        assert (given <= field.high).all()
+        assert field.type == "number" or (given == np.floor(given)).all()
+
+
+def _check_impressions(i: Impressions, catalog: Catalog, form: Form, shown: bool) -> None:
+    assert ((i.ts >= 0) & (i.ts <= NOW + MAX_FUTURE)).all()
     assert (np.isnan(i.pclick) | ((i.pclick >= 0) & (i.pclick <= 1))).all()
-    assert (np.isnan(i.propensity) | ((i.propensity > 0) & (i.propensity <= 1))).all()
     assert np.isin(i.label, (-1, 0, 1)).all()
-    assert (i.position >= -1).all()
-    assert not np.isinf(c.value).any()
+    _check_numbers(i.fields)
     assert i.id.all()
     assert i.user.all()
-    assert c.id.all()
-    catalog: Catalog = decoder._catalog
     assert ((i.series >= 0) & (i.series < len(catalog.series))).all()
     assert len(catalog.series) <= 2 * catalog.max_series + 2
     assert all(len(values) <= catalog.most_values + 2 for values in catalog.values)
@@ -93,6 +116,11 @@ def check_columns(decoder: Decoder, batch: Batch, form: Form) -> None:
         _check_rows(i.shadow.indptr, len(i), i.shadow.pclick.size)
         assert ((i.shadow.pclick >= 0) & (i.shadow.pclick <= 1)).all()
         scored |= np.diff(i.shadow.indptr) > 0
+    if i.policies is not None:
+        _check_rows(i.policies.indptr, len(i), i.policies.pclick.size)
+        assert ((i.policies.pclick >= 0) & (i.policies.pclick <= 1)).all()
+    if not shown:
+        return
     if form.hashed or form.dicts:
         assert i.features is not None or not len(i)
     else:
@@ -113,13 +141,11 @@ def _check_rows(indptr: Any, rows: int, entries: int) -> None:
 
 def events_of(decoder: Decoder, batch: Batch) -> list[tuple[Any, ...]]:
     """The events of a batch in order of arrival, codes written out, as plain values that can be compared."""
-    i, c, catalog = batch.impressions, batch.clicks, decoder._catalog
-    out = [(int(c.order[k]), "click", int(c.id[k]), int(c.ts[k]), _plain(c.value[k])) for k in range(len(c))]
-    for k in range(len(i)):
-        shadow, features, names = (), (), ()
-        if i.shadow is not None:
-            on = slice(int(i.shadow.indptr[k]), int(i.shadow.indptr[k + 1]))
-            shadow = tuple((catalog.series[s], _plain(p)) for s, p in zip(i.shadow.series[on], i.shadow.pclick[on], strict=True))  # fmt: skip
+    c, catalog = batch.clicks, decoder._catalog
+    out = [(int(c.order[k]), "click", int(c.id[k]), int(c.ts[k]), _numbers(c.fields, k)) for k in range(len(c))]
+    for i, k in ((some, k) for some in (batch.impressions, batch.candidates) for k in range(len(some))):
+        features, names = (), ()
+        shadow, policies = (_by_series(of, k, catalog) for of in (i.shadow, i.policies))
         if i.features is not None:
             on = slice(int(i.features.indptr[k]), int(i.features.indptr[k + 1]))
             features = (i.features.index[on].tolist(), i.features.value[on].tolist())
@@ -129,14 +155,25 @@ def events_of(decoder: Decoder, batch: Batch) -> list[tuple[Any, ...]]:
         value = catalog.values[0][int(catalog.split(i.slices[k : k + 1], 0)[0])]
         out.append(
             (
-                int(i.order[k]), "impression", int(i.id[k]), int(i.ts[k]), int(i.user[k]), int(i.request[k]),
+                int(i.order[k]), "impression" if i is batch.impressions else "candidate", int(i.id[k]), int(i.ts[k]), int(i.user[k]), int(i.request[k]),
                 int(i.item[k]), catalog.series[i.series[k]], _plain(i.pclick[k]), value, int(i.label[k]),
-                int(i.position[k]), _plain(i.propensity[k]), shadow, features, names,
+                _numbers(i.fields, k), shadow, features, names, policies, 0 if i.query is None else int(i.query[k]),
             )
         )  # fmt: skip
     orders = [event[0] for event in out]
     assert len(set(orders)) == len(orders), "no two events stand at the same place"
     return [event[1:] for event in sorted(out, key=lambda event: event[0])]
+
+
+def _by_series(of: Shadow | None, row: int, catalog: Catalog) -> tuple[tuple[Series, float | None], ...]:
+    if of is None:
+        return ()
+    on = slice(int(of.indptr[row]), int(of.indptr[row + 1]))
+    return tuple((catalog.series[s], _plain(p)) for s, p in zip(of.series[on], of.pclick[on], strict=True))
+
+
+def _numbers(fields: Mapping[str, np.ndarray], k: int) -> dict[str, float | None]:
+    return {name: _plain(column[k]) for name, column in fields.items()}
 
 
 def _plain(value: Any) -> float | None:
@@ -159,9 +196,9 @@ def check_messages(
         one, single, refused = decode(form, [value], [kind], format)
         alone += events_of(one, single)
         if format == "json":
-            _check_whole(value, len(single), refused)
+            _check_whole(value, len(single) + len(single.candidates), refused)
         else:
-            _check_rows_whole(value, len(single), refused)
+            _check_rows_whole(value, len(single) + len(single.candidates), refused)
         topic = "c" if kind == 2 else "i"
         assert all(letter.topic == topic for letter in refused)
         alone_letters += _letters_of(refused)
@@ -171,8 +208,36 @@ def check_messages(
     assert _letters_of(letters) == alone_letters
 
 
+def check_json_kernel(form: Form, values: Sequence[bytes | None], kinds: Sequence[int]) -> None:
+    """With the kernel and without it: the same columns to the bit, the same names in the same order, the same letters word for word."""
+    decoder, batch, letters = decode(form, values, kinds, "json")
+    slowly, expected, refused = decode(replace(form, json_kernel=False), values, kinds, "json")
+    assert letters == refused
+    assert decoder._catalog.names() == slowly._catalog.names()
+    for got, wanted in (
+        (batch.impressions, expected.impressions),
+        (batch.candidates, expected.candidates),
+        (batch.clicks, expected.clicks),
+    ):
+        assert _bits(got) == _bits(wanted)
+    assert [batch.whole(k) for k in range(len(batch))] == [expected.whole(k) for k in range(len(expected))]
+
+
+def _bits(value: Any) -> Any:
+    """Something of columns as plain values, numbers as their bits."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_bits(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _bits(one) for name, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _bits(getattr(value, one.name)) for one in fields(value)}
+    return repr(value)
+
+
 def _coded(event: tuple[Any, ...]) -> list[Any]:
-    return [] if event[0] == "click" else [event[6], event[8], *(series for series, _ in event[12])]
+    return [] if event[0] == "click" else [event[6], event[8], *(series for series, _ in (*event[11], *event[14]))]
 
 
 def _check_whole(value: bytes | None, events: int, letters: Sequence[DeadLetter]) -> None:
@@ -233,7 +298,7 @@ class Read:
 def read_file(form: Form, data: bytes, suffix: str, columns: dict[str, Any] | None, max_events: int = 3) -> Read:
     """A file through the source, with every law of its batches checked."""
     sink, ids, error, counted = Kept(), [], "", Counter[str]()
-    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
+    with carrying_all(), tempfile.NamedTemporaryFile(suffix=suffix) as file:
         Path(file.name).write_bytes(data)
         try:
             decoder = form.decoder()
@@ -243,7 +308,8 @@ def read_file(form: Form, data: bytes, suffix: str, columns: dict[str, Any] | No
                     for batch in source.poll(0.0):
                         check_columns(decoder, batch, form)
                         counted.update(batch.invalid)
-                        ids += [*batch.impressions.id.tolist(), *batch.clicks.id.tolist()]
+                        for events in (batch.impressions, batch.candidates, batch.clicks):
+                            ids += events.id.tolist()
             finally:
                 source.close()
         except (SourceError, ConfigError) as failure:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from hypothesis import strategies as st
+
+from streameval.events.fields import FIELDS, Field
 
 NOW = 1_800_000_000_000
 T0 = 1_700_000_000_000
@@ -31,26 +34,26 @@ _times = st.one_of(
     ),
     st.sampled_from([-1, NOW + 1, NOW + 3_600_000, NOW + 3_600_001, 2**62, 2**63 - 1, 2**63, -(2**63), T0 + 0.5]),
 )
-# what a field of the contract may hold when somebody means harm
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "type": st.one_of(st.sampled_from(["impression", "click", "view"]), _anything),
-    "impression_id": st.one_of(_texts, _anything),
-    "ts": st.one_of(_times, _anything),
-    "user_id": st.one_of(_texts, _anything),
-    "model": st.one_of(_texts, _anything),
-    "model_version": st.one_of(_texts, _anything),
-    "pclick": st.one_of(st.floats(0, 1), _anything),
-    "predictions": st.one_of(st.dictionaries(_texts, st.floats(0, 1), max_size=3), _anything),
-    "request_id": st.one_of(_texts, _anything),
-    "item_id": st.one_of(_texts, _anything),
-    "position": st.one_of(st.integers(0, 100), _anything),
-    "propensity": st.one_of(st.floats(0, 1), _anything),
-    "slices": st.one_of(st.dictionaries(st.sampled_from(["country", "x"]), _anything, max_size=2), _anything),
-    "features": st.one_of(st.dictionaries(_texts, _anything, max_size=5), _anything),
-    "clicked": st.one_of(st.booleans(), st.integers(-1, 2), _anything),
-    "value": st.one_of(st.floats(), _anything),
-    "unknown": _anything,
+_MEANT: dict[str, st.SearchStrategy[Any]] = {  # by the type of the field
+    "text": _texts,
+    "time": _times,
+    "label": st.one_of(st.booleans(), st.integers(-1, 2)),
+    "integer": st.integers(0, 100),
+    "values": st.dictionaries(st.sampled_from(["country", "x"]), _anything, max_size=2),
+    "numbers": st.dictionaries(_texts, st.floats(0, 1), max_size=3),
+    "features": st.dictionaries(_texts, _anything, max_size=5),
 }
+
+
+def _meant(field: Field) -> st.SearchStrategy[Any]:
+    if field.type == "number":
+        return st.floats(*(bound if math.isfinite(bound) else None for bound in (field.low, field.high)))
+    return st.sampled_from(["impression", "click", "view"]) if field.name == "type" else _MEANT[field.type]
+
+
+def _any_value(name: str) -> st.SearchStrategy[Any]:
+    """What a field may hold when somebody means harm."""
+    return st.one_of(_meant(FIELDS[name]), _anything) if name in FIELDS else _anything
 
 
 def good_event(number: int, click: bool = False) -> dict[str, Any]:
@@ -71,11 +74,11 @@ good_events = st.builds(good_event, st.integers(0, 1000), st.booleans())
 def odd_events(draw: st.DrawFn) -> dict[str, Any]:
     """A good event with some fields changed for anything, or taken away."""
     event = dict(draw(good_events))
-    for name in draw(st.lists(st.sampled_from(sorted(VALUES)), max_size=4, unique=True)):
+    for name in draw(st.lists(st.sampled_from([*FIELDS, "unknown"]), max_size=4, unique=True)):
         if draw(st.integers(0, 9)) == 0:
             event.pop(name, None)
         else:
-            event[name] = draw(VALUES[name])
+            event[name] = draw(_any_value(name))
     return event
 
 

@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import strategies as st
 
 from tests.fuzz import arrow_bytes
-from tests.fuzz.laws import FORMS, check_good_lines_survive, check_messages, read_file
+from tests.fuzz.laws import FORMS, check_good_lines_survive, check_json_kernel, check_messages, read_file
 from tests.fuzz.strategies import T0, as_json, bent, good_event, json_messages, odd_events
 
 forms = st.sampled_from(FORMS)
@@ -35,6 +35,7 @@ def _two_topics(draw: st.DrawFn, messages: st.SearchStrategy[list[bytes | None]]
 def json_check(given: tuple[Any, ...]) -> None:
     """JSON messages, on one topic and on two."""
     check_messages(*given, "json")
+    check_json_kernel(*given)
 
 
 def arrow_check(given: tuple[Any, ...]) -> None:

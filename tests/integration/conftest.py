@@ -19,9 +19,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streameval.config import Kafka
-from streameval.events import Batch, Catalog
-from streameval.sources.decode import Decoder
+from streameval.events.batch import Batch, Catalog
+from streameval.settings.tree import Kafka
+from streameval.sources.formats.decode import Decoder
 from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.source import KafkaSource

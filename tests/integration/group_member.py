@@ -16,9 +16,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streameval.config import Kafka
-from streameval.events import Batch, Catalog
-from streameval.sources.decode import Decoder
+from streameval.events.batch import Batch, Catalog
+from streameval.settings.tree import Kafka
+from streameval.sources.formats.decode import Decoder
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import DeadLetter
 

@@ -12,19 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from streameval import app
-from streameval.config import Kafka, Settings
-from streameval.events import Batch
+from streameval.events.batch import Batch
 from streameval.join.leaps import ENOUGH
-from streameval.pipeline import Pipeline
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Kafka, Settings
 from streameval.simulate.encode import MALFORMED, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
-from streameval.sources.kafka.pacing import Place
+from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.kafka.writer import KafkaWriter
-from streameval.testing import history_content
+from streameval.sources.protocol import Place
+from streameval.testing import history_content, readers_see
 
 PATIENCE = 60.0
 PIECE = 300  # messages that a live producer sends at once
@@ -119,7 +120,7 @@ class Outcome:
     def of(cls, published: dict[str, Any], pipeline: Pipeline) -> Outcome:
         """Of a pipeline whose keeper is closed."""
         pipeline.finish()
-        report = pipeline.snapshot().report()
+        report = readers_see(pipeline).report()
         return cls(published, report, history_content(Path(pipeline.settings.store.path) / "history.sqlite"))
 
 
@@ -142,7 +143,7 @@ def replay(shared: bool, partitions: int, folder: Path) -> Outcome:
             for batch in source.poll(0.0):
                 pipeline.take(replace(batch, partition=partition, shared=shared))
                 keeper.tick()
-    published = pipeline.snapshot().report()
+    published = readers_see(pipeline).report()
     keeper.close()
     return Outcome.of(published, pipeline)
 
@@ -172,7 +173,7 @@ def read(
     settings = configure(shared, store, kafka)
     pipeline = Pipeline(settings, time.time)
     keeper, _ = app.open_store(settings, pipeline)
-    sink = app.kafka_dead_letters(settings)
+    sink = KafkaDeadLetters(kafka)
     source = ToTheEnd(kafka, app.make_decoder(settings, pipeline), sink, max_events, keeper=keeper)
     source.sent, source.at = len(stream()), {}
     loop = app.Loop(source, pipeline, app.new_publisher(settings), 0.0, keeper)

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streameval.simulate.encode import Event, events
+from streameval.simulate.encode import Message, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.writer import KafkaWriter
@@ -95,7 +95,7 @@ def told(model: str, scenarios: list[Scenario]) -> Iterator[tuple[float, str, by
             yield event.arrives, event.kind, event.key, renamed(event, model, f"{model}-{number}-").json()
 
 
-def renamed(event: Event, model: str, prefix: str) -> Event:
+def renamed(event: Message, model: str, prefix: str) -> Message:
     fields = dict(event.fields)
     for name in ("impression_id", "request_id"):
         if name in fields:

@@ -139,7 +139,7 @@ def test_a_position_beyond_the_end_is_an_error_that_says_what_to_do(lab, stored,
     lab.write(lab.impressions, impressions(0, 5))
     lab.write(lab.clicks, clicks(0, 5))
     source = lab.source(keeper=stored({(lab.impressions, 0): 6}))
-    with pytest.raises(SourceError, match=rf"{lab.impressions} \[0\]: .* offset 6, but .* ends at 5: .* begin anew"):
+    with pytest.raises(SourceError, match=rf"{lab.impressions} \[0\]: .* offset 6, but .* ends at 5: .* start over"):
         drain(source, 5)
 
 

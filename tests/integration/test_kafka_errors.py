@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from streameval.config import Kafka
+from streameval.settings.tree import Kafka
 from streameval.sources.kafka.reader import UnreachableError
 from streameval.sources.kafka.source import open_reader
 from streameval.sources.protocol import SourceError
@@ -39,7 +39,7 @@ def test_a_topic_that_comes_later_is_waited_for(lab, impressions, clicks, drain,
     with caplog.at_level(logging.WARNING, "streameval"):
         for _ in range(5):
             assert source.poll(0.1) == []
-    assert f"not there yet, waiting: topic '{lab.clicks}'" in caplog.text
+    assert f"waiting for topic '{lab.clicks}', which does not exist yet" in caplog.text
     assert source.partitions() == frozenset()
     lab.create(lab.clicks)
     lab.write(lab.impressions, impressions(0, 3))

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made anew, or get more partitions, while somebody reads them."""
+"""Topics that are deleted and recreated, or get more partitions, while somebody reads them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streameval import app
-from streameval.config import Settings
-from streameval.pipeline import Pipeline
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import SourceError
@@ -88,7 +88,7 @@ def poll_until(sources, arrived, reached):
 
 
 def stopped_before(lab, impressions, clicks, drain, **changes):
-    """Settings and a keeper whose source has read three impressions of a topic that was made anew since, with five."""
+    """Settings and a keeper whose source has read three impressions of a topic that was recreated since, with five."""
     lab.create(lab.impressions, lab.clicks, partitions=1)
     lab.write(lab.impressions, impressions(0, 3))
     lab.write(lab.clicks, clicks(0, 1))
@@ -110,9 +110,9 @@ def test_a_topic_made_anew_while_nobody_read_is_read_from_its_beginning(real_lab
         arrived = drain(source, 5)
     assert arrived.impressions == {0: [100, 101, 102, 103, 104]}
     assert source.recreated() == {real_lab.impressions: 1}
-    assert f'topic "{real_lab.impressions}" was deleted and made anew' in caplog.text
+    assert f'topic "{real_lab.impressions}" was deleted and recreated' in caplog.text
     gaps = [why for batch in arrived.batches for why in batch.gaps.values()]
-    assert gaps == [f"topic {real_lab.impressions} was deleted and made anew"]
+    assert gaps == [f"topic {real_lab.impressions} was deleted and recreated"]
     before = dict(keeper.ids)
     keeper.keep(arrived)
     assert {place for place in before if keeper.ids[place] != before[place]} == {(real_lab.impressions, 0)}
@@ -137,7 +137,9 @@ def test_or_from_its_end_and_what_is_passed_over_is_counted(real_lab, impression
 def test_or_not_at_all(real_lab, impressions, clicks, drain):
     ours, keeper = stopped_before(real_lab, impressions, clicks, drain, on_recreated_topic="stop")
     source = real_lab.source(ours, keeper=keeper)
-    with pytest.raises(SourceError, match=r'made anew .* kafka.on_recreated_topic = "stop": say where to go on'):
+    with pytest.raises(
+        SourceError, match=r'recreated .* kafka.on_recreated_topic = "stop": set it to "beginning" or "end"'
+    ):
         drain(source, 5)
 
 
@@ -191,7 +193,7 @@ def test_partitions_added_while_running_are_read_from_their_beginning(
     grow(lab, lab.clicks, 4)
     write(lab, lab.clicks, clicks(200, 2), 3)
     with caplog.at_level(logging.WARNING, "streameval"):
-        poll_until([source], arrived, lambda: source.unpaired() == {lab.clicks: 2} and "does not have" in caplog.text)
+        poll_until([source], arrived, lambda: source.unpaired() == {lab.clicks: 2} and "lacks" in caplog.text)
     lab.write(lab.impressions, impressions(100, 2), 1)
     poll_until([source], arrived, lambda: arrived.impressions.get(1) == [100, 101])  # the others go on
     grow(lab, lab.impressions, 4)
@@ -278,4 +280,4 @@ def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(re
     assert after.events["duplicate_impressions"] == 0
     assert after.recreated == {lab.impressions: 1}
     reasons = {result.reliable_reason for result in after.results if result.window == "all"}
-    assert reasons == {f"topic {lab.impressions} was deleted and made anew"}
+    assert reasons == {f"topic {lab.impressions} was deleted and recreated"}

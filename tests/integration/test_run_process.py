@@ -206,7 +206,7 @@ def test_it_ends_cleanly_on_a_signal_while_it_still_waits_for_its_topics(
     number: signal.Signals, settings: Callable[..., Path]
 ) -> None:
     with running(settings()) as run:
-        until(lambda: "not there yet, waiting" in run.errors, run)
+        until(lambda: "waiting for topic" in run.errors, run)
         assert run.get("/readyz").status_code == 503
         run.process.send_signal(number)
         assert run.ended() == 0, run.errors
@@ -278,14 +278,14 @@ def test_a_broker_that_never_answers_is_an_error_that_names_it(settings: Callabl
 def test_json_log_lines_parse(settings: Callable[..., Path], embedded_kafka: EmbeddedBroker) -> None:
     config = settings()
     with running(config, "--log-format", "json") as run:
-        until(lambda: "not there yet, waiting" in run.errors, run)
+        until(lambda: "waiting for topic" in run.errors, run)
         write_traffic(embedded_kafka, config)
         until(lambda: run.get("/readyz").status_code == 200, run)
         run.process.send_signal(signal.SIGTERM)
         assert run.ended() == 0
     records = [json.loads(line) for line in run.errors.splitlines()]
     assert all({"ts", "level", "logger", "message"} <= set(record) for record in records)
-    assert any("not there yet" in record["message"] for record in records)
+    assert any("does not exist yet" in record["message"] for record in records)
     assert any("assigned partitions" in record["message"] for record in records)
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 
-from streameval.config import Settings
+from streameval.settings.tree import Settings
 from streameval.simulate.scenario import Scenario, Version
 from streameval.store import container
 
 PARTITIONS = 2
 BROKEN_S = (150.0, 185.0)  # of the stream: most of its clicks are for impressions that nobody has heard of
+
+
+OBJECTIVES = [
+    {"name": "dear", "value_at_least": 1.0},
+    {"name": "dearest", "value_at_least": 2.5, "versions": ["v2", "onl*"]},
+]
 
 
 def scenario(duration_s: float, rate: float) -> Scenario:
@@ -33,13 +42,34 @@ def scenario(duration_s: float, rate: float) -> Scenario:
     )
 
 
+def weighed(impression: bytes) -> bytes:
+    """The same impression with a propensity, in four of five, and with policies, in every other one; also of a version
+    that never serves."""
+    if not impression.endswith(b"}"):  # malformed
+        return impression
+    luck = Random(impression)
+    found = json.loads(impression)
+    if luck.random() < 0.8:
+        found["propensity"] = 10 ** luck.uniform(-5, 0)
+    if luck.random() < 0.5:
+        found["policies"] = {version: luck.random() for version in ("v1", "v2", "v9")[: luck.randint(1, 3)]}
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
 def astray(click: bytes) -> bytes:
     """The same click on no impression."""
     return click.replace(b'_id":"', b'_id":"astray-')
 
 
-def make_settings(weighting: str, score_at: str, models: bool, shared: bool, over: bool = False) -> Settings:
-    """`over`: comparisons end, and their sums are let go, within the stream."""
+def worth(click: bytes, more: float = 1.0) -> bytes:
+    """The same click with a value, which is one of a few that depend on it alone, times `more`."""
+    return click[:-1] + b',"value":%.2f}' % ((zlib.crc32(click) % 4) * more) if click.endswith(b"}") else click
+
+
+def make_settings(
+    weighting: str, score_at: str, models: bool, shared: bool, over: bool = False, valued: bool = False
+) -> Settings:
+    """`over`: comparisons end, and their sums are let go, within the stream; `valued`: what clicks are worth counts."""
     learners = [
         {"name": "ftrl", "kind": "ftrl", "bits": 12},
         {"name": "lr", "kind": "river", "factory": "river.linear_model.LogisticRegression"},
@@ -53,9 +83,12 @@ def make_settings(weighting: str, score_at: str, models: bool, shared: bool, ove
             "windows": {"pane": "10s", "sliding": ["30s", "60s"]},
             "slices": {"dimensions": ["country", "device"]},
             "users": {"weighting": weighting},
+            "strata": {"count": 3},
+            "metrics": {"value": valued},
+            "objectives": OBJECTIVES if valued else [],
             "models": learners if models else [],
             "compare": {
-                "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
+                "more": ["ctr", "value", "click_yield", "log_loss_snips", "policy_value", "ndcg_2", "mrr", "pauc"], "count": 20, "min_duration": "30s", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s",
                 **({"horizon": "50s", "keep": "90s"} if over else {}),
             },
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},

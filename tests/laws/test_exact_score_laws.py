@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from streameval.counting.exact_scores import ALWAYS, ExactScores
+from streameval.counting.exact_scores import RUN_START, ExactScores
 from streameval.sketches.grid import scores_bits
 
 Scores = list[tuple[float, bool]]
@@ -61,7 +61,7 @@ def test_the_auc_of_any_range_is_that_of_its_scores(steps: list[tuple[str, int, 
         elif what == "restart":
             exact = restarted(exact, 1 << 20)
         elif what == "look":
-            for start, end in ((max(number - 3, horizon), max(number, horizon)), (ALWAYS, -ALWAYS)):
+            for start, end in ((max(number - 3, horizon), max(number, horizon)), (RUN_START, -RUN_START)):
                 held = [s for n, of in panes.items() if start <= n < end for s in of]
                 assert exact.auc(start, end) == pytest.approx(twin(held), abs=1e-15)
                 kept = exact.scores(start, end)
@@ -93,7 +93,7 @@ def test_past_the_limit_the_newest_panes_stay_whole_in_any_order(
             assert (known is not None) == (start >= kept_from or not any(panes.get(n) for n in range(start, kept_from)))
             if known is not None:
                 assert exact.auc(start, 8) == pytest.approx(twin(held), abs=1e-15)
-        whole = exact.scores(ALWAYS, 8)
+        whole = exact.scores(RUN_START, 8)
         assert (whole is not None) == (sum(map(len, panes.values())) <= limit)
 
 
@@ -103,8 +103,8 @@ def test_scores_that_differ_in_their_last_bit_are_not_tied() -> None:
     y = rng.random(2000) < 0.3
     exact = ExactScores(1 << 20)
     exact.add(0, scores_bits(score, y), 1)
-    assert exact.auc(ALWAYS, 1) == pytest.approx(roc_auc_score(y, score), abs=1e-15)
-    assert abs(exact.auc(ALWAYS, 1) - 0.5) > 1e-3
+    assert exact.auc(RUN_START, 1) == pytest.approx(roc_auc_score(y, score), abs=1e-15)
+    assert abs(exact.auc(RUN_START, 1) - 0.5) > 1e-3
 
 
 def test_dropped_is_dropped() -> None:
@@ -112,7 +112,7 @@ def test_dropped_is_dropped() -> None:
     exact.add(0, bits([(0.1, False), (0.2, True)]), 1)
     exact.drop()
     exact.add(5, bits([(0.1, False), (0.2, True)]), 1)
-    assert (exact.auc(ALWAYS, 9), exact.auc(5, 6), exact.nbytes) == (None, None, 0)
+    assert (exact.auc(RUN_START, 9), exact.auc(5, 6), exact.nbytes) == (None, None, 0)
 
 
 def test_old_panes_go_together_and_what_was_given_up_takes_no_room() -> None:
@@ -121,10 +121,10 @@ def test_old_panes_go_together_and_what_was_given_up_takes_no_room() -> None:
     for pane in range(3):
         exact.add(pane, three, 1)
     exact.forget_before(3)
-    assert len(exact.scores(ALWAYS, 9)) == 9
+    assert len(exact.scores(RUN_START, 9)) == 9
     exact.add(3, three, 1)  # too many: the old ones go
     exact.add(1, three, -1)  # a correction of what is not kept
-    assert [exact.scores(start, 9) is None for start in (ALWAYS, 1, 2, 3)] == [True, True, True, False]
+    assert [exact.scores(start, 9) is None for start in (RUN_START, 1, 2, 3)] == [True, True, True, False]
     assert exact.nbytes == 8 * 3
     exact.forget_before(4)  # the run is not whole any more: nobody will ask for these
     assert exact.nbytes == 0

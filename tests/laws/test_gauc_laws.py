@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from streameval.config import Settings
-from streameval.counting import gauc_rows
-from streameval.counting.gauc_rows import GaucRows
-from streameval.events import Series, Shadow
-from streameval.hashing import hash_strings
-from streameval.pipeline import Pipeline
+from streameval.compare.ledger import gauc_rows, list_rows
+from streameval.compare.ledger.gauc_rows import GaucRows
+from streameval.events.batch import Series, Shadow
+from streameval.events.hashing import hash_strings
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SCALE, blocks_of
 from streameval.store import container
-from streameval.testing import Event, ManualClock, Shown, Tap, make_batch
+from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see
 
 BASE = 1_700_000_040_000
 WINDOW = 60_000
@@ -86,10 +86,10 @@ class Process:
     def content(self) -> Content:
         """Everything, after the end of the stream."""
         self.pipeline.finish()
-        self.pipeline.snapshot(with_history=False)
+        readers_see(self.pipeline, with_history=False)
         names = self.pipeline.catalog.series
         out: Content = {}
-        for start, rows in self.pipeline.monitors[0].gauc.given():
+        for start, rows in self.pipeline.partitions[0].counted.gauc.given():
             for (served, other), row in rows.items():
                 out[start, names[served].version, names[other].version] = row.tolist()
         return out
@@ -102,7 +102,7 @@ def counted(traffic: Traffic, sizes: list[int], late: bool = True, looks: bool =
         process.take(events[:size])
         events, k = events[size:], k + 1
         if looks and k % 3 == 0:
-            process.pipeline.snapshot(with_history=False)
+            readers_see(process.pipeline, with_history=False)
     return process.content()
 
 
@@ -114,7 +114,7 @@ def loop(traffic: Traffic) -> dict[tuple[int, str, str], NDArray[np.float64]]:
     for start in np.unique(window):
         for served in range(2):
             for other in range(3):
-                sums = np.zeros(gauc_rows.WIDTH)
+                sums = np.zeros(list_rows.GAUC_WIDTH)
                 for user in sorted(set(t.user)):
                     on = (window == start) & (np.array(t.user) == user) & (t.server == served) & t.has[:, other]
                     y = t.label[on]
@@ -167,7 +167,7 @@ def test_a_restart_changes_nothing(tmp_path_factory: pytest.TempPathFactory, see
         for one in (straight, process):
             one.take(events[start : start + 60])
             if k % 4 == 0:
-                one.pipeline.snapshot(with_history=False)
+                readers_see(one.pipeline, with_history=False)
         if luck.random() < 0.3:
             state = process.pipeline.partition_state(0)
             assert state is not None
@@ -176,7 +176,7 @@ def test_a_restart_changes_nothing(tmp_path_factory: pytest.TempPathFactory, see
             process.pipeline.restore_partition(0, container.read(path))
     assert process.content() == straight.content()
     for mine, its in zip(
-        process.pipeline.snapshot().comparisons, straight.pipeline.snapshot().comparisons, strict=True
+        readers_see(process.pipeline).comparisons, readers_see(straight.pipeline).comparisons, strict=True
     ):
         assert mine.metrics == its.metrics
 
@@ -186,10 +186,10 @@ def test_a_comparison_reads_its_gauc() -> None:
     process = Process(traffic)
     for start in range(0, 2000, 100):
         process.take(traffic.arrivals(late=True)[start : start + 100])
-        process.pipeline.snapshot(with_history=False)
+        readers_see(process.pipeline, with_history=False)
     content = process.content()
     read = {}
-    for one in process.pipeline.snapshot().comparisons:
+    for one in readers_see(process.pipeline).comparisons:
         if one.setup == "paired":
             read[one.baseline.version, one.candidate.version] = next(m for m in one.metrics if m.metric == "gauc")
     assert read
@@ -207,7 +207,7 @@ def test_a_comparison_reads_its_gauc() -> None:
 
 def test_beyond_the_bound_users_are_sampled_the_same_in_every_window(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = counted(Traffic(1), [100])
-    monkeypatch.setattr(gauc_rows, "MOST_ROWS", 120)
+    monkeypatch.setattr(gauc_rows, "MOST_CHOSEN", 120)
     some = counted(Traffic(1), [100])
     rows = 2 * BLOCKS + cells.G_ROWS
     assert 0 < sum(sums[rows] for sums in some.values()) < sum(sums[rows] for sums in whole.values())
@@ -217,7 +217,7 @@ def test_what_is_forgotten_or_cleared_is_gone() -> None:
     process = Process(Traffic(2))
     for start in range(0, 2000, 100):
         process.take(process.traffic.arrivals(late=False)[start : start + 100])
-    gauc: GaucRows = process.pipeline.monitors[0].gauc
+    gauc: GaucRows = process.pipeline.partitions[0].counted.gauc
     process.content()
     starts = [start for start, _ in gauc.given()]
     gauc.forget_before(starts[2])

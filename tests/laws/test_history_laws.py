@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streameval.evaluate import make_result
-from streameval.events import Series
-from streameval.metrics.view import View
-from streameval.report import Result
-from streameval.sketches.layout import Moments, read_blocks, read_buckets, read_histogram
-from streameval.store.history_format import DAY, HOUR, HistoryFormat
-from streameval.store.history_reader import HistoryReader
-from streameval.store.history_rows import PaneRows
-from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.events.batch import Series
+from streameval.events.durations import DAY, HOUR
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, View
+from streameval.results.result import Result, Span, make_result
+from streameval.sketches.layout import Options
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.reader import HistoryReader
+from streameval.store.history.rows import PaneRows
+from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import Scores, counted_pane, history_content, sketched
 
-FORM = HistoryFormat(20 * 60_000, (0.1, 0.5), "impressions")
+FORM = HistoryFormat(20 * 60_000, Options((0.1, 0.5)), "impressions")
 KEEP = Retention(minutes=6 * HOUR, hours=2 * DAY, days=1000 * DAY, max_size=1 << 30)
 NAMES = (Series("a", "v1", "logged"), Series("a", "v2", "logged"))
 FIRST = 19_000 * DAY
@@ -145,14 +145,10 @@ def test_any_range_of_a_folded_history_is_the_sum_of_its_panes(written, folds, e
                 where = None if country is None else ("country", f"c{country}")
                 expected.add((name, where))
                 result = by_name[name, where]
-                view = View(
-                    Moments.read(dense), read_buckets(dense, layout), *read_histogram(dense, layout), None, None,
-                    read_blocks(dense, layout) if layout.by_block else None,
-                )  # fmt: skip
+                view = View.of(dense, layout, NOT_KEPT_FOR_SLICES)
                 whole = None if country is None else by_name[name, None]
-                direct = make_result(
-                    name, "range", where, view, layout, 5, result.matured_share, result.newest_label, whole
-                )
+                span = Span("range", cover.start, cover.end, result.matured_share, result.newest_label)
+                direct = make_result(name, span, where, view, 5, whole=whole)
                 same, other = plain(result), plain(direct)
                 if country is None:
                     users, of_users = gauc([s for _, s in inside], code)
@@ -161,8 +157,7 @@ def test_any_range_of_a_folded_history_is_the_sum_of_its_panes(written, folds, e
                 for key in ("metrics", "reasons", "stderrs"):
                     for of in (same, other):
                         of[key] = {k: v for k, v in of[key].items() if not k.startswith("gauc")}
-                for key in ("window_start", "window_end", "gauc_stderr_df"):
-                    same.pop(key), other.pop(key)
+                [of.pop(key) for of in (same, other) for key in ("gauc_stderr_df", "user_dfs")]
                 assert same == other
         assert set(by_name) == expected
 

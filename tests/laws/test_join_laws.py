@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streameval.events import Catalog
-from streameval.hashing import hash_strings
+from streameval.events.batch import Catalog
+from streameval.events.hashing import hash_strings
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, MATURED, JoinPolicy
 from streameval.testing import BruteForceJoiner, Shown, Tap, make_batch
@@ -71,7 +71,7 @@ def run(events: list, sizes: list[int], shared: bool = True) -> tuple[Joiner, di
     return joiner, {(names[i], ts): y for (i, ts), y in labels.items()}, order
 
 
-@patch("streameval.join.joiner._MANY_RUNS", 3)
+@patch("streameval.join.runs._MANY_RUNS", 3)
 @settings(max_examples=300, deadline=None)
 @given(
     streams, st.lists(st.integers(0, 90), min_size=1, max_size=7), st.lists(st.integers(1, 20), min_size=1, max_size=5)
@@ -115,7 +115,7 @@ def read(logs: tuple[list, list], turns: list[tuple[int, int]]) -> list:
     return out
 
 
-@patch("streameval.join.joiner._MANY_RUNS", 3)
+@patch("streameval.join.runs._MANY_RUNS", 3)
 @settings(max_examples=500, deadline=None)
 @given(
     streams,
@@ -173,10 +173,10 @@ def test_nothing_is_lost_when_the_tables_move_and_grow() -> None:
         joiner.add(make_batch(events[at : at + 97], catalog))
         rows = joiner.mature(joiner.progress.watermark)
         if rows.size:
-            names = [next(iter(d)) for _, features in joiner.features(rows) for d in features.dicts]
+            names = [next(iter(d)) for _, features in joiner.runs.features(rows) for d in features.dicts]
             assert hash_strings([f"i{name[1:]}" for name in names]).tolist() == joiner.table.id[rows].tolist()
         matured, clicks = matured + rows.size, clicks + int((joiner.table.state[rows] & CLICKED).astype(bool).sum())
-        joiner.drop_features()
+        joiner.runs.drop_features()
         joiner.forget()
         assert joiner.table.id.size < 5_000, "the table must stay as small as what is alive"
     joiner.finish()
@@ -191,11 +191,11 @@ def test_little_batches_do_not_leave_a_run_each() -> None:
     for i in range(5_000):
         joiner.add(make_batch([Shown(f"i{i}", BASE + i, features={"f": 1.0})], catalog))
         joiner.mature(joiner.progress.watermark - 3_590_000)  # all but the last few are mature, and stay correctable
-        joiner.drop_features()
+        joiner.runs.drop_features()
     assert joiner.known == 5_000
-    assert len(joiner._runs) < 200
+    assert len(joiner.runs) < 200
     rows = joiner.mature(joiner.progress.watermark + 3_600_000)
-    assert sum(f.indptr.size - 1 for _, f in joiner.features(rows)) == rows.size > 0
+    assert sum(f.indptr.size - 1 for _, f in joiner.runs.features(rows)) == rows.size > 0
 
 
 def test_the_slower_of_two_inputs_holds_the_watermark_until_it_is_idle() -> None:

@@ -12,15 +12,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streameval import health
-from streameval.config import Settings
-from streameval.join import joiner
-from streameval.pipeline import Pipeline
+from streameval.counting import join_panes
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.simulate.encode import events
 from streameval.simulate.traffic import Traffic
-from streameval.sources.decode import Decoder
-from streameval.testing import ManualClock
-from tests.laws.streams import BROKEN_S, PARTITIONS, astray, differences, make_settings, scenario, through_disk
+from streameval.sources.formats.decode import Decoder
+from streameval.testing import ManualClock, readers_see
+from tests.laws.streams import (
+    BROKEN_S,
+    PARTITIONS,
+    astray,
+    differences,
+    make_settings,
+    scenario,
+    through_disk,
+    weighed,
+    worth,
+)
 
 SCENARIO = scenario(duration_s=240.0, rate=25.0)
 Message = tuple[int, bytes]  # 1 impression, 2 click; its bytes
@@ -33,10 +42,14 @@ def messages() -> list[list[Message]]:
     for event in events(Traffic(SCENARIO)):
         mine = out[sum(event.key) % PARTITIONS]
         kind, value = 1 if event.kind == "impression" else 2, event.json()
+        if kind == 1:
+            value = weighed(value)
         at = (event.arrives - SCENARIO.start_ms) / 1000
         if kind == 2 and BROKEN_S[0] <= at < BROKEN_S[1] and len(mine) % 5 < 3:
             value = astray(value)
-        mine.append((kind, value))
+        mine.append((kind, worth(value) if kind == 2 else value))
+        if kind == 2 and len(mine) % 3 == 0:  # a second click is worth more
+            mine.append((kind, worth(value, 1.7)))
         if len(mine) % 60 == 0 and b'"ts"' in value:  # a clock that is wrong: further ahead than the correction horizon
             mine.append(
                 (
@@ -86,17 +99,18 @@ class Process:
 
 def report(pipeline: Pipeline) -> dict:
     pipeline.finish()
-    return pipeline.snapshot().report()
+    return readers_see(pipeline).report()
 
 
-@patch.object(joiner, "_MANY_RUNS", 3)
-@patch.object(health, "RECENT_PANES", 4)
+@patch("streameval.join.runs._MANY_RUNS", 3)
+@patch.object(join_panes, "RECENT_PANES", 4)
 @given(
     weighting=st.sampled_from(["impressions", "clicks", "uniform", "value"]),
     score_at=st.sampled_from(["impression", "label"]),
     models=st.booleans(),
     shared=st.booleans(),
     over=st.booleans(),
+    valued=st.booleans(),
     sizes=st.lists(st.sampled_from([7, 60, 400, 1500]), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 32),
 )
@@ -107,11 +121,12 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
     models: bool,
     shared: bool,
     over: bool,
+    valued: bool,
     sizes: list[int],
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    config = make_settings(weighting, score_at, models, shared, over)
+    config = make_settings(weighting, score_at, models, shared, over, valued)
     luck = Random(seed)
     folder = tmp_path_factory.mktemp("restart")
     steps: list[tuple[int, int, int]] = []  # partition, from, to
@@ -137,7 +152,7 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
         if luck.random() < max(0.05, 4 / len(steps)):
             saved[partition] = end, through_disk(process, partition, folder / f"{partition}.checkpoint")
         if luck.random() < 0.1:
-            process.pipeline.snapshot(complete=len(process.pipeline.monitors) == PARTITIONS)  # somebody looks
+            readers_see(process.pipeline, complete=len(process.pipeline.partitions) == PARTITIONS)  # somebody looks
         if kills and luck.random() < 6 / len(steps):
             kills -= 1
             process = Process(config, luck.sample([0, 1, 2], 3))
@@ -165,7 +180,7 @@ def test_a_partition_restored_from_before_the_last_look_is_made_up_for_without_a
         process.take(p, part[:at], at)
         saved.append((p, through_disk(process, p, tmp_path / f"{p}")) if p == older else (p, {}))
         process.take(p, part[at:], len(part))
-    expected = process.pipeline.snapshot().report()["comparisons"]
+    expected = readers_see(process.pipeline).report()["comparisons"]
     assert any(c["impressions"] for c in expected)
     saved[1] = (1 - older, through_disk(process, 1 - older, tmp_path / f"{1 - older}"))
 
@@ -176,12 +191,12 @@ def test_a_partition_restored_from_before_the_last_look_is_made_up_for_without_a
     at = int(cut * len(part))
     for start in range(at, len(part), 500):  # and somebody looks in between
         again.take(older, part[start : start + 500], min(start + 500, len(part)))
-        again.pipeline.snapshot()
-    assert not differences(again.pipeline.snapshot().report()["comparisons"], expected)
+        readers_see(again.pipeline)
+    assert not differences(readers_see(again.pipeline).report()["comparisons"], expected)
 
 
 def test_a_state_that_was_restored_is_written_again_bit_by_bit(tmp_path: Path) -> None:
-    config = make_settings("value", "impression", True, False)
+    config = make_settings("value", "impression", True, False, valued=True)
     process = Process(config, [])
     for p, part in enumerate(messages()):
         process.take(p, part[: len(part) // 2], len(part) // 2)

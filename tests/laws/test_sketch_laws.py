@@ -12,7 +12,8 @@ from streameval.sketches.codec import CodecError, decode, encode
 from streameval.sketches.grid import score_keys
 from streameval.sketches.laws import check_sketch
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
-from streameval.sketches.ranks import GroupRanks, entries
+from streameval.sketches.ranks import GroupRanks
+from streameval.sketches.sorted_lists import entries
 from streameval.sketches.sparse import SparseVector
 from streameval.testing import sketched
 

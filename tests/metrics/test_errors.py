@@ -11,16 +11,20 @@ from scipy.stats import t as student
 from sklearn.metrics import log_loss as sk_log_loss
 from sklearn.metrics import roc_auc_score
 
-from streameval.columns import Scored
 from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
-from streameval.events import Catalog
-from streameval.metrics.errors import WITH_ERROR, Errors, standard_errors
-from streameval.metrics.registry import METRICS, evaluate
+from streameval.events.batch import Catalog
+from streameval.events.columns import Scored
+from streameval.metrics.errors import Errors, standard_errors
+from streameval.metrics.registry import METRICS, evaluate, with_stderr
 from streameval.metrics.view import View
 from streameval.sketches.blocks import BLOCKS, blocks_of
-from streameval.sketches.layout import Moments, read_blocks, read_buckets, read_histogram
+from streameval.sketches.layout import Options
+from streameval.sketches.yield_cells import VALUES
 
 BASE = 1_700_000_040_000
+OPTIONS = Options((0.01, 0.05, 0.2), (VALUES,), threshold=0.1)
+OF_REQUESTS = {"gauc_request", "click_yield", "mainline_click_yield", "value_per_request"}
+AT_A_THRESHOLD = {"precision_at", "recall_at", "f1_at", "expected_cost"}  # on the safe side: test_operating.py
 Columns = tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.uint64]]
 
 
@@ -28,17 +32,15 @@ def seen(p: NDArray[np.float64], label: NDArray[np.int8], user: NDArray[np.uint6
     """One version's impressions, a hundred a second, as the scoreboard counts them."""
     catalog = Catalog()
     catalog.series_code("m", "v1")
-    board = Scoreboard(SliceRows(catalog), 0, (0.01, 0.05, 0.2), 60_000, [], "impressions", 1 << 30, 3_600_000)
+    board = Scoreboard(SliceRows(catalog), 0, OPTIONS, 60_000, [], "impressions", 1 << 30, 3_600_000, values=True)
     n = p.size
     ts, no = BASE + np.arange(n) * 10, np.zeros(n, np.bool_)
-    labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, None, np.ones(n, np.bool_))
+    labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, {"value": 5 * p + 1}, np.ones(n, np.bool_))
     scored = Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no)
     board.observe(labelled, scored)
     row, layout = board.overall.total, board.overall_layout
     ranked, _ = board.users.ranked(0, None, 0)
-    view = View(
-        Moments.read(row), read_buckets(row, layout), *read_histogram(row, layout), ranked, None, read_blocks(row, layout)
-    )  # fmt: skip
+    view = View.of(row, layout, ranked)
     return view, standard_errors(view, evaluate(view)[0])
 
 
@@ -54,9 +56,16 @@ def world(rng: np.random.Generator, users: int = 3_000, n: int = 40_000) -> Colu
 
 def test_every_metric_that_can_have_an_error_has_one() -> None:
     view, errors = seen(*world(np.random.default_rng(0)))
-    without = {"auc_error", "gauc_users", "gauc_impressions"}
-    assert {m.name for m in METRICS} - without == set(WITH_ERROR)
-    assert set(errors.stderr) == set(WITH_ERROR) - {"gauc_request"}  # nothing was requested
+    without = {m.bound for m in METRICS} | {
+        "gauc_users", "gauc_impressions", "with_propensity", "exposure_ess", "exposure_ess_clipped", "exposure_clipped",
+        "exposure_largest_weight", "policy_impressions", "policy_ess", "policy_clipped",
+        "requests", "requests_clicked", "exposure_requests", "exposure_requests_clipped", "exposure_requests_ess",
+        "exposure_requests_ess_clipped",
+    }  # fmt: skip
+    assert {m.name for m in METRICS} - without == set(with_stderr())
+    undefined = {name for name, value in evaluate(view)[0].items() if value is None}
+    assert "gauc_request" in undefined  # nothing was requested
+    assert set(errors.stderr) == set(with_stderr()) - undefined
     assert view.blocks is not None
     assert all(value is not None and 0 < value < 1 for value in errors.stderr.values())
 
@@ -64,10 +73,13 @@ def test_every_metric_that_can_have_an_error_has_one() -> None:
 @pytest.mark.parametrize(
     ("users", "low", "high"), [(300, 0.85, 1.25), (3_000, 0.85, 1.25)], ids=["few users", "many users"]
 )
+@pytest.mark.slow
 def test_errors_are_those_of_repeating_the_experiment(users: int, low: float, high: float) -> None:
     rng = np.random.default_rng(users)
     values, stated = [], []
-    names = [name for name in WITH_ERROR if name not in ("gauc_request", "ece")]
+    known = seen(*world(rng, users, 15_000))[1].stderr  # nothing is requested here, and nothing has a propensity
+    names = [name for name in with_stderr() if name in known and name not in {"ece", "value_per_user"} | AT_A_THRESHOLD]
+    assert {"auc", "pauc", "log_loss", "rmse", "calibration", "gauc", "value_per_impression"} <= set(names)
     for _ in range(150):
         view, errors = seen(*world(rng, users, 15_000))
         metrics = evaluate(view)[0]
@@ -101,6 +113,7 @@ HEAVY = {"Zipf 1.1": 1 / np.arange(1, 20_001) ** 1.1, "Zipf 1.3": 1 / np.arange(
 
 
 @pytest.mark.parametrize("activity", HEAVY.values(), ids=HEAVY.keys())
+@pytest.mark.slow
 def test_with_heavy_users_variances_are_right_and_t_intervals_cover(activity: NDArray[np.float64]) -> None:
     """By the variance between random groups, without the share of a block, errors of the AUC were 19 to 31% too small here."""
     rng = np.random.default_rng(13)
@@ -185,4 +198,6 @@ def test_without_blocks_enough_impressions_count_one_by_one() -> None:
 
 def test_nothing_has_an_error_where_it_has_no_value() -> None:
     _, errors = seen(np.array([0.2, 0.3]), np.zeros(2, np.int8), np.array([1, 2], np.uint64))
-    assert set(errors.stderr) == {"ctr", "mean_pclick", "log_loss", "mse", "mae", "ece"}
+    assert {name for name, error in errors.stderr.items() if error is not None} == {
+        "ctr", "mean_pclick", "log_loss", "mse", "rmse", "mae", "ece", "precision_at", "expected_cost",
+    }  # fmt: skip

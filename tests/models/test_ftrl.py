@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from streameval.events import Features
+from streameval.events.batch import Features
 from streameval.models.ftrl import Ftrl
 from streameval.models.protocol import ModelError
 

@@ -15,35 +15,42 @@ from fastapi import FastAPI
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from streameval.config import Server
-from streameval.events import Series
-from streameval.hashing import hash_one
-from streameval.learner import Suspension
+from streameval.auction.rerun import AUCTION_CELLS
+from streameval.events.batch import Series
+from streameval.events.hashing import hash_one
 from streameval.metrics.auc import binned_auc
-from streameval.publish import Publisher
-from streameval.report import (
-    Bucket,
+from streameval.metrics.registry import by_name, names
+from streameval.metrics.tables import Bucket, ScoreCounts
+from streameval.models.learner import Suspension
+from streameval.results.auctions import WindowAuctions
+from streameval.results.publish import Publisher
+from streameval.results.result import Result, Totals
+from streameval.results.snapshot import (
     CheckpointState,
     Delays,
     HistoryState,
     JoinHealth,
     PaneColumns,
     PartitionState,
-    Result,
-    ScoreCounts,
     SliceValues,
     Snapshot,
-    Totals,
     UserColumns,
 )
 from streameval.server import create_app
-from streameval.server.access import TOKEN_VARIABLE
+from streameval.server.http.access import TOKEN_VARIABLE
+from streameval.settings.measures import Auction
+from streameval.settings.tree import Server
+from streameval.sketches.layout import Options
 from tests.comparisons import comparison, deploy
 
 NOW = 1_714_564_800.0  # 2024-05-01T12:00:00Z
 V1 = Series("default", "v1", "logged")
 V2 = Series("default", "v2", "logged")
 FTRL = Series("ftrl", "online", "online")
+ERRORS = (
+    "ctr", "mean_pclick", "auc", "pauc", "gauc", "log_loss", "rig", "calibration", "log_loss_snips", "policy_snips",
+    "policy_mean_weight", "mrr", "click_yield", "value_per_user",
+)  # fmt: skip
 EDGES = (0.0, 0.01, 0.1, 1.0)
 
 
@@ -87,7 +94,10 @@ class Build:
             "prediction_error": predicted / p - 1,
             "calibration": predicted / p,
             "ece": 0.01,
+            "requests": 40,
+            "requests_clicked": 30,
         }
+        metrics = {name: metrics.get(name, 1 if by_name(name).whole else 0.5) for name in names()}
         buckets = tuple(
             Bucket(a, b, n // 3, p // 3, a / 2 + b / 2, p / n, 0.2, 0.1) for a, b in itertools.pairwise(EDGES)
         )
@@ -109,7 +119,7 @@ class Build:
             violations=0,
             reliable=True,
             reliable_reason=None,
-            stderrs=dict.fromkeys(("ctr", "mean_pclick", "auc", "gauc", "log_loss", "rig", "calibration"), 0.01),
+            stderrs=dict.fromkeys(ERRORS, 0.01),
             stderr_df=20.5,
             gauc_stderr_df=4.5,
         )
@@ -170,6 +180,16 @@ class Build:
             replace(few, slice=("city", f"c{i:05d}"), totals=Totals(5 + i, 1, 1.0, 1.0, 1.0, 1.0)) for i in range(count)
         )
 
+    def auctions(self, window: str = "all") -> WindowAuctions:
+        """Two versions at two operating points; v2 has half as many mainline ads as v1, at the lower reserve all of them."""
+        sums = np.zeros((2, 2, 64, len(AUCTION_CELLS)), np.int64)
+        sums[..., :2, :] = np.array([10, 3 << 40, 2 << 40, 20, 40, 30, 0, 5])  # two blocks of users have any
+        sums[1, 1, :2, 3] = 10
+        sums[1, :, :, 7] = 0
+        points = [{"name": "now"}, {"name": "high", "mainline_reserve": 0.1}]
+        settings = Auction.model_validate({"points": points})
+        return WindowAuctions(window, None, None, settings, (V1, V2), sums)
+
     def snapshot(self, number: int = 1, **changes: Any) -> Snapshot:
         """A full snapshot: two logged versions and an online model, two windows, one sliced dimension."""
         windows = ("5m", "all")
@@ -185,6 +205,7 @@ class Build:
             "number": number,
             "taken_at": NOW,
             "started_at": NOW - 3600,
+            "auctions": (self.auctions(),),
             "events": {
                 "impressions": 5000,
                 "clicks": 90,
@@ -216,7 +237,7 @@ class Build:
             "last_seen": {V1: NOW, V2: NOW - 7200, FTRL: NOW},
             "stage_seconds": {"decode": 1.5, "join": 0.5, "score": 0.25},
             "table_bytes": {"join": 4096, "users": 8192},
-            "bucket_edges": EDGES,
+            "options": Options(EDGES[1:-1]),
             "undefined": {"auc:no_impressions": 1},
             "online_updates": {"ftrl": 4800},
             "online_failures": {"ftrl": {"not_finite": 100, "raised": 0}},

@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streameval.compare.announce import Announcements
-from streameval.config import Server
-from streameval.publish import Publisher
+from streameval.results.publish import Publisher
 from streameval.server import ServerHandle, create_app, serve
-from streameval.server.schemas import Overview, Problem
+from streameval.server.api.schemas.shape import Problem
+from streameval.server.api.schemas.status import Overview
+from streameval.settings.tree import Server
 
 TOKEN = "s3cret"
 STREAM = "/api/v1/stream"
@@ -85,6 +86,7 @@ def test_every_answer_is_documented_and_none_is_a_5xx(server, tmp_path: Path, pa
 headers = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=80)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40, derandomize=True, database=None, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from streameval import app
-from streameval.config import Files, Settings
-from streameval.events import Catalog
+from streameval.events.batch import Catalog
+from streameval.settings.tree import Files, Settings
 from streameval.simulate.encode import MALFORMED, events
 from streameval.simulate.files import write_file
 from streameval.simulate.scenario import Scenario, nasty_scenario
 from streameval.simulate.traffic import Traffic
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
+from streameval.sources.formats.decode import Decoder
+from streameval.testing import carrying_all
 
 CLEAN = replace(nasty_scenario(), duration_s=40.0, malformed=0.0)
 LATER = 1_760_100_000_000  # a clock a day after the scenario
@@ -33,10 +34,13 @@ def decoded(path: Path) -> tuple[dict[str, np.ndarray], Counter[str]]:
     parts: dict[str, list[np.ndarray]] = {}
     invalid: Counter[str] = Counter()
     while not source.finished:
-        for batch in source.poll(0.0):
+        with carrying_all():
+            batches = source.poll(0.0)
+        for batch in batches:
             invalid.update(batch.invalid)
             i, c = batch.impressions, batch.clicks
-            columns = {n: getattr(i, n) for n in ("id", "ts", "user", "request", "item", "pclick", "position")}
+            columns = {n: getattr(i, n) for n in ("id", "ts", "user", "request", "item", "pclick")}
+            columns["position"] = i.fields["position"]
             columns |= {"click": c.id, "click_ts": c.ts, "shadow": i.shadow.pclick if i.shadow else np.empty(0)}
             columns["country"] = np.array([json.dumps(int(code)) for code in i.slices])
             columns["version"] = np.array([catalog.series[k].version for k in i.series])
@@ -47,6 +51,7 @@ def decoded(path: Path) -> tuple[dict[str, np.ndarray], Counter[str]]:
     return {name: np.concatenate(columns) for name, columns in parts.items()}, invalid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "parquet"])
 def test_a_clean_file_of_every_format_decodes_to_the_same_events_without_a_dead_letter(
     tmp_path: Path, form: str
@@ -95,6 +100,7 @@ def test_malformed_lines_are_all_dead_letters_and_harm_no_other_event(tmp_path: 
 
 
 @pytest.mark.parametrize("shuffle_s", [0.0, 10.0])
+@pytest.mark.slow
 def test_what_becomes_of_every_click_is_exactly_what_the_scenario_says(tmp_path: Path, shuffle_s: float) -> None:
     scenario = Scenario(
         duration_s=120, rate=300, window_s=60, late_share=0.1, unmatched=0.07, duplicate=0.05, shuffle_s=shuffle_s

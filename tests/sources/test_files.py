@@ -20,14 +20,14 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streameval.config import Files
-from streameval.events import Batch, Catalog
-from streameval.hashing import hash_one
-from streameval.sources import csv_rows
-from streameval.sources.csv_rows import CsvReader
+from streameval.events.batch import Batch, Catalog
+from streameval.events.hashing import hash_one
+from streameval.settings.tree import Files
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.decode import Decoder
 from streameval.sources.files import FileSource
+from streameval.sources.formats import csv as csv_rows
+from streameval.sources.formats.csv import CsvReader
+from streameval.sources.formats.decode import Decoder
 from streameval.sources.protocol import REASONS, DeadLetter, SourceError
 
 NOW = 1_800_000_000_000
@@ -64,7 +64,8 @@ class Read:
             sink.close()
 
     def column(self, name: str) -> list:
-        return [v for b in self.batches for v in getattr(b.impressions, name).tolist()]
+        columns = [b.impressions.fields.get(name, getattr(b.impressions, name, None)) for b in self.batches]
+        return [v for column in columns for v in column.tolist()]
 
     @property
     def ids(self) -> list[str]:
@@ -72,7 +73,7 @@ class Read:
 
     @property
     def clicks(self) -> list[tuple[int, int, str]]:
-        return [(*row[:2], repr(row[2])) for b in self.batches for row in zip(b.clicks.id.tolist(), b.clicks.ts.tolist(), b.clicks.value.tolist(), strict=True)]  # fmt: skip
+        return [(*row[:2], repr(row[2])) for b in self.batches for row in zip(b.clicks.id.tolist(), b.clicks.ts.tolist(), b.clicks.fields["value"].tolist(), strict=True)]  # fmt: skip
 
     @property
     def order(self) -> list[tuple[str, list[int]]]:
@@ -189,6 +190,7 @@ WRITERS: dict[str, Callable[[Path, list[dict]], None]] = {
 # -- the same events ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("all_carried")
 @pytest.mark.parametrize("max_events", [97, 1000])
 @pytest.mark.parametrize("name", list(WRITERS))
 def test_every_format_gives_the_same_columns_in_the_same_order(tmp_path: Path, name: str, max_events: int) -> None:
@@ -389,7 +391,9 @@ def test_a_column_that_is_there_twice_is_one_error(tmp_path: Path) -> None:
         writer.write_table(table)
     for name in ("t.csv", "t.arrow"):
         got = Read(tmp_path / name)
-        says = "the first line names columns 2 and 3 alike" if name == "t.csv" else 'the column "ts" is there twice'
+        says = (
+            "the first line gives columns 2 and 3 the same name" if name == "t.csv" else 'the column "ts" appears twice'
+        )
         assert says in got.error
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streameval.events import Series
-from streameval.store.history_format import DAY, HistoryFormat
-from streameval.store.history_rows import PaneRows
-from streameval.store.history_writer import HistoryWriter, Retention
+from streameval.events.batch import Series
+from streameval.events.durations import DAY
+from streameval.sketches.layout import Options
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.rows import PaneRows
+from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import Scores, counted_pane
 
 MINUTE = 60_000
@@ -19,12 +21,12 @@ START = 19_000 * DAY  # ms
 V1, V2 = Series("m", "v1", "logged"), Series("m", "v2", "logged")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def form() -> HistoryFormat:
-    return HistoryFormat(MINUTE, (0.01, 0.1, 0.5), "impressions")
+    return HistoryFormat(MINUTE, Options((0.01, 0.1, 0.5)), "impressions")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def keep() -> Retention:
     return Retention(2 * DAY, 30 * DAY, 400 * DAY, 1 << 30)
 
@@ -41,7 +43,7 @@ def writer(path: Path, form: HistoryFormat, keep: Retention) -> Iterator[History
     writer.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pane(form: HistoryFormat) -> Callable[..., PaneRows]:
     """Makes the rows of the minute `number` after START: n scores of two versions and two countries."""
 

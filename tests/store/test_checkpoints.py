@@ -122,12 +122,12 @@ def test_an_emptied_folder_is_told_from_a_lost_partition(tmp_path: Path) -> None
     files = owner(tmp_path)
     for path in tmp_path.iterdir():
         path.unlink()
-    with pytest.raises(StoreError, match="somebody has emptied it") as failure:
+    with pytest.raises(StoreError, match="it was emptied while this worker was running") as failure:
         files.save({"n": 1}, {})
     assert not isinstance(failure.value, FencedError)
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot be made: Not a directory; check store\.path"):
+    with pytest.raises(StoreError, match=r"cannot be created: Not a directory; check store\.path"):
         Checkpoints(tmp_path / "file" / "p", 3)

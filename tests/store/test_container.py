@@ -51,6 +51,7 @@ def equal(a: Any, b: Any) -> bool:
 
 @given(tree=st.dictionaries(st.text(min_size=1, max_size=5), trees, max_size=4))
 @settings(max_examples=100, deadline=None)
+@pytest.mark.slow
 def test_what_is_written_is_read(tree: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("container") / "a"
     size = container.write(path, tree)
@@ -99,16 +100,25 @@ def test_a_changed_bit_anywhere_is_refused_or_harmless(tmp_path: Path) -> None:
     assert refused > 350
 
 
-def test_another_format_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [4, container.CHECKPOINT_FORMAT + 1])
+def test_another_format_says_what_to_do(tmp_path: Path, other: int) -> None:
     path = tmp_path / "a"
     container.write(path, TREE)
     data = bytearray(path.read_bytes())
-    data[4] = container.FORMAT + 1
+    data[4] = other
     path.write_bytes(data)
-    said = f"format {container.FORMAT + 1}, but this program reads format {container.FORMAT}: run the version"
+    said = f"format {other}, but this program reads format {container.CHECKPOINT_FORMAT}: run the version"
     with pytest.raises(StoreError, match=said) as failure:
         container.read(path)
     assert not isinstance(failure.value, DamagedError)  # the one before will not do
+
+
+def test_the_format_before_is_read(tmp_path: Path) -> None:
+    container.write(tmp_path / "a", TREE)
+    data = bytearray((tmp_path / "a").read_bytes())
+    data[4] = 5
+    (tmp_path / "a").write_bytes(data)
+    assert equal(container.read(tmp_path / "a")["scores"], TREE["scores"])
 
 
 def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(

@@ -11,13 +11,22 @@ export class Refused extends Error {
   }
 }
 
-export async function ask(path, parameters = {}, { signal } = {}) {
+export async function ask(path, parameters, options) {
+  return (await answered(path, parameters, options)).json();
+}
+
+// The rows of an answer as a file.
+export async function csv(path, parameters) {
+  return (await answered(path, { ...parameters, format: "csv" })).blob();
+}
+
+async function answered(path, parameters = {}, { signal } = {}) {
   const filled = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = new URLSearchParams(filled).toString();
   const token = sessionStorage.getItem(KEY);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const answer = await turns(() => patient(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers, signal }));
-  if (answer.ok) return answer.json();
+  if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, problem.detail ?? problem.title ?? `HTTP ${answer.status}`);
 }
@@ -50,7 +59,7 @@ async function turns(task) {
 
 export const useToken = (token) => sessionStorage.setItem(KEY, token);
 
-// One question at a time for each asker: a newer one ends the one before; a failure is told, not thrown.
+// One request at a time for each asker: a newer one aborts the one before; a failure is reported, not thrown.
 export function asker() {
   let last = null;
   return {

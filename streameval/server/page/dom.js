@@ -20,9 +20,17 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// Replaces what an element holds, and gives the focus back to the control of the same name.
+// Replaces what an element holds, and gives the focus back to the control of the same name. What is the same stays: an open
+// list of options would close, and what somebody types would be lost, with every snapshot.
 export function replace(parent, ...children) {
+  const next = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  if (same(parent, next)) return;
   const focused = parent.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
-  parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  parent.replaceChildren(...next);
   if (focused) [...parent.querySelectorAll("[data-focus]")].find((node) => node.dataset.focus === focused)?.focus();
+}
+
+function same(parent, next) {
+  const now = [...parent.childNodes];
+  return now.length > 0 && now.length === next.length && now.every((node, i) => (next[i] instanceof Node ? node.isEqualNode(next[i]) : node.nodeType === Node.TEXT_NODE && node.data === String(next[i])));
 }

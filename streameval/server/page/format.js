@@ -1,5 +1,7 @@
 // Numbers and times as people read them. Undefined is a dash, never 0.
 
+import { now } from "./clock.js";
+
 export const DASH = "\u2013";
 const MINUS = "\u2212";
 
@@ -50,17 +52,47 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-export const age = (time, now = Date.now()) => duration(Math.max(0, (now - time) / 1000));
+export const age = (time) => duration(Math.max(0, (now() - time) / 1000));
 
+// All times of the page are in one zone, the browser's or UTC, and written the same way in every country.
+const KEY = "streameval-zone";
+const LOCALE = "en-GB";
+export const local = Intl.DateTimeFormat().resolvedOptions().timeZone;
+let utc = localStorage.getItem(KEY) === "utc";
+
+export const inUtc = () => utc;
+export const zone = () => (utc ? "UTC" : local);
+
+export function changeZone() {
+  utc = !utc;
+  localStorage.setItem(KEY, utc ? "utc" : "local");
+}
+
+const write = (time, parts) => new Date(time).toLocaleString(LOCALE, { ...parts, timeZone: utc ? "UTC" : undefined });
 const HOURS = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const SECONDS = { ...HOURS, second: "2-digit" };
+const DAY = { month: "short", day: "numeric" };
 
-export const clock = (time) => new Date(time).toLocaleTimeString([], { ...HOURS, second: "2-digit" });
+export const clock = (time) => write(time, SECONDS);
 
-export const hour = (time) => new Date(time).toLocaleTimeString([], HOURS);
+export const hour = (time) => write(time, HOURS);
 
-export const day = (time) => new Date(time).toLocaleDateString([], { month: "short", day: "numeric" });
+export const day = (time) => write(time, DAY);
 
-export const dateTime = (time) =>
-  new Date(time).toLocaleString([], { month: "short", day: "numeric", ...HOURS });
+export const dateTime = (time, { seconds = false } = {}) => write(time, { ...DAY, ...(seconds ? SECONDS : HOURS) });
+
+// Words of the API, which gives times as "12:03 UTC" (with the date when it is another day than `at`), in the page's zone.
+export function inZone(words, at) {
+  if (utc) return words;
+  return words.replace(/(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d) UTC/g, (text, date, of) => {
+    let time = Date.parse(`${date ?? new Date(at).toISOString().slice(0, 10)}T${of}:00Z`);
+    if (!date && time > Date.parse(at) + 60_000) time -= 86_400_000; // of the day before
+    if (Number.isNaN(time) || new Date(time).getTimezoneOffset() === 0) return text;
+    return day(time) === day(at) ? hour(time) : dateTime(time);
+  });
+}
+
+// On an axis: as many digits as tell a share from zero.
+export const percentTick = (value) => percent(value, value > 0 ? Math.max(0, -Math.floor(Math.log10(value * 100) + 1e-9)) : 0);
 
 const trim = (value) => (Math.abs(value) >= 100 ? Math.round(value) : value.toFixed(1));

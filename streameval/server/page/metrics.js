@@ -1,38 +1,62 @@
-// What the page says about each metric: name, meaning, digits, and which way is better (1 up, -1 down, 0 neither).
-// A metric that is not listed is shown under its own name; a new one needs a row here only to be shown well.
+// What the page says about each metric, and about what is undefined. The table itself is served from that of the metrics
+// (streameval/metrics/): a metric that is not in it is shown under its own name.
 
-export const METRICS = {
-  auc: { name: "AUC", about: "area under the ROC curve, over all samples", digits: 4, better: 1 },
-  gauc: { name: "GAUC", about: "mean of per-user AUC, weighted by impressions", digits: 4, better: 1 },
-  gauc_request: { name: "GAUC by request", about: "mean of per-request AUC", digits: 4, better: 1 },
-  log_loss: { name: "Log loss", about: "mean log loss, nats", digits: 4, better: -1 },
-  rig: { name: "RIG", about: "relative information gain: 1 less normalised entropy; below 0 is worse than the base rate", digits: 4, better: 1 },
-  calibration: { name: "Calibration", about: "predicted clicks over clicks; 1 is calibrated", digits: 3, better: 0, ideal: 1 },
-  prediction_error: { name: "Prediction error", about: "calibration less 1", digits: 3, better: 0, ideal: 0 },
-  ctr: { name: "CTR", about: "clicks over impressions", digits: 4, better: 0 },
-  mean_pclick: { name: "Mean pClick", about: "mean predicted probability of a click", digits: 4, better: 0 },
-  ece: { name: "ECE", about: "expected calibration error over pClick buckets", digits: 4, better: -1 },
-  mse: { name: "MSE", about: "mean squared error", digits: 5, better: -1 },
-  nmse: { name: "NMSE", about: "mean squared error over that of the base rate", digits: 4, better: -1 },
-  mae: { name: "MAE", about: "mean absolute error", digits: 4, better: -1 },
-};
+import { METRICS, OVERVIEW } from "./registry.js";
+
+export { METRICS, OVERVIEW };
 
 export const metric = (name) => METRICS[name] ?? { name: name.replaceAll("_", " "), about: "", digits: 4, better: 0 };
+
+const RANGE = [null, null];
+export const rangeOf = (name) => metric(name).range ?? RANGE;
+
+// The end of an interval, no further than values go.
+export function within(range, value) {
+  const [least, most] = range;
+  return value === null ? null : Math.min(most ?? Infinity, Math.max(least ?? -Infinity, value));
+}
 
 export const REASONS = {
   no_impressions: "no impressions",
   no_clicks: "no clicks",
   no_non_clicks: "only clicks",
-  no_eligible_user: "no user with both labels",
-  no_eligible_group: "no group with both labels",
+  no_selected_impressions: "no impression at or above the threshold",
+  no_eligible_user: "no user with clicks and non-clicks",
+  no_eligible_request: "no request with clicks and non-clicks",
+  no_request: "no closed request that the version scored whole",
+  no_clicked_request: "no request with a click",
+  no_valued_click: "no request with a click of any value",
+  no_positions: "no request with a click that the version served, with all positions",
+  not_configured: "not configured (ranking.k)",
+  no_eligible_group: "no user or request with clicks and non-clicks",
+  not_served: "served nothing: it only scored what others served",
+  scored_what_others_served: "it has also scored what others served: their users are not its own",
+  weights_not_supported: "it needs every impression, and the log is a sample",
+  values_not_kept: "the value of clicks is not kept (metrics.value)",
+  no_policy: "no impression says how likely this version would have shown it (policies)",
+  never_shown_by_policy: "its policy would have shown none of them",
+  propensities_inconsistent: "the logged propensities are inconsistent",
+  no_weight: "the users or requests weigh nothing",
   not_kept_for_slices: "not kept for slices",
+  not_kept_for_ranges: "not kept in the history",
   not_estimated: "not estimated",
-  learning: "the model has only begun to learn: it is not judged yet",
-  too_few_clicks: "too few clicks yet",
-  too_few_impressions: "too few impressions yet",
-  too_few_blocks: "too few users yet",
-  no_longer_kept: "what it rests on is no longer kept (compare.keep)",
-  not_compared: "not compared: only the version that serves has a calibration of its own",
+  learning: "the model is still learning; it is not evaluated yet",
+  too_few_clicks: "too few clicks so far",
+  no_complete_window: "no complete window of users yet (compare.gauc_window)",
+  too_few_users: "too few users so far",
+  too_short: "too little time so far (compare.min_duration)",
+  too_little_history: "too few days before the deploy",
+  no_longer_kept: "the data behind it are no longer kept (compare.keep)",
+  only_in_paired_comparisons: "only where both versions score the same impressions",
+  only_in_split_comparisons: "only where both versions serve at the same time",
+  no_propensities: "no impression has a propensity",
+  too_few_propensities: "fewer than nine in ten have a propensity",
+  too_few_effective_samples: "fewer than 200 effective samples, or one weight is above 5% of the sum",
+  no_requests: "no request with a click that both versions scored",
+  not_compared: "not compared: only the serving version has a calibration of its own",
 };
+
+// Metrics that depend on the click rate of the traffic, not on the model alone (Yi et al. 2013, sections 5.1 and 5.2).
+export const BY_CLICK_RATE = new Set(["auc", "pauc", "rig", "nmse"]);
 
 export const reason = (name) => (name ? (REASONS[name] ?? name.replaceAll("_", " ")) : "");

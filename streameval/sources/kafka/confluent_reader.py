@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from confluent_kafka import (
     OFFSET_END,
@@ -18,51 +16,28 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from streameval.config import Kafka
+from streameval.settings.tree import Kafka
+from streameval.sources.kafka.confluent_client import (
+    CLASSIC,
+    OURS,
+    RESERVED,
+    TUNING,
+    generation,
+    make_client,
+    with_oauth,
+)
 from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
-from streameval.sources.kafka.member import Generation, whole
+from streameval.sources.kafka.member import whole
 from streameval.sources.kafka.options import redacted
-from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Owner, Run, UnreachableError
+from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.topics import TopicWatch
-from streameval.sources.protocol import SourceError
+from streameval.sources.protocol import Place, SourceError
 
 log = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
+_CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
 CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to say whether we belong to it
 
-TUNING: dict[str, Any] = {
-    "client.id": "streameval",
-    "isolation.level": "read_committed",
-    "check.crcs": True,
-    # When its queue (64 MiB) is full, librdkafka waits this long before the next fetch; at its default of 1000 ms the
-    # queue runs dry meanwhile and a drain falls from 1.3 million messages/s to 0.4.
-    "fetch.queue.backoff.ms": 10,
-    "fetch.wait.max.ms": 100,
-    # What may wait in memory: this queue, however many partitions there are, and one answer of a broker beyond it.
-    "queued.max.messages.kbytes": 65_536,
-    "fetch.max.bytes": 33_554_432,
-    "allow.auto.create.topics": False,  # a reader that creates topics gives them the wrong partition count
-    "topic.metadata.refresh.interval.ms": 30_000,
-    "reconnect.backoff.max.ms": 2_000,
-}
-OURS: dict[str, Any] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # a start is always resolved to a number here, so that no gap goes unnoticed
-    "enable.partition.eof": True,  # moves a position over transaction markers: the lag at the end is then 0
-}
-# The only assignor that gives a member the same partition numbers of both topics; under either protocol.
-CLASSIC = {"partition.assignment.strategy": "range"}
-RESERVED = {
-    "bootstrap.servers": "set kafka.bootstrap_servers instead",
-    "metadata.broker.list": "set kafka.bootstrap_servers instead",
-    "group.id": "set kafka.group_id instead",
-    **{name: f"streameval needs {value!r} here; remove it" for name, value in {**OURS, **CLASSIC}.items()},
-    "group.remote.assignor": "streameval needs 'range' here; remove it",
-    "auto.offset.reset": "set kafka.start instead",
-}
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -78,14 +53,14 @@ _NOT_A_MEMBER = {
 
 
 class ConfluentReader(GroupReader):
-    """See `streameval.sources.kafka.reader.KafkaReader`."""
+    """Reads with confluent-kafka."""
 
     def __init__(self, settings: Kafka) -> None:
         super().__init__(settings, RESERVED)
         # KIP-848: the broker assigns, and changes only what must change
         self._incremental = settings.client_options.get("group.protocol") == "consumer"
         self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours when all its topics are here
-        self._reading: frozenset[Place] = frozenset()  # what the client was told to read
+        self._reading: frozenset[Place] = frozenset()  # what the client was asked to read
         self._last_error = "no answer"
         self._commits = 0  # under way
         self._commit_error: KafkaError | None = None
@@ -100,10 +75,9 @@ class ConfluentReader(GroupReader):
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
-        self._consumer = make_client(Consumer, options, settings.client_options)
+        self._consumer = make_client(Consumer, with_oauth(options, settings.oauth), settings.client_options)
 
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
-        """See `KafkaReader.partition_counts`."""
         counts = {}
         for topic in topics:
             try:
@@ -121,18 +95,16 @@ class ConfluentReader(GroupReader):
     def subscribe(
         self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
     ) -> None:
-        """See `KafkaReader.subscribe`."""
         session_ms = float(self._settings.client_options.get("session.timeout.ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
-    def poll(self, timeout: float, max_messages: int) -> list[Run]:
-        """See `KafkaReader.poll`."""
+    def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
         messages = self._receive(timeout, max_messages)
-        found: dict[Place, Run] = {}
+        found: dict[Place, MessageRun] = {}
         events: list[Message] = []
         for message in messages:
             if message.error() is not None:
@@ -141,12 +113,15 @@ class ConfluentReader(GroupReader):
             place = (message.topic(), message.partition())
             run = found.get(place)
             if run is None:
-                run = found[place] = Run(place[0], place[1], [], [])
+                run = found[place] = MessageRun(place[0], place[1], [], [])
             run.values.append(message.value())
             run.offsets.append(message.offset())
         if member.doubtful and member.open:
             self._make_sure()
             found, events = {}, []  # read again, if we still are a member
+        elif found and member.open and self._waits(found.values()):
+            found, events = {}, [one for one in events if one.error().code() != KafkaError._PARTITION_EOF]
+            self._rewind()
         runs = member.deliver(found.values())
         for message in events:
             self._on_event(message)
@@ -167,7 +142,6 @@ class ConfluentReader(GroupReader):
         return lags
 
     def caught_up(self, timeout: float) -> frozenset[Place]:
-        """See `KafkaReader.caught_up`."""
         if self._member is None or not self._member.open:
             return frozenset()
         ends = self._ask_ends(self._member.open, timeout)
@@ -175,7 +149,6 @@ class ConfluentReader(GroupReader):
         return frozenset(place for place, end in ends.items() if due[place] >= end)
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """See `KafkaReader.commit`."""
         ours = self._ours(offsets)
         if not ours:
             return
@@ -190,27 +163,24 @@ class ConfluentReader(GroupReader):
             log.warning("offsets not committed: %s", error)
 
     def pause(self, places: Iterable[Place]) -> None:
-        """See `KafkaReader.pause`."""
         self._paused |= set(places) & self.assignment
         self._consumer.pause([TopicPartition(*place) for place in self._paused])
 
     def resume(self, places: Iterable[Place]) -> None:
-        """See `KafkaReader.resume`."""
         gone_on = self._paused & set(places)
         self._paused -= gone_on
         self._consumer.resume([TopicPartition(*place) for place in gone_on])
 
     def close(self) -> None:
-        """See `KafkaReader.close`."""
         if self._closed:
             return
         self._closed = True
         # librdkafka waits for brokers that are away, for commits under way up to the session timeout
         leaving = threading.Thread(target=self._leave, name="kafka-close", daemon=True)
         leaving.start()
-        leaving.join(CLOSE_TIMEOUT)
+        leaving.join(_CLOSE_TIMEOUT)
         if leaving.is_alive():
-            log.warning("kafka: did not leave group %s in time: the broker is away", self._settings.group_id)
+            log.warning("kafka: did not leave group %s in time: the broker is unreachable", self._settings.group_id)
 
     def _leave(self) -> None:
         ours = self._ours(self._to_commit)
@@ -268,7 +238,7 @@ class ConfluentReader(GroupReader):
                 member.go_on(place, *self._ends(place), topics)
                 self._rewind()  # librdkafka has stopped this partition, so it cannot seek
             except KafkaException as error:
-                log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
+                log.warning("kafka: %s [%d]: offset out of range: %s", *place, error)  # the next poll tries again
                 return
         self._gaps.discard(place)
 
@@ -276,7 +246,7 @@ class ConfluentReader(GroupReader):
         """Have the client read all of our partitions from where they stand."""
         member = self._of_group
         places = _at({place: member.positions.next[place] for place in member.open})
-        if self._incremental:  # all that it reads is open: see `_let_go`
+        if self._incremental:  # all that it reads is open: see `_release`
             self._consumer.incremental_unassign(places)
             self._consumer.incremental_assign(places)
         else:
@@ -304,7 +274,7 @@ class ConfluentReader(GroupReader):
         if not member.open or member.given is not None:
             return  # a rebalance has answered
         if self._commit_error is not None and self._commit_error.code() in _NOT_A_MEMBER:
-            log.warning("kafka: thrown out of group %s while this process stood still", self._settings.group_id)
+            log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             member.lose(member.assignment)
             return
         if not self._commits and self._commit_error is None:
@@ -335,15 +305,15 @@ class ConfluentReader(GroupReader):
             self._of_group.assign(self._whole())
         else:
             consumer.assign([])
-            self._of_group.assign(places, _generation(consumer))
+            self._of_group.assign(places, generation(consumer))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._let_go(consumer, partitions, self._of_group.revoke)
+        self._release(consumer, partitions, self._of_group.revoke)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._let_go(consumer, partitions, self._of_group.lose)
+        self._release(consumer, partitions, self._of_group.lose)
 
-    def _let_go(
+    def _release(
         self, consumer: Consumer, partitions: list[TopicPartition], word: Callable[[frozenset[Place]], None]
     ) -> None:
         if self._closed:
@@ -423,26 +393,6 @@ class ConfluentReader(GroupReader):
 
 def _fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL
-
-
-def _generation(consumer: Consumer) -> Generation:
-    """Which one of the group, out of the metadata that librdkafka writes for transactions.
-
-    Its bytes are "CGMDv2:", the number in four bytes, and names. Unknown bytes make a generation that follows none, so
-    that all partitions are taken anew, which is slower and never wrong.
-    """
-    metadata = consumer.consumer_group_metadata() or b""
-    number = int.from_bytes(metadata[7:11], sys.byteorder) if metadata.startswith(b"CGMDv2:") else -1
-    return Generation(number, consumer.memberid() or "")
-
-
-def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """A client, or a SourceError that says which option it does not take."""
-    try:
-        return make(dict(options), logger=log.getChild("librdkafka"))  # `logs` tells its lines from ours
-    except (KafkaException, TypeError, ValueError) as error:
-        text = error.args[0].str() if isinstance(error, KafkaException) else error
-        raise SourceError(f"kafka.client_options: {redacted(text, given)}; see librdkafka's CONFIGURATION.md") from None
 
 
 def _at(offsets: Mapping[Place, int]) -> list[TopicPartition]:

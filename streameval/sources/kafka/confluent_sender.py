@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streameval.sources.kafka.confluent_reader import RESERVED, make_client
-from streameval.sources.kafka.options import check_options, no_broker, redacted
-from streameval.sources.kafka.sender import Headers
+from streameval.sources.kafka.confluent_client import RESERVED, make_client, with_oauth
+from streameval.sources.kafka.options import check_options, no_broker
+from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -24,10 +24,11 @@ CONSUMER_ONLY = (
 )  # fmt: skip
 
 
-class ConfluentSender:
-    """See `streameval.sources.kafka.sender.Sender`."""
+class ConfluentSender(Sender):
+    """Sends with confluent-kafka."""
 
-    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
+        super().__init__(bootstrap_servers, client_options)
         check_options(client_options, {"bootstrap.servers": RESERVED["bootstrap.servers"]})
         options = {
             "client.id": "streameval",
@@ -42,15 +43,12 @@ class ConfluentSender:
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
         }
-        self._bootstrap_servers = bootstrap_servers
-        self._client_options = client_options
-        self._producer = make_client(Producer, options, client_options)
+        self._producer = make_client(Producer, with_oauth(options, oauth), client_options)
+        self._oauth = oauth
         self._last_error = ""
         self._sent = 0
-        self._failed = ""
 
     def connect(self, timeout: float) -> None:
-        """See `Sender.connect`."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -60,7 +58,7 @@ class ConfluentSender:
                 self._producer.poll(0)  # serves error_cb, which knows more than "timed out"
                 if time.monotonic() >= deadline:
                     why = f"{error.args[0].str()}; {self._last_error or 'no answer'}"
-                    raise no_broker(self._bootstrap_servers, timeout, redacted(why, self._client_options)) from None
+                    raise no_broker(self._bootstrap_servers, timeout, self._said(why)) from None
                 time.sleep(0.1)  # a refused connection answers at once
 
     def send(
@@ -73,17 +71,12 @@ class ConfluentSender:
         headers: Headers = (),
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """See `Sender.send`."""
-        if self._failed:
-            raise SourceError(self._failed)
+        self._check()
 
         def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is None:
-                return
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and refused is not None:
-                refused()
-            elif not self._failed:
-                self._failed = f'topic "{topic}": not delivered: {redacted(error.str(), self._client_options)}'
+            if error is not None:
+                too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+                self._undelivered(topic, error.str(), refused if too_large else None)
 
         place = {} if partition is None else {"partition": partition}
         while True:
@@ -97,10 +90,8 @@ class ConfluentSender:
             self._producer.poll(0)
 
     def flush(self, timeout: float) -> None:
-        """See `Sender.flush`."""
         left = self._producer.flush(timeout)
-        if self._failed:
-            raise SourceError(self._failed)
+        self._check()
         if left:
             raise SourceError(
                 f"{self._bootstrap_servers}: {left} messages not delivered within {timeout:.0f} s"
@@ -108,9 +99,8 @@ class ConfluentSender:
             )
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
-        """See `Sender.create_topics`."""
         options = {**self._client_options, "bootstrap.servers": self._bootstrap_servers}
-        admin = make_client(AdminClient, options, self._client_options)
+        admin = make_client(AdminClient, with_oauth(options, self._oauth), self._client_options)
         for name, future in admin.create_topics(
             [NewTopic(name, num_partitions=partitions) for name in names], operation_timeout=timeout
         ).items():
@@ -118,13 +108,12 @@ class ConfluentSender:
                 future.result(timeout)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise SourceError(f'topic "{name}" could not be created: {error.args[0].str()}') from None
+                    raise self._not_created(name, error.args[0].str()) from None
 
     def close(self) -> None:
-        """See `Sender.close`."""
         self._producer.purge()
         self._producer.flush(1.0)
 
     def _on_error(self, error: KafkaError) -> None:
-        self._last_error = redacted(error.str(), self._client_options)
+        self._last_error = self._said(error.str())
         log.warning("kafka: %s", self._last_error)

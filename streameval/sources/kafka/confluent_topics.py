@@ -10,17 +10,18 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from streameval.sources.kafka.confluent_client import with_oauth
 from streameval.sources.kafka.confluent_sender import CONSUMER_ONLY
-from streameval.sources.kafka.topics import Topic, known_id
+from streameval.sources.kafka.topics import Describer, Topic, known_id
 
-ASK_TIMEOUT = 3.0  # seconds
+_ASK_TIMEOUT = 3.0  # seconds
 
 
-class ConfluentDescriber:
-    """See `streameval.sources.kafka.topics.Describer`."""
+class ConfluentDescriber(Describer):
+    """Asks with confluent-kafka."""
 
-    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
-        self._options = {
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
+        options = {
             "client.id": "streameval",
             "reconnect.backoff.max.ms": 2_000,
             **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
@@ -28,34 +29,33 @@ class ConfluentDescriber:
             "error_cb": lambda _: None,  # the reader has the same trouble, and says it
             "log_level": 0,
         }
+        self._options = with_oauth(options, oauth)
         self._made: AdminClient | None = None
         self._tells_ids = False
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
-        """See `Describer.describe`."""
         try:
             if self._made is None:
                 self._made = AdminClient(self._options)
             if not self._tells_ids:
-                found = self._made.list_topics(timeout=ASK_TIMEOUT)
+                found = self._made.list_topics(timeout=_ASK_TIMEOUT)
                 self._tells_ids = found.controller_id in found.brokers
             if not self._tells_ids:  # the embedded broker, which names a controller that is not there
                 return {name: Topic(None, len(found.topics[name].partitions)) for name in names if name in found.topics}
-            asked = self._made.describe_topics(TopicCollection(list(names)), request_timeout=ASK_TIMEOUT)
+            asked = self._made.describe_topics(TopicCollection(list(names)), request_timeout=_ASK_TIMEOUT)
             answers = {name: _result(answer) for name, answer in asked.items()}
         except (KafkaException, FutureTimeoutError):
             return None
         return {name: topic for name, topic in answers.items() if topic is not None}
 
     def close(self) -> None:
-        """See `Describer.close`."""
         self._made = None  # librdkafka ends with the last reference
 
 
 def _result(answer: Future[Any]) -> Topic | None:
     """A topic; None when there is none of the name. Raises KafkaException, TimeoutError."""
     try:
-        topic = answer.result(ASK_TIMEOUT + 1.0)
+        topic = answer.result(_ASK_TIMEOUT + 1.0)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None

@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
-from streameval.config import Kafka
+from streameval.settings.tree import Kafka
 from streameval.sources.kafka.writer import FLUSH_TIMEOUT, open_sender
-from streameval.sources.protocol import DeadLetter
+from streameval.sources.protocol import DeadLetter, DeadLetterSink
 
 log = logging.getLogger(__name__)
 
 
-class KafkaDeadLetters:
-    """Writes to `kafka.dead_letter_topic`; with "" it drops the letters. See `DeadLetterSink`.
+class KafkaDeadLetters(DeadLetterSink):
+    """Writes to `kafka.dead_letter_topic`; with "" it drops the letters.
 
     A queue of at most 64 MB stands between `write` and the broker; when it is full, `write` waits. What could not be
     delivered (after 2 to 5 minutes of trying) raises SourceError, at the latest in `flush`.
@@ -29,11 +30,12 @@ class KafkaDeadLetters:
         self._topic = settings.dead_letter_topic
         self._sender = None
         if self._topic:
-            self._sender = open_sender(settings.client, settings.bootstrap_servers, settings.client_options)
+            self._sender = open_sender(
+                settings.client, settings.bootstrap_servers, settings.client_options, settings.oauth
+            )
         self._refused: deque[DeadLetter] = deque()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `DeadLetterSink.write`."""
         if self._sender is None:
             return
         for letter in letters:
@@ -41,12 +43,11 @@ class KafkaDeadLetters:
                 self._topic,
                 letter.value,
                 headers=_headers(letter),
-                refused=lambda letter=letter: self._refused.append(letter),  # type: ignore[misc]  # a default binds it
+                refused=partial(self._refused.append, letter),
             )
         self._write_refused()
 
     def flush(self) -> None:
-        """See `DeadLetterSink.flush`."""
         if self._sender is None:
             return
         self._sender.flush(FLUSH_TIMEOUT)
@@ -55,7 +56,6 @@ class KafkaDeadLetters:
             self._sender.flush(FLUSH_TIMEOUT)
 
     def close(self) -> None:
-        """See `DeadLetterSink.close`."""
         sender = self._sender
         if sender is not None:
             try:
@@ -69,7 +69,7 @@ class KafkaDeadLetters:
             letter = self._refused.popleft()
             size = len(letter.value)
             log.warning(
-                'topic "%s" does not take %d bytes: keeping only where they are: %s [%d] offset %d',
+                'topic "%s" rejected a message of %d bytes; only its place is kept: %s [%d] offset %d',
                 *(self._topic, size, letter.topic, letter.partition, letter.offset),
             )
             self._sender.send(self._topic, b"", headers=[*_headers(letter), ("value_bytes", str(size).encode())])

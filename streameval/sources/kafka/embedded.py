@@ -41,7 +41,7 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """host:port, while it runs."""
         if self._cluster is None:
-            raise RuntimeError("the embedded broker does not run: use it in a with statement")
+            raise RuntimeError("the embedded broker is not running: use it in a with statement")
         return self._address
 
     def client_options(self, client: str) -> dict[str, Any]:

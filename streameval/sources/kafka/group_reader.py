@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
-from streameval.config import Kafka
+from streameval.settings.tree import Kafka
 from streameval.sources.kafka.member import AWAY, Member
 from streameval.sources.kafka.options import check_options
-from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import QUIET, Beginning, Owner
+from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, Owner
 from streameval.sources.kafka.topics import Topic, TopicWatch
+from streameval.sources.protocol import Place
 
 LINGER = 0.05  # seconds a poll waits for more after the first message: at most 20 small batches/s when little comes
 SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
 ASK_TIMEOUT = 10.0  # seconds for one question to a broker that has answered before
 
 
-class GroupReader(ABC):
+class GroupReader(KafkaReader):
     """The part of a `KafkaReader` that is the same for every client."""
 
     def __init__(self, settings: Kafka, reserved: Mapping[str, str]) -> None:
@@ -39,31 +39,25 @@ class GroupReader(ABC):
 
     @property
     def assignment(self) -> frozenset[Place]:
-        """See `KafkaReader.assignment`."""
         return self._member.assignment if self._member else frozenset()
 
     def beginnings(self) -> list[Beginning]:
-        """See `KafkaReader.beginnings`."""
         return self._member.beginnings() if self._member else []
 
     @property
     def recreated(self) -> Mapping[str, int]:
-        """See `KafkaReader.recreated`."""
         return dict(self._member.positions.recreated) if self._member else {}
 
     @property
     def empty(self) -> Mapping[Place, int]:
-        """See `KafkaReader.empty`."""
         return dict(self._member.positions.empty) if self._member else {}
 
     @property
     def lost(self) -> Mapping[Place, int]:
-        """See `KafkaReader.lost`."""
         return dict(self._member.positions.lost) if self._member else {}
 
     @property
     def silence(self) -> float:
-        """See `KafkaReader.silence`."""
         return time.monotonic() - self._answered
 
     def _join(
@@ -73,9 +67,13 @@ class GroupReader(ABC):
         self._watch = watch
         self._topics = list(topics)
         self._member = Member(
-            owner, min(AWAY, session_ms / 2_000), committed=committed, earliest=self._settings.start == "earliest",
-            topics=topics, recreated=self._settings.on_recreated_topic,
-        )  # fmt: skip
+            owner,
+            min(AWAY, session_ms / 2_000),
+            committed=committed,
+            earliest=self._settings.start == "earliest",
+            topics=topics,
+            recreated=self._settings.on_recreated_topic,
+        )
 
     @property
     def _of_group(self) -> Member:
@@ -84,7 +82,7 @@ class GroupReader(ABC):
         return self._member
 
     def _after_delivery(self) -> None:
-        """What is left of a poll: topics made anew, a new assignment, gaps, and whether there is a broker."""
+        """What is left of a poll: recreated topics, a new assignment, gaps, and whether there is a broker."""
         member = self._of_group
         member.check()
         if self._watch is not None and self._watch.known is not None:
@@ -100,11 +98,15 @@ class GroupReader(ABC):
             self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
 
     def _is_deleted(self, topic: str) -> bool:
-        """And not made anew yet."""
+        """And not recreated since."""
         return self._watch is not None and self._watch.known is not None and topic not in self._watch.known
 
     def _topics_now(self) -> Mapping[str, Topic] | None:
         return None if self._watch is None else self._watch.ask(ASK_TIMEOUT)
+
+    def _waits(self, runs: Iterable[MessageRun]) -> bool:
+        """Whether nothing of these may be delivered yet."""
+        return self.gate is not None and not self.gate(runs)
 
     def _ours(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
         return {place: offset for place, offset in offsets.items() if place in self.assignment}

@@ -8,11 +8,12 @@ for whichever comes first: its end, or something to do. The two never run our co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent import futures
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from kafka import AsyncConsumerRebalanceListener
 from kafka.future import Future
 
 
@@ -61,3 +62,20 @@ class Handover:
             if todo is not None:
                 todo[1].success(None)
         self._caller.shutdown()
+
+
+class AssignmentListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is untyped
+    """Hands rebalances over to the thread that polls; the client's own thread goes on with its heartbeats meanwhile."""
+
+    def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
+        self._handover = handover
+        self._assigned, self._revoked, self._lost = words
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._assigned(assigned))
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._revoked(revoked))
+
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        await self._handover.ask(lambda: self._lost(lost))

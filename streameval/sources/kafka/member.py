@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import Beginning, Owner, Run
+from streameval.sources.kafka.positions import Positions
+from streameval.sources.kafka.reader import Beginning, MessageRun, Owner
 from streameval.sources.kafka.topics import Topic
-from streameval.sources.protocol import SourceError
+from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
@@ -46,108 +46,6 @@ class Generation:
         return before is not None and self.member == before.member and self.number - before.number in (0, 1)
 
 
-class Positions:
-    """The next offset of every topic partition, for a reader.
-
-    A position goes with the state in this process' memory, which survives a rebalance that gives the partition back;
-    so it is forgotten only when an assignment comes without the partition, or when it was lost.
-    """
-
-    def __init__(self) -> None:
-        self.next: dict[Place, int] = {}
-        self.lost: dict[Place, int] = {}  # offsets that were gone, or passed over, before they were read
-        self.empty: dict[Place, int] = {}  # offsets between messages that hold none: compaction, transactions
-        self.recreated: dict[str, int] = {}  # how often a topic was found made anew
-        self.ids: dict[Place, str] = {}  # of the topics that the positions are of
-        self.gaps: dict[Place, str] = {}  # what is missing before a position, until somebody is told
-        self._seen: dict[str, str] = {}  # the id that a topic had when it was last looked at
-
-    def regained(self, places: frozenset[Place]) -> dict[Place, int]:
-        """The positions that still hold after an assignment."""
-        self.forget(self.next.keys() - places)
-        return dict(self.next)
-
-    def forget(self, places: Iterable[Place]) -> None:
-        """These have no position any more."""
-        for place in tuple(places):
-            self.next.pop(place, None)
-            self.ids.pop(place, None)
-
-    def advance(self, run: Run) -> Run | None:
-        """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
-        due = self.next.get(run.place, 0)
-        if run.offsets[0] < due:
-            keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
-            if not keep:
-                return None
-            run = Run(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
-        leapt = run.offsets[-1] + 1 - due - len(run.offsets)
-        if leapt > 0:
-            self.empty[run.place] = self.empty.get(run.place, 0) + leapt
-        self.next[run.place] = run.offsets[-1] + 1
-        return run
-
-    def go_on(self, place: Place, due: int, low: int, high: int) -> int:
-        """Where to read when `due` was asked for and Kafka has [low, high): there, or behind what it has deleted.
-
-        What was deleted is counted and said at error level. Raises SourceError when `due` is beyond the end: what
-        would come is not what was meant.
-        """
-        name = f"{place[0]} [{place[1]}]"
-        if due > high:
-            raise SourceError(
-                f"{name}: to be read from offset {due}, but Kafka's log ends at {high}: the topic was deleted and made "
-                "again, or Kafka has lost messages that were read already; begin anew, with an empty store.path and a "
-                "new kafka.group_id, or read a topic of another name"
-            )
-        if due < low:
-            self._pass_over(place, low - due, "were deleted before they were read")
-            log.error(
-                "%s: offsets %d to %d were deleted before they were read: %d messages lost, going on at %d; keep "
-                "messages longer (retention.ms, retention.bytes)",
-                name, due, low - 1, low - due, low,
-            )  # fmt: skip
-        return max(due, low)
-
-    def anew(self, place: Place, before: str, now: str, low: int, high: int, policy: str) -> int:
-        """Where to read of a topic that was deleted and made anew: `policy` is `kafka.on_recreated_topic`.
-
-        Raises SourceError when that is "stop".
-        """
-        topic, partition = place
-        what = f'topic "{topic}" was deleted and made anew (id {before}, now {now})'
-        if policy == "stop":
-            raise SourceError(
-                f'{what}, and kafka.on_recreated_topic = "stop": say where to go on, at its "beginning" or at its '
-                '"end", or begin anew, with an empty store.path and a new kafka.group_id'
-            )
-        if self._seen.get(topic) != now:
-            self.recreated[topic] = self.recreated.get(topic, 0) + 1
-            log.warning(
-                "%s: what was not read of the old one is gone; the new one is read from its %s (kafka.on_recreated_topic)",
-                what, policy,
-            )  # fmt: skip
-        self._seen[topic] = now
-        self.gaps[place] = f"topic {topic} was deleted and made anew"
-        if policy == "end" and high > low:
-            self._pass_over(place, high - low, "were passed over in a topic that was made anew")
-            return high
-        log.info("%s [%d]: begins at offset %d of the new topic", topic, partition, low)
-        return low
-
-    def moved(self, topic: str) -> str | None:
-        """The id that a topic had when it was last looked at."""
-        return self._seen.get(topic)
-
-    def look(self, topics: Mapping[str, Topic]) -> None:
-        """These are the topics now."""
-        self._seen |= {name: topic.id for name, topic in topics.items() if topic.id is not None}
-
-    def _pass_over(self, place: Place, count: int, why: str) -> None:
-        self.lost[place] = self.lost.get(place, 0) + count
-        self.gaps[place] = f"{count} messages of {place[0]} [{place[1]}] {why}"
-
-
 def whole(places: frozenset[Place], topics: Sequence[str]) -> frozenset[Place]:
     """Those of which the same partition of every topic is there: an impression and its click must meet."""
     numbers = [{p for t, p in places if t == topic} for topic in topics]
@@ -170,21 +68,21 @@ class Member:
     ) -> None:
         """`away`: seconds unseen that may cost the membership. `committed`, `earliest`: where unknown ones begin.
 
-        `topics`: those whose partitions are read together. `recreated`: what to do about one that was made anew.
+        `topics`: those whose partitions are read together. `recreated`: what to do about one that was recreated.
         """
         self.positions = Positions()
         self.assignment: frozenset[Place] = frozenset()  # the last one begun; kept during a rebalance
         self.open: frozenset[Place] = frozenset()  # whose messages may be delivered now
         self.given: frozenset[Place] | None = None  # an assignment that is not begun yet
-        self._held: frozenset[Place] = frozenset()  # what the owner was told to be ours, and not lost
+        self._held: frozenset[Place] = frozenset()  # what the owner knows to be ours, and not lost
         self._owner = owner
         self._committed, self._earliest = committed, earliest
         self._topics, self._recreated = tuple(topics), recreated
         self._beginnings: dict[Place, Beginning] = {}
-        self._due: dict[Place, Beginning] = {}  # to be told after the next poll
-        self._looked: Mapping[str, Topic] | None = None  # the last answer about topics that was looked at
+        self._due: dict[Place, Beginning] = {}  # to be reported after the next poll
+        self._looked: Mapping[str, Topic] | None = None  # the last answer about topics that was checked
         self.to_commit: dict[Place, int] = {}  # at the first start of a group: where all partitions of its topics begin
-        self._counts: dict[str, int] = {}  # partitions of a topic when it was first looked at
+        self._counts: dict[str, int] = {}  # partitions of a topic when it was first seen
         self._generation: Generation | None = None
         self._failure: Exception | None = None
         self._away = away
@@ -265,7 +163,7 @@ class Member:
         kept |= self._begun(unknown, committed, lambda place: known.get(place) or ends(place), topics)
         for place, (low, high) in known.items():
             if place in anew:
-                starts[place] = self.positions.anew(place, *anew[place], low, high, self._recreated)
+                starts[place] = self.positions.after_recreation(place, *anew[place], low, high, self._recreated)
             else:
                 starts[place] = self.positions.go_on(place, kept[place], low, high)
         self.positions.look({topic: topics[topic] for topic, _ in places if topic in topics})
@@ -288,7 +186,7 @@ class Member:
         """Where to read a place whose position is of no use any more; Kafka has [low, high) of it. Raises SourceError."""
         anew = self._made_anew([place], self.positions.ids, topics or {}).get(place)
         if anew:
-            start = self.positions.anew(place, *anew, low, high, self._recreated)
+            start = self.positions.after_recreation(place, *anew, low, high, self._recreated)
             self.positions.ids[place] = anew[1]
         else:
             start = self.positions.go_on(place, self.positions.next[place], low, high)
@@ -312,7 +210,7 @@ class Member:
 
     def _begins(self, place: Place) -> None:
         before = self._beginnings.get(place) or self._due.get(place)
-        gap = self.positions.gaps.pop(place, "") or (before.gap if before else "")  # one that nobody was told of yet
+        gap = self.positions.gaps.pop(place, "") or (before.gap if before else "")  # one that was not reported yet
         offset, topic_id = self.positions.next[place], self.positions.ids.get(place)
         self._beginnings[place] = Beginning(place, offset, topic_id, gap)
 
@@ -375,7 +273,7 @@ class Member:
                 log.info("%s: %s", words, ", ".join(f"{topic} [{p}]" for topic, p in some))
         return starts
 
-    def deliver(self, runs: Iterable[Run]) -> list[Run]:
+    def deliver(self, runs: Iterable[MessageRun]) -> list[MessageRun]:
         """What may be handed out of these, now; positions move past it."""
         found = [self.positions.advance(run) for run in runs if run.place in self.open]
         return [run for run in found if run is not None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from streameval.sources.kafka.pacing import Place
-from streameval.sources.protocol import Keeper
+from streameval.sources.protocol import Keeper, Place
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +16,7 @@ class PartitionOwner:
     def __init__(
         self, topics: tuple[str, ...], group: str, keeper: Keeper | None, began: Callable[[frozenset[int]], None]
     ) -> None:
-        """`began` is told the partitions of every assignment, after the keeper."""
+        """`began` is called with the partitions of every assignment, after the keeper."""
         self._topics = topics
         self._group = group
         self._keeper = keeper

@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-Place = tuple[str, int]  # (topic, partition)
+from streameval.sources.protocol import Place
 
 AHEAD_MS = 300_000  # smaller: clients drop and refetch their queues more often; larger: more early clicks in memory
-PATIENCE = 5.0  # seconds; longer than a leader election, shorter than anybody's idea of "stuck"
+_PATIENCE = 5.0  # seconds; longer than a leader election, shorter than what looks stuck
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Pacing:
     """Decides which of the `pairs` (impressions, clicks) of topic partitions must wait for its partner."""
 
     def __init__(
-        self, ahead_ms: int = AHEAD_MS, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic
+        self, ahead_ms: int = AHEAD_MS, patience: float = _PATIENCE, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._ahead = ahead_ms
         self._patience = patience

@@ -1,6 +1,6 @@
 """The kafka-python client: pure Python, 0.2 million small messages/s (with crc32c; 0.03 without).
 
-Only its public interface is used, but for `_never_create`. Making its fetcher hand over whole record batches, through a private attribute, read
+Only its public interface is used, but for `python_client.never_create`. Making its fetcher hand over whole record batches, through a private attribute, read
 0.83 million messages/s where `poll` read 0.22, on a real broker. That hook is not here: with decoding it is a factor of
 two, the other client gives more without any private name, and kafka-python is about to move these internals (3.1).
 
@@ -13,11 +13,10 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import (
-    AsyncConsumerRebalanceListener,
     KafkaConsumer,
     OffsetAndMetadata,
     TopicPartition,
@@ -25,43 +24,23 @@ from kafka import (
 from kafka import errors as kafka_errors
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from streameval.config import Kafka
+from streameval.settings.tree import Kafka
+from streameval.sources.kafka import python_client
 from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
-from streameval.sources.kafka.handover import Handover
+from streameval.sources.kafka.handover import AssignmentListener, Handover
 from streameval.sources.kafka.member import Generation
 from streameval.sources.kafka.options import redacted
-from streameval.sources.kafka.pacing import Place
-from streameval.sources.kafka.reader import Owner, Run, UnreachableError
+from streameval.sources.kafka.reader import MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.topics import TopicWatch
-from streameval.sources.protocol import SourceError
+from streameval.sources.protocol import Place, SourceError
 
 log = logging.getLogger(__name__)
 
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
-REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined anew
+REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined again
 _ASK_MS = int(ASK_TIMEOUT * 1_000)
 CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to say whether we belong to it
 
-TUNING: dict[str, Any] = {
-    "client_id": "streameval",
-    "isolation_level": "read_committed",
-    "fetch_max_wait_ms": 100,
-    # What may wait in memory: one answer of each broker, and of each partition at most this part of it.
-    "fetch_max_bytes": 33_554_432,
-    "max_partition_fetch_bytes": 1_048_576,
-    "allow_auto_create_topics": False,  # a reader that creates topics gives them the wrong partition count
-    "metadata_max_age_ms": 30_000,
-    "reconnect_backoff_max_ms": 2_000,
-}
-RESERVED = {
-    "bootstrap_servers": "set kafka.bootstrap_servers instead",
-    "group_id": "set kafka.group_id instead",
-    "auto_offset_reset": "set kafka.start instead",
-    "enable_auto_commit": "streameval needs false here; remove it",
-    "partition_assignment_strategy": "streameval needs the range assignor here; remove it",
-    "key_deserializer": "streameval decodes messages itself; remove it",
-    "value_deserializer": "streameval decodes messages itself; remove it",
-}
 _HOPELESS = (
     kafka_errors.AuthorizationError,
     kafka_errors.SaslAuthenticationFailedError,
@@ -78,24 +57,25 @@ _NOT_A_MEMBER = (
 
 
 class KafkaPythonReader(GroupReader):
-    """See `streameval.sources.kafka.reader.KafkaReader`."""
+    """Reads with kafka-python."""
 
     def __init__(self, settings: Kafka) -> None:
-        super().__init__(settings, RESERVED)
+        super().__init__(settings, python_client.RESERVED)
         self._options = {
-            **TUNING,
-            **known_options(settings.client_options, KafkaConsumer.DEFAULT_CONFIG),
+            **python_client.TUNING,
+            **python_client.known_options(settings.client_options, KafkaConsumer.DEFAULT_CONFIG),
             "bootstrap_servers": settings.bootstrap_servers.split(","),
             "group_id": settings.group_id,
             "auto_offset_reset": "none",  # a start is always resolved to a number here, so that no gap goes unnoticed
             "enable_auto_commit": False,
+            **python_client.oauth_options(settings.oauth),
             # The only assignor that gives a member the same partition numbers of both topics.
             "partition_assignment_strategy": [RangePartitionAssignor],
         }
         self._made: Any = None
         self._handover = Handover()
         self._revoked_at: float | None = None  # a rebalance is under way since
-        self._ready: deque[Run] = deque()  # received, not delivered yet
+        self._ready: deque[MessageRun] = deque()  # received, not delivered yet
 
     @property
     def _consumer(self) -> Any:
@@ -104,14 +84,13 @@ class KafkaPythonReader(GroupReader):
         return self._made
 
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
-        """See `KafkaReader.partition_counts`."""
         try:
             if self._made is None:
                 timeout_ms = max(1, int(timeout * 1_000))
-                self._made = make_client(
+                self._made = python_client.make_client(
                     KafkaConsumer, {**self._options, "bootstrap_timeout_ms": timeout_ms}, self._settings.client_options
                 )
-                _never_create(self._made)
+                python_client.never_create(self._made)
                 self._made.bootstrap(timeout_ms=timeout_ms)
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
             self._answered = time.monotonic()
@@ -124,15 +103,13 @@ class KafkaPythonReader(GroupReader):
     def subscribe(
         self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
     ) -> None:
-        """See `KafkaReader.subscribe`."""
         session_ms = float(self._settings.client_options.get("session_timeout_ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
         self._subscribe()
         # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
         self._consumer.topics()
 
-    def poll(self, timeout: float, max_messages: int) -> list[Run]:
-        """See `KafkaReader.poll`."""
+    def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
         deadline = time.monotonic() + timeout
         runs = self._take(max_messages)
@@ -148,6 +125,9 @@ class KafkaPythonReader(GroupReader):
             if left <= 0:
                 break
         if member.doubtful and member.open and not self._still_member():
+            self._ready.extendleft(reversed(runs))
+            runs = []
+        if runs and self._waits(runs):
             self._ready.extendleft(reversed(runs))
             runs = []
         runs = member.deliver(runs)
@@ -167,7 +147,6 @@ class KafkaPythonReader(GroupReader):
         return lags
 
     def caught_up(self, timeout: float) -> frozenset[Place]:
-        """See `KafkaReader.caught_up`."""
         if self._member is None or not self._member.open:
             return frozenset()
         ends = self._ask_ends(self._member.open, timeout)
@@ -175,7 +154,6 @@ class KafkaPythonReader(GroupReader):
         return frozenset(place for place, end in ends.items() if place in due and due[place] >= end)
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """See `KafkaReader.commit`."""
         ours = self._ours(offsets)
         if ours:
             self._to_commit |= ours
@@ -193,12 +171,10 @@ class KafkaPythonReader(GroupReader):
         self._consumer.pause(*self._still_given(self._paused))
 
     def resume(self, places: Iterable[Place]) -> None:
-        """See `KafkaReader.resume`."""
         self._paused -= set(places)
         self._consumer.resume(*self._still_given(places))
 
     def close(self) -> None:
-        """See `KafkaReader.close`."""
         if self._closed:
             return
         self._closed = True
@@ -214,17 +190,17 @@ class KafkaPythonReader(GroupReader):
         self._made.close(timeout_ms=5_000)
 
     def _subscribe(self) -> None:
-        listener = _Listener(self._handover, self._on_assign, self._on_revoke, self._on_lost)
+        listener = AssignmentListener(self._handover, self._on_assign, self._on_revoke, self._on_lost)
         self._consumer.subscribe(topics=self._topics, listener=listener)
 
     def _receive(self, timeout: float, max_messages: int) -> None:
         member = self._of_group
         if self._revoked_at is not None:
             # When poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may
-            # forget that it does, for ever. So be patient; and if it lasts, make it begin anew.
+            # forget that it does, for ever. So be patient; and if it lasts, make it start over.
             timeout = max(timeout, REJOIN_SLICE)
             if time.monotonic() - self._revoked_at > REJOIN_PATIENCE:
-                log.warning("kafka: no assignment for %.0f s: joining the group again", REJOIN_PATIENCE)
+                log.warning("kafka: no assignment for %.0f s: rejoining the group", REJOIN_PATIENCE)
                 self._revoked_at = time.monotonic()
                 self._consumer.unsubscribe()
                 self._subscribe()
@@ -238,7 +214,7 @@ class KafkaPythonReader(GroupReader):
         except kafka_errors.LogTruncationError as error:
             raise SourceError(
                 f"{', '.join(f'{p.topic} [{p.partition}]' for p in error.divergent_offsets)}: Kafka has lost messages "
-                "that were read already (its log was truncated); begin anew, with an empty store.path and a new "
+                "that were read already (its log was truncated); start over with an empty store.path and a new "
                 "kafka.group_id"
             ) from None
         except _HOPELESS as error:
@@ -256,21 +232,21 @@ class KafkaPythonReader(GroupReader):
         for place, records in fetched.items():
             if (place.topic, place.partition) in member.open:  # else from a start that is not one: read again
                 values, offsets = [r.value for r in records], [r.offset for r in records]
-                self._ready.append(Run(place.topic, place.partition, values, offsets))
+                self._ready.append(MessageRun(place.topic, place.partition, values, offsets))
 
-    def _take(self, limit: int) -> list[Run]:
+    def _take(self, limit: int) -> list[MessageRun]:
         """Of what was received, at most `limit` messages of partitions that are not paused."""
-        runs: list[Run] = []
-        kept: list[Run] = []
+        runs: list[MessageRun] = []
+        kept: list[MessageRun] = []
         while self._ready and limit > 0:
             run = self._ready.popleft()
             if run.place in self._paused:
                 kept.append(run)
                 continue
             if len(run.offsets) > limit:
-                rest = Run(run.topic, run.partition, run.values[limit:], run.offsets[limit:])
+                rest = MessageRun(run.topic, run.partition, run.values[limit:], run.offsets[limit:])
                 self._ready.appendleft(rest)
-                run = Run(run.topic, run.partition, run.values[:limit], run.offsets[:limit])
+                run = MessageRun(run.topic, run.partition, run.values[:limit], run.offsets[:limit])
             limit -= len(run.offsets)
             runs.append(run)
         self._ready.extendleft(reversed(kept))
@@ -297,7 +273,7 @@ class KafkaPythonReader(GroupReader):
             try:
                 low, high = self._ends(place)
             except kafka_errors.KafkaError as error:
-                log.warning("kafka: %s [%d] is out of range: %s", *place, error)  # the next poll tries again
+                log.warning("kafka: %s [%d]: offset out of range: %s", *place, error)  # the next poll tries again
                 return
             start = member.go_on(place, low, high, topics)
             self._ready = deque(run for run in self._ready if run.place != place)
@@ -314,13 +290,13 @@ class KafkaPythonReader(GroupReader):
         try:
             self._consumer.commit(_at({place: self._counted[place]}), timeout_ms=CONFIRM_TIMEOUT_MS)
         except _NOT_A_MEMBER:
-            log.warning("kafka: thrown out of group %s while this process stood still", self._settings.group_id)
+            log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             self._on_lost([TopicPartition(*place) for place in member.assignment])
             return False
         except kafka_errors.RebalanceInProgressError:
             pass  # said to members only
         except kafka_errors.KafkaError as error:
-            log.warning("kafka: not known whether this is still a member of the group: %s", error)
+            log.warning("kafka: cannot tell whether this is still a member of the group: %s", error)
             return False
         self._answered = time.monotonic()
         member.confirm()
@@ -417,60 +393,6 @@ class KafkaPythonReader(GroupReader):
             log.warning("offsets not committed: %s", response)
         else:
             self._answered = time.monotonic()
-
-
-class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is untyped
-    """Hands rebalances over to the thread that polls; the client's own thread goes on with its heartbeats meanwhile."""
-
-    def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
-        self._handover = handover
-        self._assigned, self._revoked, self._lost = words
-
-    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        await self._handover.ask(lambda: self._assigned(assigned))
-
-    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        await self._handover.ask(lambda: self._revoked(revoked))
-
-    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        await self._handover.ask(lambda: self._lost(lost))
-
-
-def _never_create(consumer: Any) -> None:
-    """3.0.12 does not hand `allow_auto_create_topics` on to what asks for metadata: a topic that is deleted would be
-    made again, with the brokers' default of partitions, by whoever reads it. The one private name here.
-    """
-    config = getattr(getattr(consumer, "_cluster", None), "config", None)
-    if isinstance(config, dict):
-        config["allow_auto_create_topics"] = False
-
-
-def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """A client, or a SourceError that says what it does not take; connection trouble passes through."""
-    try:
-        return make(**options)
-    except kafka_errors.KafkaTimeoutError:
-        raise
-    except (kafka_errors.KafkaConfigurationError, ValueError, TypeError, AssertionError, OSError) as error:
-        raise SourceError(f"kafka.client_options: {redacted(error, given)}; see kafka-python's KafkaConsumer") from None
-
-
-def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the client takes them; SourceError for one that it does not know."""
-    for name in options:
-        if name not in defaults:
-            raise SourceError(
-                f"kafka.client_options.{name}: kafka-python has no such option; see its KafkaConsumer for those it has"
-            )
-    return shared_options(options, defaults)
-
-
-def shared_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that another kind of client takes too; TOML has no tuples, so a version is written [2, 3]."""
-    taken = {name: value for name, value in options.items() if name in defaults}
-    if isinstance(taken.get("api_version"), list):
-        taken["api_version"] = tuple(taken["api_version"])
-    return taken
 
 
 def _at(offsets: Mapping[Place, int]) -> dict[Any, Any]:

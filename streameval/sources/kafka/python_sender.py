@@ -8,20 +8,18 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka import errors as kafka_errors
 
-from streameval.sources.kafka.options import START_TIMEOUT, check_options, no_broker, redacted
-from streameval.sources.kafka.python_reader import RESERVED, make_client, shared_options
-from streameval.sources.kafka.sender import Headers
+from streameval.sources.kafka.options import START_TIMEOUT, check_options, no_broker
+from streameval.sources.kafka.python_client import RESERVED, make_client, oauth_options, shared_options
+from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.protocol import SourceError
 
 
-class KafkaPythonSender:
-    """See `streameval.sources.kafka.sender.Sender`."""
+class KafkaPythonSender(Sender):
+    """Sends with kafka-python."""
 
-    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
+        super().__init__(bootstrap_servers, client_options)
         check_options(client_options, {"bootstrap_servers": RESERVED["bootstrap_servers"]})
-        self._bootstrap_servers = bootstrap_servers
-        self._client_options = client_options
-        self._failed = ""
         self._options = {
             "linger_ms": 20,
             "batch_size": 262_144,
@@ -33,11 +31,12 @@ class KafkaPythonSender:
             "max_in_flight_requests_per_connection": 1,
             **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
             "bootstrap_servers": bootstrap_servers.split(","),
+            **oauth_options(oauth),
         }
+        self._oauth = oauth
         self._made: Any = None
 
     def connect(self, timeout: float) -> None:
-        """See `Sender.connect`."""
         if self._made is None:
             self._made = self._make(timeout)
 
@@ -51,24 +50,18 @@ class KafkaPythonSender:
         headers: Headers = (),
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """See `Sender.send`."""
-        if self._failed:
-            raise SourceError(self._failed)
+        self._check()
 
         def failed(error: BaseException) -> None:
             too_large = isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError))
-            if too_large and refused is not None:
-                refused()
-            elif not self._failed:
-                self._failed = f'topic "{topic}": not delivered: {redacted(error, self._client_options)}'
+            self._undelivered(topic, error, refused if too_large else None)
 
         try:
             self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
         except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
-            raise SourceError(f'topic "{topic}": not sent: {redacted(error, self._client_options)}') from None
+            raise SourceError(f'topic "{topic}": not sent: {self._said(error)}') from None
 
     def flush(self, timeout: float) -> None:
-        """See `Sender.flush`."""
         if self._made is None:
             return
         try:
@@ -76,10 +69,9 @@ class KafkaPythonSender:
         except kafka_errors.KafkaError as error:
             raise SourceError(
                 f"{self._bootstrap_servers}: messages not delivered within {timeout:.0f} s "
-                f"({redacted(error, self._client_options)}); check that the brokers run"
+                f"({self._said(error)}); check that the brokers run"
             ) from None
-        if self._failed:
-            raise SourceError(self._failed)
+        self._check()
 
     @property
     def _producer(self) -> Any:
@@ -93,13 +85,13 @@ class KafkaPythonSender:
         try:
             return make_client(KafkaProducer, options, self._client_options)
         except kafka_errors.KafkaError as error:
-            raise no_broker(self._bootstrap_servers, timeout, redacted(error, self._client_options)) from None
+            raise no_broker(self._bootstrap_servers, timeout, self._said(error)) from None
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
-        """See `Sender.create_topics`."""
         options = {
             **shared_options(self._client_options, KafkaAdminClient.DEFAULT_CONFIG),
             "bootstrap_servers": self._bootstrap_servers.split(","),
+            **oauth_options(self._oauth),
         }
         admin = make_client(KafkaAdminClient, options, self._client_options)
         try:
@@ -110,12 +102,10 @@ class KafkaPythonSender:
                 except kafka_errors.TopicAlreadyExistsError:
                     continue
                 except kafka_errors.KafkaError as error:
-                    text = redacted(error, self._client_options)
-                    raise SourceError(f'topic "{name}" could not be created: {text}') from None
+                    raise self._not_created(name, error) from None
         finally:
             admin.close()
 
     def close(self) -> None:
-        """See `Sender.close`."""
         if self._made is not None:
             self._made.close(timeout=1.0)

@@ -10,25 +10,25 @@ from uuid import UUID
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
-from streameval.sources.kafka.python_reader import shared_options
-from streameval.sources.kafka.topics import Topic, known_id
+from streameval.sources.kafka.python_client import oauth_options, shared_options
+from streameval.sources.kafka.topics import Describer, Topic, known_id
 
 
-class KafkaPythonDescriber:
-    """See `streameval.sources.kafka.topics.Describer`."""
+class KafkaPythonDescriber(Describer):
+    """Asks with kafka-python."""
 
-    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
         self._options = {
             "client_id": "streameval",
             "request_timeout_ms": 5_000,
             "reconnect_backoff_max_ms": 2_000,
             **shared_options(client_options, KafkaAdminClient.DEFAULT_CONFIG),
             "bootstrap_servers": bootstrap_servers.split(","),
+            **oauth_options(oauth),
         }
         self._made: Any = None
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
-        """See `Describer.describe`."""
         try:
             if self._made is None:
                 self._made = KafkaAdminClient(**self._options)
@@ -47,6 +47,5 @@ class KafkaPythonDescriber:
         return found
 
     def close(self) -> None:
-        """See `Describer.close`."""
         if self._made is not None:
             self._made.close()

@@ -9,7 +9,7 @@ back and it was not lost meanwhile; else where its keeper says, who has the stat
 group's committed offset comes before `kafka.start`; with one offsets are committed for lag tools, and read only to see
 whether there are any, which tells partitions that were added. Where it starts is told by a batch without events.
 
-A topic that was deleted and made anew has another id (see `topics`), which goes into the checkpoint with the offsets:
+A topic that was deleted and recreated has another id (see `topics`), which goes into the checkpoint with the offsets:
 it is read from where `kafka.on_recreated_topic` says. Of partitions that only one of the topics has nothing is read.
 
 The keeper hears of rebalances inside `poll`, in the thread that polls: `release` when the group asks for partitions
@@ -30,16 +30,18 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
-from streameval.config import Kafka
-from streameval.events import Batch
-from streameval.sources.decode import Decoder
+from streameval.events.batch import Batch
+from streameval.settings.tree import Kafka
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.kafka.formats import open_format
 from streameval.sources.kafka.options import START_TIMEOUT, no_broker
 from streameval.sources.kafka.owner import PartitionOwner
-from streameval.sources.kafka.pacing import Pacing, Place
-from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, Run, UnreachableError
+from streameval.sources.kafka.pacing import Pacing
+from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, UnreachableError
 from streameval.sources.kafka.topics import Describer, TopicWatch
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Place, Source, SourceError
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,8 @@ ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
 FIRST_POLL = 10  # messages of the first poll, when it is not known yet how many events a message holds
 
 
-class KafkaSource:
-    """Batches from Kafka, one per partition and poll; see `streameval.sources.protocol.Source`.
+class KafkaSource(Source):
+    """Batches from Kafka, one per partition and poll.
 
     Each poll takes as many messages as hold about `max_events` events, by what the last ones held.
     """
@@ -75,6 +77,10 @@ class KafkaSource:
         self._topics = tuple(dict.fromkeys((settings.impressions_topic, settings.clicks_topic)))
         self._kinds = {settings.impressions_topic: 0} if self._shared else dict(zip(self._topics, (1, 2), strict=True))
         self._reader = open_reader(settings)
+        self._gate = open_format(settings, decoder)
+        if self._gate is not None:
+            self._reader.gate = self._gate.ready
+        self._format: Literal["json", "arrow", "own"] = "own" if decoder.own is not None else _of_files(settings.format)
         self._counts: dict[str, int] = {}
         self._subscribed = self._closed = False
         self._watch: TopicWatch | None = None
@@ -85,9 +91,9 @@ class KafkaSource:
         self._budget = min(FIRST_POLL, max_events)  # messages of the next poll
 
     @property
-    def finished(self) -> bool:
-        """Never."""
-        return False
+    def inputs(self) -> tuple[str, ...]:
+        """The topics."""
+        return self._topics
 
     def poll(self, timeout: float) -> list[Batch]:
         """See `Source.poll`. The very first calls wait for brokers and topics, up to 2 seconds more than `timeout`."""
@@ -95,8 +101,8 @@ class KafkaSource:
             raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
         if not self._subscribed and not self._subscribe(timeout):
             return []
-        runs = self._reader.poll(timeout, self._budget)
-        by_partition: dict[int, list[Run]] = {}
+        runs = self._read(timeout)
+        by_partition: dict[int, list[MessageRun]] = {}
         for run in runs:
             by_partition.setdefault(run.partition, []).append(run)
         batches: list[Batch] = []
@@ -114,19 +120,23 @@ class KafkaSource:
         return self._with_beginnings(batches, self._reader.beginnings())
 
     def connect(self, stop: threading.Event) -> None:
-        """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is told soon.
+        """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is reported soon.
 
         Raises SourceError when none does within `start_timeout` of the first question.
         """
         while not (stop.is_set() or self._counts_topics(1.0)):
             stop.wait(0.1)
+        if self._gate is not None:
+            self._gate.connect(stop, self._start_timeout)
+
+    def begin(self, keeper: Keeper | None) -> None:
+        """Nothing yet: the group assigns partitions inside `poll`."""
 
     def partitions(self) -> frozenset[int]:
         """The partitions assigned to this member; kept during a rebalance until the new assignment is known."""
         return frozenset(partition for _, partition in self._reader.assignment)
 
     def lag(self) -> Mapping[Place, int]:
-        """Messages not delivered yet, by (topic, partition), where the end is known."""
         return self._reader.lag()
 
     def caught_up(self) -> frozenset[Place]:
@@ -138,19 +148,15 @@ class KafkaSource:
         return self._reader.caught_up(ASK_SECONDS) if self.connected() else frozenset()
 
     def lost(self) -> Mapping[Place, int]:
-        """Messages that were gone or passed over before they were read, by (topic, partition), since the start."""
         return self._reader.lost
 
     def empty(self) -> Mapping[Place, int]:
-        """Offsets between messages that hold none, by (topic, partition), since the start."""
         return self._reader.empty
 
     def recreated(self) -> Mapping[str, int]:
-        """How often a topic was found deleted and made anew, by name, since the start."""
         return self._reader.recreated
 
     def unpaired(self) -> Mapping[str, int]:
-        """Partitions of a topic that are not read, because the other topic does not have them; no entry: none."""
         topics = None if self._watch is None else self._watch.known
         if topics is None:
             return {}
@@ -162,16 +168,12 @@ class KafkaSource:
         """False before a broker has answered, and when none has for some seconds (they are asked when all is quiet)."""
         return self._reader.silence < QUIET
 
-    def progress(self) -> None:
-        """None: there is no end."""
-        return
-
     def commit(self, offsets: Mapping[Place, int]) -> None:
         """Tell the group the next offsets to read (`Batch.offsets`), without waiting: call it now and then."""
         self._reader.commit(offsets)
 
     def close(self) -> None:
-        """See `Source.close`. The keeper is told nothing: who owns the state writes it before.
+        """See `Source.close`. The keeper is not called: the owner of the state writes it before.
 
         The dead-letter sink stays open, it is not ours.
         """
@@ -189,7 +191,7 @@ class KafkaSource:
         if missing:
             if now >= self._say_missing_at:
                 self._say_missing_at = now + 30.0
-                log.warning("not there yet, waiting: topic %s", " and ".join(map(repr, missing)))
+                log.warning("waiting for topic %s, which does not exist yet", " and ".join(map(repr, missing)))
             time.sleep(min(timeout, 1.0))
             return False
         self._check_counts()
@@ -231,10 +233,12 @@ class KafkaSource:
         for topic, count in unpaired.items():
             (other,) = set(self._topics) - {topic}
             log.warning(
-                'topic "%s" has %d partitions that "%s" does not have: they are not read until it has them, and then '
-                "from where they were left, new ones from their beginning",
-                topic, count, other,
-            )  # fmt: skip
+                'topic "%s" has %d partitions that "%s" lacks: they are not read until it has them; reading then '
+                "resumes where it stopped, and new ones begin at their beginning",
+                topic,
+                count,
+                other,
+            )
 
     def _began(self, partitions: frozenset[int]) -> None:
         """An assignment has come: the client has forgotten its pauses."""
@@ -242,7 +246,7 @@ class KafkaSource:
         if not self._shared:
             self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in partitions)
 
-    def _decode(self, partition: int, runs: list[Run]) -> tuple[Batch, Sequence[DeadLetter]]:
+    def _decode(self, partition: int, runs: list[MessageRun]) -> tuple[Batch, Sequence[DeadLetter]]:
         values: list[bytes | None] = []
         offsets: list[int] = []
         kinds: list[int] = []
@@ -258,10 +262,21 @@ class KafkaSource:
             topic=self._topics,
             partition=partition,
             offsets=offsets,
-            format=self._settings.format,
+            format=self._format,
             shared=self._shared,
             next_offsets=next_offsets,
         )
+
+    def _read(self, timeout: float) -> list[MessageRun]:
+        """What the reader delivers; while the schema registry does not answer, nothing is fetched."""
+        waiting = self._gate.waiting() if self._gate is not None else 0.0
+        if not waiting:
+            return self._reader.poll(timeout, self._budget)
+        still = self._reader.assignment - self._paused
+        self._reader.pause(still)
+        runs = self._reader.poll(min(timeout, waiting), self._budget)
+        self._reader.resume(still - self._paused)
+        return runs
 
     def _with_beginnings(self, batches: list[Batch], begun: Iterable[Beginning]) -> list[Batch]:
         """With the offsets where reading was begun before these batches, so that they are kept also if nothing comes."""
@@ -277,7 +292,7 @@ class KafkaSource:
             )
         return [by_partition[partition] for partition in sorted(by_partition)]
 
-    def _set_budget(self, runs: Sequence[Run], batches: Sequence[Batch]) -> None:
+    def _set_budget(self, runs: Sequence[MessageRun], batches: Sequence[Batch]) -> None:
         """Messages of the next poll: as many as hold `max_events`, but at most twice as many as in this one.
 
         Doubling bounds what a topic not seen so far can bring in the first poll that it comes in.
@@ -286,7 +301,8 @@ class KafkaSource:
         for run in runs:
             messages[run.topic] += len(run.values)
         events = {self._topics[-1]: sum(len(batch.clicks) for batch in batches)}
-        events[self._topics[0]] = events.get(self._topics[0], 0) + sum(len(batch.impressions) for batch in batches)
+        shown = sum(len(batch.impressions) + len(batch.candidates) for batch in batches)
+        events[self._topics[0]] = events.get(self._topics[0], 0) + shown
         for topic, count in messages.items():
             if count:
                 self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
@@ -308,15 +324,19 @@ class KafkaSource:
             self._paused = held
 
 
+def _of_files(format: str) -> Literal["json", "arrow"]:
+    return "arrow" if format == "arrow" else "json"
+
+
 def open_describer(settings: Kafka) -> Describer:
     """Who asks about topics, with the client that `kafka.client` names."""
     if settings.client == "confluent":
         from streameval.sources.kafka.confluent_topics import ConfluentDescriber
 
-        return ConfluentDescriber(settings.bootstrap_servers, settings.client_options)
+        return ConfluentDescriber(settings.bootstrap_servers, settings.client_options, settings.oauth)
     from streameval.sources.kafka.python_topics import KafkaPythonDescriber
 
-    return KafkaPythonDescriber(settings.bootstrap_servers, settings.client_options)
+    return KafkaPythonDescriber(settings.bootstrap_servers, settings.client_options, settings.oauth)
 
 
 def open_reader(settings: Kafka) -> KafkaReader:

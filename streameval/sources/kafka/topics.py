@@ -1,6 +1,6 @@
 """What the topics are, as the brokers say now and then: how many partitions they have, and which topic has the name.
 
-A topic that is deleted and made anew has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
+A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
 The clients go on reading it at the old offset and say nothing. So a thread of its own asks every `INTERVAL` seconds, and
 whoever polls looks at the last answer, without waiting.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0  # seconds between two questions: one small request a second
-PATIENCE = 30.0  # seconds without any answer after which that is said
-CLOSE_TIMEOUT = 2.0  # seconds; a question under way may take longer, and then ends with the process
+_PATIENCE = 30.0  # seconds without any answer after which that is said
+_CLOSE_TIMEOUT = 2.0  # seconds; a question under way may take longer, and then ends with the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,14 @@ def known_id(text: str | None) -> str | None:
     return text if text and text.strip("A") else None
 
 
-class Describer(Protocol):
+class Describer(ABC):
     """Asks the brokers about topics. Used by one thread."""
 
+    @abstractmethod
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
-        """Those that exist; None when the brokers do not answer, or cannot be asked about ids."""
+        """Those that exist; None when the brokers do not answer, or do not support ids."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of connections."""
 
@@ -56,7 +58,7 @@ class TopicWatch:
         self._done = 0  # of them, those that are over
         self._changed = threading.Condition()
         self._wanted = self._closed = self._said = False
-        self._say_at = time.monotonic() + PATIENCE
+        self._say_at = time.monotonic() + _PATIENCE
         self._thread = threading.Thread(target=self._run, name="kafka-topics", daemon=True)
         self._thread.start()
 
@@ -81,7 +83,7 @@ class TopicWatch:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(CLOSE_TIMEOUT)
+        self._thread.join(_CLOSE_TIMEOUT)
 
     def _run(self) -> None:
         try:
@@ -92,7 +94,7 @@ class TopicWatch:
                 try:
                     found = self._describer.describe(self._names)
                 except Exception as error:  # a thread that ends would leave everybody with the last answer for ever
-                    log.warning("kafka: the topics cannot be looked at: %s", error)
+                    log.warning("kafka: the topics cannot be described: %s", error)
                     found = None
                 self._say_unknown(found)
                 with self._changed:
@@ -104,15 +106,15 @@ class TopicWatch:
             self._describer.close()
 
     def _say_unknown(self, found: Mapping[str, Topic] | None) -> None:
-        """Once: that nobody would notice a topic made anew."""
+        """Once: that nobody would notice a recreated topic."""
         if self._said:
             return
         if found is None and self._known is None and time.monotonic() > self._say_at:
             log.warning(
-                "kafka: the brokers do not say what the topics are (may this user describe them?): one that is deleted and "
-                "made anew will not be noticed"
+                "kafka: the brokers do not describe the topics (is this user allowed to?): a topic that is "
+                "deleted and recreated will not be noticed"
             )
             self._said = True
         elif found and all(topic.id is None for topic in found.values()):
-            log.info("kafka: the brokers tell no topic ids: a topic that is deleted and made anew will not be noticed")
+            log.info("kafka: the brokers give no topic ids: a topic that is deleted and recreated will not be noticed")
             self._said = True

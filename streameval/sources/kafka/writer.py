@@ -11,15 +11,15 @@ from streameval.sources.kafka.sender import Sender
 FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deliver a message
 
 
-def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any]) -> Sender:
+def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> Sender:
     """A sender of the client library that `kafka.client` names."""
     if client == "confluent":
         from streameval.sources.kafka.confluent_sender import ConfluentSender
 
-        return ConfluentSender(bootstrap_servers, client_options)
+        return ConfluentSender(bootstrap_servers, client_options, oauth)
     from streameval.sources.kafka.python_sender import KafkaPythonSender
 
-    return KafkaPythonSender(bootstrap_servers, client_options)
+    return KafkaPythonSender(bootstrap_servers, client_options, oauth)
 
 
 class KafkaWriter:
@@ -30,8 +30,9 @@ class KafkaWriter:
         bootstrap_servers: str,
         client_options: Mapping[str, Any] | None = None,
         client: Literal["confluent", "kafka-python"] = "confluent",
+        oauth: str = "",
     ) -> None:
-        self._sender = open_sender(client, bootstrap_servers, client_options or {})
+        self._sender = open_sender(client, bootstrap_servers, client_options or {}, oauth)
 
     def write(self, topic: str, keys: Sequence[bytes], values: Sequence[bytes], partition: int | None = None) -> None:
         """Hand over messages, in order; see `Sender.send` for the partition and the errors."""

@@ -3,17 +3,19 @@
 import { svg } from "../dom.js";
 import { frame, linear, logarithmic } from "./frame.js";
 
-// layers: [{ class, name, values }], each drawn as its share; edges: one more than values
-export function histogram({ title, edges, layers, xName, xFormat, log = false, describe }) {
+// layers: [{ class, name, values }], each drawn as its share; edges: one more than values. `range`: [from, to] of the first
+// axis, and `most`, the greatest share, for charts that are to be compared.
+export function histogram({ title, edges, layers, xName, xFormat, log = false, describe, range = [edges[0], edges.at(-1)], most = 0, width = 460 }) {
   const shares = layers.map(({ values }) => {
     const total = values.reduce((sum, n) => sum + n, 0) || 1;
     return values.map((n) => n / total);
   });
-  const high = Math.max(...shares.flat(), 0.01);
-  const first = log ? Math.max(edges[0], 1e-6) : edges[0];
-  const scale = log ? logarithmic(first, edges.at(-1)) : linear(edges[0], edges.at(-1));
+  const high = Math.max(...shares.flat(), most, 0.01);
+  const first = log ? Math.max(range[0], 1e-6) : range[0];
+  const scale = log ? logarithmic(first, range[1]) : linear(first, range[1]);
   const { root, x, y } = frame({
-    height: 280,
+    width,
+    height: Math.min(280, width * 0.85),
     x: { scale, name: xName, format: xFormat },
     y: { scale: linear(0, high * 1.08), name: "share", format: (v) => `${Math.round(v * 1000) / 10} %` },
     title,

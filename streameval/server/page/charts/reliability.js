@@ -1,7 +1,7 @@
-// Predicted against observed by pClick quantile, on log axes: on the diagonal a score means what it says.
+// Predicted against observed by pClick quantile, on log axes: on the diagonal scores are calibrated.
 
 import { svg } from "../dom.js";
-import { count, percent, significant } from "../format.js";
+import { count, percentTick, significant } from "../format.js";
 import { frame, logarithmic, path, within } from "./frame.js";
 
 // Wilson's interval (1927) of a proportion, 95 %.
@@ -20,7 +20,7 @@ export function reliability(tables) {
   const low = 10 ** Math.floor(Math.log10(Math.min(...seen, 0.1)));
   const high = Math.min(1, Math.max(...seen, low * 10) * 1.5);
   const scale = logarithmic(low, high);
-  const form = (v) => percent(v, v < 0.001 ? 2 : v < 0.01 ? 1 : 0);
+  const form = percentTick;
   const { root, x, y } = frame({
     x: { scale, name: "mean pClick", format: form },
     y: { scale, name: "CTR", format: form },

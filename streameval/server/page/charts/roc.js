@@ -1,4 +1,5 @@
-// The ROC curve; thick where thresholds let through the top quarter of the impressions, which is where ranking happens.
+// The ROC curve; thick for the quarter of the impressions with the highest scores, which is where ranking happens. The
+// operating range, of which the partial AUC is, is shaded.
 
 import { svg } from "../dom.js";
 import { frame, linear, path } from "./frame.js";
@@ -6,16 +7,21 @@ import { significant } from "../format.js";
 
 const MARKS = [0.01, 0.05, 0.1, 0.25];
 
-// curves: [{ name, look, points, auc }]
-export function roc(curves) {
+const value = (auc) => (auc === null ? "undefined" : auc.toFixed(4));
+
+// curves: [{ name, look, points, auc, pauc }], range: two false positive rates
+export function roc(curves, range) {
   const scale = { ...linear(0, 1), ticks: [0, 0.2, 0.4, 0.6, 0.8, 1] };
   const form = (v) => v.toFixed(1);
   const { root, x, y } = frame({
     x: { scale, name: "share of non-clicks above the threshold", format: form },
     y: { scale, name: "share of clicks above it", format: form },
     title: "ROC",
-    description: curves.map(({ name, auc }) => `${name}: AUC ${auc === null ? "undefined" : auc.toFixed(4)}`).join("; "),
+    description: curves.map(({ name, auc, pauc }) => `${name}: AUC ${value(auc)}, partial AUC ${value(pauc)}`).join("; "),
   });
+  const [left, right] = range.map(x);
+  const about = `operating range: false positive rates ${range[0]} to ${range[1]}`;
+  root.append(svg("rect", { class: "range", x: left, y: y(1), width: Math.max(right - left, 1), height: y(0) - y(1) }, svg("title", {}, about)));
   root.append(svg("line", { class: "diagonal", x1: x(0), y1: y(0), x2: x(1), y2: y(1) }));
   for (const { name, look, points } of curves) {
     const group = svg("g", { class: look.class });

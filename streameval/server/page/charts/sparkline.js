@@ -6,25 +6,36 @@ import { interval } from "../intervals.js";
 const WIDTH = 96;
 const HEIGHT = 26;
 
-export function sparkline({ value, stderr, stderr_df: df }, { about }) {
+// What lines that stand below each other are drawn on: { from, to } in unix seconds, { low, high }. The scale is that of the
+// values: one pane with few clicks must not flatten the rest.
+export function sharedScale(lines) {
+  const values = lines.flatMap(({ value }) => value.filter((v) => v !== null)).sort((a, b) => a - b);
+  const times = lines.flatMap(({ start }) => [start[0], start.at(-1)]).filter((t) => t !== undefined);
+  if (!values.length) return null;
+  const cut = Math.floor(values.length / 50);
+  const [low, high] = [values[cut], values[values.length - 1 - cut]];
+  const room = (high - low || Math.abs(high) * 0.01 || 0.01) * 0.2;
+  return { from: Math.min(...times), to: Math.max(...times), low: low - room, high: high + room };
+}
+
+// `marks`: unix seconds of deploys.
+export function sparkline({ start, value, stderr, stderr_df: df }, { about, scale, marks = [] }) {
   const defined = value.map((v, i) => (v === null ? null : i)).filter((i) => i !== null);
   const root = svg("svg", { class: "sparkline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": about, preserveAspectRatio: "none" });
-  if (defined.length < 2) return root;
+  if (defined.length < 2 || !scale) return root;
   const half = (i) => interval(value[i], stderr[i], df[i])?.half ?? 0;
-  // the scale is that of the values: one pane with few clicks must not flatten the rest
-  const low = Math.min(...defined.map((i) => value[i]));
-  const high = Math.max(...defined.map((i) => value[i]));
-  const room = (high - low || Math.abs(high) * 0.01 || 0.01) * 0.35;
-  const x = (i) => 1 + ((WIDTH - 5) * (i - defined[0])) / (value.length - 1 - defined[0] || 1);
-  const y = (v) => Math.min(HEIGHT, Math.max(0, HEIGHT - (HEIGHT * (v - low + room)) / (high - low + 2 * room)));
-  const points = (of) => defined.map((i) => `${x(i).toFixed(1)},${y(of(i)).toFixed(1)}`);
+  const across = (time) => (1 + ((WIDTH - 5) * (time - scale.from)) / (scale.to - scale.from || 1)).toFixed(1);
+  const x = (i) => across(start[i]);
+  const y = (v) => Math.min(HEIGHT, Math.max(0, HEIGHT - (HEIGHT * (v - scale.low)) / (scale.high - scale.low)));
+  const points = (of) => defined.map((i) => `${x(i)},${y(of(i)).toFixed(1)}`);
   const band = [...points((i) => value[i] + half(i)), ...points((i) => value[i] - half(i)).reverse()];
   const last = defined.at(-1);
   root.append(
     svg("polygon", { class: "band", points: band.join(" ") }),
+    ...marks.filter((at) => at > scale.from && at <= scale.to).map((at) => svg("line", { class: "deployed", x1: across(at), x2: across(at), y1: 0, y2: HEIGHT })),
     svg("polyline", { class: "line", points: points((i) => value[i]).join(" ") }),
     // a line of no length has round ends: a dot that stays round when the picture is stretched
-    svg("path", { class: "end", d: `M${x(last).toFixed(1)} ${y(value[last]).toFixed(1)}h0.01` }),
+    svg("path", { class: "end", d: `M${x(last)} ${y(value[last]).toFixed(1)}h0.01` }),
   );
   return root;
 }

@@ -1,13 +1,14 @@
 // Lines over time with error bands: versions side by side, deploys as markers, what is not final yet as such.
 
 import { colour, fade } from "../colours.js";
-import { clock, DASH, dateTime, day, hour } from "../format.js";
+import { clock, DASH, dateTime, day, hour, inUtc } from "../format.js";
 import { load } from "./uplot.js";
 
 // A chart in `place`. `draw(content)` shows
 //   lines: [{ name, look, x (unix seconds), y, low, high }], null where undefined
 //   markers: [{ at, text }], from: unix seconds from which labels are not final (or null)
 //   levels: [{ value, text }], horizontal; range: [from, to] of the time axis; zoomed(from, to): a range was dragged
+//   limits: [least, most] that a value can have, null: none; the axis does not go beyond
 //   format(value): as text; tick(value, digits): the same for the axis
 export function timeline(place, { height = 320 } = {}) {
   let plot = null;
@@ -25,6 +26,7 @@ export function timeline(place, { height = 320 } = {}) {
 
   async function draw(next) {
     content = next;
+    place.dataset.legend = JSON.stringify(next.lines.map((line) => [line.name, line.look.variable]));
     const uPlot = await load();
     if (closed || content !== next) return;
     const data = aligned(next.lines);
@@ -36,7 +38,6 @@ export function timeline(place, { height = 320 } = {}) {
     shape = wanted;
     plot?.destroy();
     plot = new uPlot(options(uPlot, place, height, () => content), data, place);
-    place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   }
 
   return {
@@ -71,7 +72,7 @@ function options(uPlot, place, height, content) {
   const grid = { stroke: colour("--line-pale"), width: 1 };
   const font = "12px system-ui, sans-serif";
   const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font };
-  const series = [{ label: "Time", value: (_, v) => (v === null ? "" : dateTime(v * 1000)) }];
+  const series = [{ label: "Time", value: (_, v) => (v === null ? "" : dateTime(v * 1000, { seconds: true })) }];
   const bands = [];
   for (const line of now.lines) {
     const stroke = colour(line.look.variable);
@@ -85,6 +86,7 @@ function options(uPlot, place, height, content) {
   return {
     width: place.clientWidth || 600,
     height,
+    ...(inUtc() ? { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") } : {}),
     series,
     bands,
     padding: [null, 28, null, null], // half of the last time below the axis
@@ -97,7 +99,7 @@ function options(uPlot, place, height, content) {
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
     hooks: {
       drawClear: [(u) => shadeUnfinal(u, content())],
-      draw: [(u) => drawLevels(u, content()), (u) => drawMarkers(u, content())],
+      draw: [(u) => drawLevels(u, content()), (u) => drawMarkers(u, content()), (u) => (place.dataset.axis = `${u.scales.y.min} ${u.scales.y.max}`)],
       setSelect: [
         (u) => {
           if (u.select.width < 4) return;
@@ -131,7 +133,7 @@ function times(_, ticks, __, ___, apart) {
 
 // The scale is that of the values and, as far as they are not far off, of their bounds: one minute with three clicks must
 // not flatten a day.
-function fit({ lines, levels = [] }) {
+function fit({ lines, levels = [], limits = [null, null] }) {
   const values = lines.flatMap((line) => line.y).filter((v) => v !== null && Number.isFinite(v));
   if (!values.length) return [0, 1];
   const most = usual(values);
@@ -145,7 +147,7 @@ function fit({ lines, levels = [] }) {
     low = Math.max(low - further, Math.min(low, least));
     high = Math.min(high + further, Math.max(high, greatest));
   }
-  return [low - room, high + room];
+  return [Math.max(low - room, limits[0] ?? -Infinity), Math.min(high + room, limits[1] ?? Infinity)];
 }
 
 // The range of all but the outermost hundredth on either side: the last pane before a restart may hold three clicks.

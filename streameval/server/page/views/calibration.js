@@ -1,19 +1,21 @@
-// Whether scores mean what they say: two versions side by side.
+// Whether scores are calibrated: two versions side by side.
 
-import { go } from "../address.js";
+import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
-import { histogram } from "../charts/histogram.js";
 import { byQuantile } from "../charts/quantiles.js";
 import { reliability, wilson } from "../charts/reliability.js";
 import { roc } from "../charts/roc.js";
-import { refusal, select } from "../controls.js";
+import { scoreChart } from "../charts/scores.js";
+import { button, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
-import { count, number, percent, signedPercent, significant } from "../format.js";
-import { look, modelsOf, seriesOf } from "../series.js";
+import { count, dateTime, number, signedPercent, significant } from "../format.js";
+import { shorten, shown as named } from "../names.js";
+import { objective, objectiveControl } from "../objectives.js";
+import { byImportance, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
+import { taking } from "../share.js";
 import { table } from "../tables.js";
 
-export const title = "Calibration";
 export const needsLabels = true;
 
 const AGAIN_MS = 4000;
@@ -34,10 +36,11 @@ export function mount(root) {
     const model = models.includes(given.model) ? given.model : models[0];
     const all = seriesOf(overview).filter((one) => one.model === model);
     const find = (version) => all.find((one) => one.version === version);
-    const a = find(given.a) ?? all[0];
-    const b = given.b === "none" ? undefined : (find(given.b) ?? all.find((one) => one !== a));
+    const [first, second] = [...all].sort(byImportance(overview).compare); // what serves, and what it is compared with
+    const a = find(given.a) ?? second ?? first;
+    const b = given.b === "none" ? undefined : (find(given.b) ?? [first, second].find((one) => one !== a));
     const windows = [...new Set(overview.results.map((r) => r.window))];
-    return { models, model, all, a, b, windows, window: windows.includes(given.window) ? given.window : "all", slice: given.slice ?? "none" };
+    return { models, model, all, a, b, windows, window: windows.includes(given.window) ? given.window : "all", slice: given.slice ?? "none", objective: objective(overview, given), range: given.from && given.to ? [given.from, given.to] : null };
   }
 
   const change = (part) => go("calibration", { ...given, ...part }, { replace: true });
@@ -48,21 +51,24 @@ export function mount(root) {
       tools,
       now.models.length > 1 ? select("Model", "model", now.models, now.model, (model) => change({ model, a: null, b: null })) : null,
       select("Version", "a", versions, now.a.version, (a) => change({ a })),
-      select("against", "b", [["nothing", "none"], ...versions], now.b?.version ?? "none", (b) => change({ b })),
-      select("Window", "window", now.windows, now.window, (window) => change({ window })),
+      select("Compare with", "b", [["nothing", "none"], ...versions], now.b?.version ?? "none", (b) => change({ b })),
+      now.range
+        ? h("div", { class: "control" }, h("span", {}, `${dateTime(now.range[0] * 1000)} to ${dateTime(now.range[1] * 1000)}`), button("Now", () => change({ from: null, to: null })))
+        : select("Window", "window", now.windows, now.window, (window) => change({ window })),
+      objectiveControl(overview, given, change),
       select("Slice", "slice", sliceOptions(dimensions, now.slice), now.slice, (slice) => change({ slice: slice === "none" ? null : slice })),
-      h("p", { class: "legend" }, [now.a, now.b].filter(Boolean).map((one) => h("span", { class: look(overview, one).class }, h("span", { class: "swatch", "aria-hidden": "true" }), one.version))),
+      h("p", { class: "legend" }, [now.a, now.b].filter(Boolean).map((one) => h("span", { class: look(overview, one).class }, h("span", { class: "swatch", "aria-hidden": "true" }), named(one.version)))),
     );
   }
 
   function refresh() {
     const now = choice();
-    const shown = [now.a, now.b].filter(Boolean);
-    const question = JSON.stringify([shown, now.window, now.slice]);
+    const both = [now.a, now.b].filter(Boolean);
+    const question = JSON.stringify([both, when(now), now.slice, now.objective]);
     if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
     asked = { question, at: performance.now() };
-    const ask = shown.flatMap((one) => {
-      const which = { model: one.model, version: one.version, source: one.source, window: now.window, slice: now.slice };
+    const ask = both.flatMap((one) => {
+      const which = { model: one.model, version: one.version, source: one.source, ...when(now), slice: now.slice, objective: now.objective };
       return [
         ["buckets", { ...which, kind: "quantiles" }],
         ["roc", { ...which, max_points: 400 }],
@@ -75,15 +81,17 @@ export function mount(root) {
       .then((answers) => {
         if (!answers) return;
         replace(note);
-        if (answers.length > 3 * shown.length) dimensions = answers.at(-1).slices;
+        if (answers.length > 3 * both.length) dimensions = answers.at(-1).slices;
         drawTools(choice());
         draw(
-          shown.map((one, i) => ({
-            name: one.version,
+          both.map((one, i) => ({
+            name: shorten(one.version),
             look: look(overview, one),
             buckets: answers[3 * i].tables[0]?.buckets ?? [],
             points: answers[3 * i + 1].points,
             auc: answers[3 * i + 1].auc,
+            pauc: answers[3 * i + 1].pauc,
+            range: answers[3 * i + 1].operating_range,
             scores: answers[3 * i + 2],
           })),
         );
@@ -96,17 +104,34 @@ export function mount(root) {
       const [low, high] = wilson(b.clicks, b.impressions);
       return low > 0 ? [b.mean_pclick / high - 1, b.mean_pclick / low - 1] : null;
     };
+    const at = () => {
+      const now = choice();
+      return { model: now.model, ...when(now), slice: now.slice };
+    };
+    const fixed = () => {
+      const now = choice();
+      const of = overview.results.find((row) => row.window === now.window && row.model === now.model && row.version === now.a.version);
+      const [from, to] = now.range ?? [of?.window_start, of?.window_end].map((time) => (time ? Math.round(Date.parse(time) / 1000) : null));
+      return href("calibration", { ...given, model: now.model, a: now.a.version, b: now.b?.version ?? "none", from, to });
+    };
+    const shared = { link: fixed, model: () => choice().model, legend: shown.map((one) => [one.name, one.look.variable]) };
+    const buckets = { ...shared, csv: () => ["buckets", { ...at(), kind: "quantiles" }] };
+    const each = (path, more) => ({
+      ...shared,
+      csv: shown.map((one, i) => [`CSV ${one.name}`, () => [path, { ...at(), version: [choice().a, choice().b][i].version, ...more }]]),
+    });
     const used = (b) => (b.impressions > 0 ? b.log_loss : null);
     replace(
       panels,
-      panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the line a score means what it says; bars are 95 % (Wilson).", reliability(shown)),
-      panel("Prediction error by pClick quantile", "Predicted clicks over clicks, less 1: above 0 the model promises too much there.",
-        byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true })),
-      panel("Log loss by pClick quantile", "Where the loss comes from. It grows with the CTR by itself: compare versions, not quantiles.",
-        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => number(v, 3) })),
-      shown.map((one) => panel(`Scores of ${one.name} by label`, "Shares of the non-clicks (grey) and of the clicks (colour) by pClick: the further apart, the better they are told apart.", scores(one))),
-      panel("ROC", "Thick: thresholds that let the top quarter of the impressions pass; dots at 1, 5, 10 and 25 %.", roc(shown)),
-      h("details", { class: "wide", open: panels.querySelector("details")?.open }, h("summary", {}, "The numbers as a table"), h("div", { class: "scroll" }, bucketTable(shown))),
+      panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the diagonal scores are calibrated; bars are 95 % intervals (Wilson).", reliability(shown), buckets),
+      panel("Prediction error by pClick quantile", "Predicted clicks over clicks, minus 1: above 0 the model over-predicts there.",
+        byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true }), buckets),
+      panel("Log loss by pClick quantile", "Where the loss comes from. It rises with CTR anyway: compare versions, not quantiles.",
+        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => number(v, 3) }), buckets),
+      panel("Scores by label", "How the scores of clicks (filled) and of non-clicks (broken line) are distributed: the further apart, the better the ranking; the further from the other version, the more the scores have shifted.",
+        shown.some((one) => one.scores.edges.length) ? scoreChart(shown.filter((one) => one.scores.edges.length)) : h("p", { class: "quiet" }, "No scores in this window."), each("scores", { bins: 60 })),
+      panel("ROC", `Thick: the quarter of the impressions with the highest scores; dots at the top 1, 5, 10 and 25 %. Shaded: the operating range; partial AUC there: ${shown.map(({ name, pauc }) => `${name} ${number(pauc)}`).join(", ")}.`, roc(shown, shown[0].range), each("roc", { max_points: 5000 })),
+      h("details", { class: "wide", open: panels.querySelector("details")?.open }, h("summary", {}, "Show the numbers as a table"), h("div", { class: "scroll" }, bucketTable(shown))),
     );
   }
 
@@ -121,23 +146,15 @@ export function mount(root) {
   };
 }
 
-const panel = (heading, about, chart) => h("figure", { class: "panel" }, h("figcaption", {}, h("h2", {}, heading), h("p", { class: "quiet" }, about)), chart);
-
-function scores({ name, look: style, scores: { edges, impressions, clicks } }) {
-  if (!edges.length) return h("p", { class: "quiet" }, "No scores in this window.");
-  return histogram({
-    title: `Scores of ${name}`,
-    edges,
-    layers: [
-      { class: "plain", name: "non-clicks", values: impressions.map((n, i) => n - clicks[i]) },
-      { class: style.class, name: "clicks", values: clicks },
-    ],
-    xName: "pClick",
-    xFormat: (v) => percent(v, v < 0.0095 ? 2 : v < 0.095 ? 1 : 0),
-    log: true,
-    describe: `distribution of pClick of non-clicks and of clicks, version ${name}`,
-  });
+function panel(heading, about, chart, take) {
+  const figure = h("figure", { class: "panel" }, h("figcaption", {}, h("h2", {}, heading), h("p", { class: "quiet" }, about)), chart);
+  figure.dataset.legend = JSON.stringify(take.legend);
+  figure.append(taking(heading, { ...take, title: () => `${heading}, ${take.model()}`, png: () => figure }));
+  return figure;
 }
+
+// Which time is shown: a range of the past, or a window that ends now.
+const when = ({ range, window }) => (range ? { from: range[0], to: range[1] } : { window });
 
 function bucketTable(shown) {
   const head = ["Version", "pClick from", "to", "Impressions", "Clicks", "Mean pClick", "CTR", "Prediction error", "Log loss"];

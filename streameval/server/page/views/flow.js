@@ -4,38 +4,40 @@ import { asker, useToken } from "../api.js";
 import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
+import { pipeline, rates } from "../flow/pipeline.js";
 import { table } from "../tables.js";
 
-export const title = "Flow";
 
 const AGAIN_MS = 2000;
 const FATES = [
   ["matured", "Impressions with a final label"],
   ["pending", "Impressions waiting for their label"],
-  ["matched_clicks", "Clicks that found their impression"],
-  ["unmatched_clicks", "Clicks without an impression"],
+  ["matched_clicks", "Matched clicks"],
+  ["unmatched_clicks", "Unmatched clicks"],
   ["corrected", "Labels corrected by a late click"],
-  ["duplicate_impressions", "Impressions that came twice"],
-  ["conflicting_impressions", "Impressions with the id of another model's or version's"],
-  ["duplicate_clicks", "Clicks that came twice"],
+  ["duplicate_impressions", "Duplicate impressions"],
+  ["conflicting_impressions", "Conflicting impressions (id of another model or version)"],
+  ["duplicate_clicks", "Duplicate clicks"],
   ["late_impressions", "Impressions too late to count"],
-  ["late_clicks", "Clicks too late to correct"],
+  ["late_clicks", "Clicks too late to correct a label"],
   ["early_clicks", "Clicks dated before their impression"],
-  ["late_unscored", "Late impressions that could not be scored in time"],
-  ["expired_impressions", "Impressions that expired"],
-  ["quarantined", "Events far ahead of their stream, held back"],
-  ["runaway_impressions", "Impressions ahead of a stream that never followed"],
-  ["runaway_clicks", "Clicks ahead of a stream that never followed"],
-  ["matured_early", "Matured early, for memory"],
-  ["forgotten_early", "Forgotten early, for memory"],
+  ["late_unscored", "Late impressions not scored online"],
+  ["expired_impressions", "Expired impressions"],
+  ["quarantined", "Quarantined (far ahead of the stream)"],
+  ["runaway_impressions", "Refused impressions (stream never caught up)"],
+  ["runaway_clicks", "Refused clicks (stream never caught up)"],
+  ["matured_early", "Matured early (memory limit)"],
+  ["forgotten_early", "Evicted early (memory limit)"],
 ];
 const HEALTHY = new Set(["matured", "pending", "matched_clicks"]);
 
 export function mount(root) {
   const note = h("div");
+  const way = h("section", { class: "way" });
   const place = h("div", { class: "panels" });
+  const rate = rates();
   const letters = h("section", { class: "panel wide" });
-  root.append(note, place, letters);
+  root.append(note, way, place, letters);
   const questions = asker();
   const samples = asker();
   let asked = -Infinity;
@@ -46,6 +48,7 @@ export function mount(root) {
     questions.ask([["status"]], (error) => replace(note, refusal(error, refresh, useToken))).then((answers) => {
       if (!answers) return;
       replace(note);
+      replace(way, pipeline(answers[0], rate(answers[0])));
       draw(place, answers[0]);
     });
     samples.ask([["dead-letters"]], (error) => replace(letters, h("h2", {}, "Dead letters"), refusal(error, refresh, useToken))).then((answers) => answers && drawLetters(letters, answers[0], refresh));
@@ -63,9 +66,9 @@ export function mount(root) {
 function draw(place, status) {
   replace(
     place,
-    panel("Events by fate", fates(status.events)),
+    panel("Event outcomes", fates(status.events)),
     panel("Partitions", partitions(status)),
-    panel("Where time goes", stages(status.stage_seconds, status.uptime_seconds)),
+    panel("Processing time by stage", stages(status.stage_seconds, status.uptime_seconds)),
     panel("Memory", memory(status)),
     panel("Checkpoints", checkpoints(status.checkpoints), h("h3", {}, "History"), history(status.history)),
   );
@@ -94,9 +97,12 @@ function fates(events) {
   const known = FATES.filter(([name]) => name in events);
   const more = Object.keys(events).filter((name) => typeof events[name] === "number" && !["impressions", "clicks"].includes(name) && !known.some(([k]) => k === name));
   const rows = [...known, ...more.map((name) => [name, name.replaceAll("_", " ")])];
+  const all = rows.map(([name, text]) => ({ name: text, value: events[name], text: count(events[name]), bad: !HEALTHY.has(name), of: Math.max(events.impressions, 1) }));
+  const none = all.filter((row) => !row.value).map((row) => row.name[0].toLowerCase() + row.name.slice(1));
   return [
-    h("p", {}, `${count(events.impressions)} impressions and ${count(events.clicks)} clicks came.`),
-    bars(rows.map(([name, text]) => ({ name: text, value: events[name], text: count(events[name]), bad: !HEALTHY.has(name), of: Math.max(events.impressions, 1) }))),
+    h("p", {}, `${count(events.impressions)} impressions and ${count(events.clicks)} clicks received.`),
+    bars(all.filter((row) => row.value)),
+    none.length ? h("p", { class: "quiet" }, `None: ${none.join(", ")}.`) : null,
   ];
 }
 
@@ -108,7 +114,7 @@ function partitions({ partitions: all }) {
     h("td", { class: "number", title: p.watermark }, p.complete ? "ended" : late(p.watermark)),
     h("td", { class: "number", title: p.label_complete }, p.complete ? "all" : late(p.label_complete)),
   ];
-  const names = ["Partition", "Messages behind", "Watermark", "Labels final up to"];
+  const names = ["Partition", "Consumer lag", "Watermark", "Labels final up to"];
   return h(
     "div",
     { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Partitions" },
@@ -119,7 +125,7 @@ function partitions({ partitions: all }) {
 function stages(seconds, uptime) {
   const rows = Object.entries(seconds).sort(([, a], [, b]) => b - a);
   return [
-    h("p", { class: "quiet" }, "Share of the time since the start; “read” includes waiting for messages."),
+    h("p", { class: "quiet" }, "Share of the time since start; “read” includes waiting for messages."),
     bars(rows.map(([name, value]) => ({ name, value, text: `${percent(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
   ];
 }
@@ -127,9 +133,9 @@ function stages(seconds, uptime) {
 function memory({ table_bytes: tables, budget_used: budgets }) {
   return [
     bars(Object.entries(tables).sort(([, a], [, b]) => b - a).map(([name, value]) => ({ name, value, text: bytes(value) }))),
-    h("h3", {}, "Budgets in use"),
+    h("h3", {}, "Limits, share in use"),
     h("dl", { class: "bars" }, Object.entries(budgets).map(([name, share]) =>
-      h("div", { class: share > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, percent(share)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: share, "aria-label": `${name} budget in use` }))))),
+      h("div", { class: share > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, percent(share)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: share, "aria-label": `${name}: share of the limit in use` }))))),
   ];
 }
 
@@ -138,16 +144,16 @@ function facts(rows) {
 }
 
 function checkpoints(state) {
-  if (!state) return h("p", { class: "quiet" }, "None: store.path is not set, a restart forgets everything.");
+  if (!state) return h("p", { class: "quiet" }, "None: store.path is not set, so nothing survives a restart.");
   return facts([
-    ["Oldest of a partition", state.oldest ? `${age(Date.parse(state.oldest))} ago` : DASH],
+    ["Oldest of any partition", state.oldest ? `${age(Date.parse(state.oldest))} ago` : DASH],
     ["Partitions never written", count(state.never_written)],
     ["Written", count(state.written)],
     ["Failed", count(state.failures)],
-    ["Size of the last", bytes(state.bytes)],
-    ["Took in the background", duration(state.write_seconds)],
-    ["Ingest waited", duration(state.pause_seconds)],
-    ["Restored", state.restores ? `${count(state.restores)}, the last in ${duration(state.restore_seconds)}` : "never"],
+    ["Last size", bytes(state.bytes)],
+    ["Write time", duration(state.write_seconds)],
+    ["Ingest pause", duration(state.pause_seconds)],
+    ["Restored", state.restores ? `${count(state.restores)}, the last in ${duration(state.restore_seconds)}` : "not restored"],
     ["Restarts", count(state.restarts)],
   ]);
 }
@@ -157,7 +163,7 @@ function history(state) {
   return facts([
     ["On disk", bytes(state.bytes)],
     ["Panes written", count(state.written)],
-    ["Waiting to be written", count(state.unwritten)],
+    ["Panes waiting", count(state.unwritten)],
     ["Folded into hours and days", count(state.folded)],
     ["Failures", count(state.failures)],
     ["Panes lost", count(state.lost)],
@@ -169,15 +175,15 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
   replace(
     place,
     h("h2", {}, "Dead letters"),
-    total === 0 ? h("p", { class: "quiet" }, "None: every event could be read.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
+    total === 0 ? h("p", { class: "quiet" }, "None: all events were valid.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
     samples === null ? refusal({ status: 401, message: withheld }, again, useToken) : null,
     samples?.length
-      ? h("details", { open }, h("summary", {}, `The latest ${samples.length}`), h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })))
+      ? h("details", { open }, h("summary", {}, `Latest ${samples.length}`), h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })))
       : null,
   );
 }
 
-const LETTER = ["When", "Reason", "Field", "Where", "What is wrong", "Value"];
+const LETTER = ["When", "Reason", "Field", "Where", "Error", "Value"];
 const letter = (one) => [
   one.at ? clock(one.at) : DASH,
   one.reason.replaceAll("_", " "),

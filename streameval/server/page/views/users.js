@@ -1,4 +1,4 @@
-// How the per-user metrics are distributed, who carries the most loss, and one user by id.
+// How the per-user metrics are distributed, which users account for the most loss, and one user by id.
 
 import { go } from "../address.js";
 import { ask, asker, useToken } from "../api.js";
@@ -7,23 +7,24 @@ import { button, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, DASH, number, percent, significant } from "../format.js";
 import { metric } from "../metrics.js";
-import { key, label, look, modelsOf, seriesOf } from "../series.js";
+import { objective, objectiveControl } from "../objectives.js";
+import { byImportance, key, label, look, modelsOf, seriesOf } from "../series.js";
+import { taking } from "../share.js";
 import { table } from "../tables.js";
 
-export const title = "Users";
 export const needsLabels = true;
 
 const DISTRIBUTIONS = ["auc", "log_loss", "calibration", "impressions"];
-const SORTS = [["loss they carry", "log_loss_nats"], ["impressions", "impressions"], ["clicks", "clicks"], ["AUC", "auc"], ["log loss", "log_loss"], ["calibration", "calibration"]];
+const SORTS = [["total log loss", "log_loss_nats"], ["impressions", "impressions"], ["clicks", "clicks"], ["AUC", "auc"], ["log loss", "log_loss"], ["calibration", "calibration"]];
 const AGAIN_MS = 8000;
 
 export function mount(root) {
   const tools = h("div", { class: "tools" });
   const note = h("div");
   const panels = h("div", { class: "panels four" });
-  const usersPlace = h("section", { "aria-labelledby": "users-title" });
+  const usersPlace = h("section", { "aria-label": "Individual users" });
   const found = h("div", { role: "status" });
-  const input = h("input", { name: "user", autocomplete: "off", spellcheck: "false", placeholder: "user id, or ~ and its hash" });
+  const input = h("input", { name: "user", autocomplete: "off", spellcheck: "false", placeholder: "user id, or ~ and the hash" });
   const lookUp = h(
     "form",
     {
@@ -48,7 +49,7 @@ export function mount(root) {
     const model = models.includes(given.model) ? given.model : models[0];
     const all = seriesOf(overview).filter((one) => one.model === model);
     const sorts = SORTS.map(([, value]) => value);
-    return { models, model, all, one: all.find((of) => of.version === given.version) ?? all.at(-1), sort: sorts.includes(given.sort) ? given.sort : "log_loss_nats", order: given.order === "asc" ? "asc" : "desc" };
+    return { models, model, all, one: all.find((of) => of.version === given.version) ?? [...all].sort(byImportance(overview).compare)[0], sort: sorts.includes(given.sort) ? given.sort : "log_loss_nats", order: given.order === "asc" ? "asc" : "desc", objective: objective(overview, given) };
   }
 
   const change = (part) => go("users", { ...given, ...part }, { replace: true });
@@ -58,32 +59,32 @@ export function mount(root) {
       tools,
       now.models.length > 1 ? select("Model", "model", now.models, now.model, (model) => change({ model, version: null })) : null,
       select("Version", "version", now.all.map((of) => of.version), now.one.version, (version) => change({ version })),
+      objectiveControl(overview, given, change),
     );
   }
 
   function refresh() {
     const now = choice();
-    const question = JSON.stringify([now.one, now.sort, now.order]);
+    const question = JSON.stringify([now.one, now.sort, now.order, now.objective]);
     if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
     asked = { question, at: performance.now() };
-    const which = { model: now.one.model, version: now.one.version, source: now.one.source };
+    const which = { model: now.one.model, version: now.one.version, source: now.one.source, objective: now.objective };
     questions
       .ask(DISTRIBUTIONS.map((name) => ["user-distribution", { ...which, metric: name }]), (error) => replace(panels, refusal(error, refresh, useToken)))
       .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one)))));
     list
-      .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }]], (error) => {
+      .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }], ["results", { ...which, window: "all", slice: "none" }]], (error) => {
         replace(usersPlace);
-        replace(note, h("h2", {}, "Users one by one"), refusal(error, () => ((asked.at = -Infinity), refresh()), useToken));
+        replace(note, h("h2", {}, "Individual users"), refusal(error, () => ((asked.at = -Infinity), refresh()), useToken));
       })
       .then((answers) => {
         if (!answers) return;
         replace(note);
-        drawTable(now, answers[0]);
+        drawTable(now, answers[0], answers[1].results[0]);
       });
   }
 
-  function drawTable(now, { users, total, users_sampled: sampled }) {
-    const whole = overview.results.find((r) => r.window === "all" && key(r) === key(now.one));
+  function drawTable(now, { users, total, users_sampled: sampled }, whole) {
     const loss = whole?.log_loss === null || !whole ? null : whole.log_loss * whole.impressions;
     const row = (user) => [
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": user.user, onclick: () => one(`~${user.user}`) }, user.user)),
@@ -96,25 +97,26 @@ export function mount(root) {
     };
     replace(
       usersPlace,
-      h("h2", { id: "users-title" }, "Users one by one"),
+      h("h2", "Individual users"),
       h("div", { class: "tools" },
-        select("Sorted by", "sort", SORTS, now.sort, (sort) => change({ sort })),
-        button(now.order === "desc" ? "most first" : "least first", () => change({ order: now.order === "desc" ? "asc" : null }))),
+        select("Sort by", "sort", SORTS, now.sort, (sort) => change({ sort })),
+        button(now.order === "desc" ? "highest first" : "lowest first", () => change({ order: now.order === "desc" ? "asc" : null }))),
       h("div", { class: "scroll" }, table(["User", ...METRICS, "Share of the loss"], users.map(row))),
-      h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are shown by a hash of their id.`),
+      taking("users", { csv: () => ["users", { model: now.one.model, version: now.one.version, source: now.one.source, sort: now.sort, order: now.order, limit: 1000 }] }),
+      h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are identified by a hash of their id.`),
     );
   }
 
   async function one(id) {
     try {
-      const { user, series } = await ask(`users/${encodeURIComponent(id)}`);
+      const { user, series } = await ask(`users/${encodeURIComponent(id)}`, { objective: objective(overview, given) });
       const row = (of) => [
         h("th", { scope: "row", class: look(overview, of).class }, h("span", { class: "swatch", "aria-hidden": "true" }), label(of)),
         ...metricsOf(of),
       ];
       replace(
         found,
-        h("p", {}, `User ${user} in every version:`),
+        h("p", {}, `User ${user}, by version:`),
         h("div", { class: "scroll" }, table(["Version", ...METRICS], series.map(row))),
       );
     } catch (error) {
@@ -142,8 +144,8 @@ const metricsOf = (one) => [count(one.impressions), count(one.clicks), number(on
 const ABOUT = {
   auc: "Of users with clicks and non-clicks; 0.5 is chance.",
   log_loss: "Mean log loss of each user's impressions.",
-  calibration: "Predicted clicks over clicks of each user; few clicks make it wide.",
-  impressions: "How active users are: a few make most of the traffic.",
+  calibration: "Predicted clicks over clicks of each user; noisy where clicks are few.",
+  impressions: "How active users are: a few usually make most of the traffic.",
 };
 
 function distribution(name, answer, style) {
@@ -156,12 +158,12 @@ function distribution(name, answer, style) {
     h("figcaption", {}, h("h2", {}, `${text} by user`), h("p", { class: "quiet" }, ABOUT[name])),
     edges.length
       ? histogram({
-          title: `${text} by user`, edges, log: name !== "auc",
+          title: `${text} by user`, edges, log: name !== "auc", width: 280,
           layers: [{ class: style.class, name: "users", values: users }],
-          xName: text.toLowerCase(), xFormat: (v) => significant(v, 2),
+          xName: text, xFormat: (v) => significant(v, 2),
           describe: `distribution over ${count(total)} users`,
         })
-      : h("p", { class: "quiet" }, "No user yet."),
+      : h("p", { class: "quiet" }, "No users yet."),
     h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)} %`), h("dd", {}, significant(value))))),
     h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
   );

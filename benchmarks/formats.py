@@ -1,0 +1,116 @@
+"""Decoding of live messages, one event each with 8 text features: JSON, Avro and Protobuf in turn, in processor time."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import msgspec
+
+from streameval.events.batch import Catalog
+from streameval.sources.formats import avro, protobuf
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.framed import Framed, Schema
+
+EVENTS = 20_000
+ROUNDS = 7
+HEAD = b"\0\0\0\0\7"
+TEXT = ["null", "string"]
+AVRO = {"type": "record", "name": "Impression", "fields": [
+    {"name": "impression_id", "type": "string"}, {"name": "ts", "type": "long"}, {"name": "user_id", "type": "string"},
+    {"name": "model", "type": TEXT}, {"name": "model_version", "type": TEXT}, {"name": "pclick", "type": ["null", "double"]},
+    {"name": "slices", "type": ["null", {"type": "map", "values": "string"}]},
+    {"name": "features", "type": ["null", {"type": "map", "values": ["string", "double", "boolean"]}]},
+]}  # fmt: skip
+PROTO = """syntax = "proto3"; message Impression { string impression_id = 1; int64 ts = 2; string user_id = 3;
+optional string model = 4; optional string model_version = 5; optional double pclick = 6; map<string, string> slices = 7;
+map<string, string> features = 8; }"""
+
+
+def messages() -> dict[str, list[bytes]]:
+    """The same events by format."""
+    luck = random.Random(1)
+    rows = [
+        {
+            "impression_id": f"imp-{i}", "ts": 1_700_000_000_000 + i, "user_id": f"user-{i % 2000}", "model": "ctr",
+            "model_version": "v1", "pclick": luck.random(), "slices": {"country": str(i % 20), "device": str(i % 4)},
+            "features": {f"f{k}": str(luck.randrange(1000)) for k in range(8)},
+        }
+        for i in range(EVENTS)
+    ]  # fmt: skip
+    parsed = fastavro.parse_schema(json.loads(json.dumps(AVRO)))
+    kind: Any = protobuf.reader(Schema(7, PROTO, {}, "PROTOBUF")).message_type((0,))
+    out: dict[str, list[bytes]] = {"JSON": [msgspec.json.encode(row) for row in rows], "Avro": [], "Protobuf": []}
+    for row in rows:
+        packed = io.BytesIO()
+        fastavro.schemaless_writer(packed, parsed, row)
+        out["Avro"].append(HEAD + packed.getvalue())
+        message = kind(**{name: value for name, value in row.items() if not isinstance(value, dict)})
+        for name in ("slices", "features"):
+            for key, value in row[name].items():  # type: ignore[attr-defined]  # a dict
+                getattr(message, name).add(key=key, value=value)
+        out["Protobuf"].append(HEAD + b"\0" + message.SerializeToString())
+    return out
+
+
+class Known:
+    """One schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def known(self, id: int) -> Schema | None:
+        """It, under any id."""
+        return self._schema
+
+
+def decoder(name: str, hashed: bool) -> Callable[[list[bytes]], float]:
+    """Processor time for all messages."""
+    one = Decoder(Catalog(("country", "device")), clock=lambda: 1_800_000_000_000, max_future=0, hashed=hashed)
+    if name == "Avro":
+        one.own = Framed(Known(Schema(7, json.dumps(AVRO))), avro.reader, {}).to_raw
+    elif name == "Protobuf":
+        one.own = Framed(Known(Schema(7, PROTO, {}, "PROTOBUF")), protobuf.reader, {}).to_raw
+
+    def run(values: list[bytes]) -> float:
+        begin = time.process_time()
+        for start in range(0, EVENTS, 10_000):
+            some = values[start : start + 10_000]
+            batch, letters = one.messages(
+                some, [1] * len(some), topic=("i", "c"), partition=0, offsets=range(len(some)),
+                format="json" if name == "JSON" else "own", shared=False,
+            )  # fmt: skip
+            assert len(batch.impressions) == len(some)
+            assert not letters
+        return time.process_time() - begin
+
+    return run
+
+
+def main() -> None:
+    """Prints the table; every round has all formats, so that they see the same machine."""
+    given = messages()
+    print(
+        "| features | format | events per second of one processor | against JSON in the same round: median (least, most) |"
+    )
+    print("|---|---|---|---|")
+    for hashed in (False, True):
+        runs = {name: decoder(name, hashed) for name in given}
+        for name, run in runs.items():
+            run(given[name])  # compile
+        rounds = [{name: run(given[name]) for name, run in runs.items()} for _ in range(ROUNDS)]
+        for name in given:
+            seconds = sorted(one[name] for one in rounds)[ROUNDS // 2]
+            ratios = sorted(one["JSON"] / one[name] for one in rounds)
+            learned = "hashed" if hashed else "not read"
+            middle = f"{ratios[ROUNDS // 2]:.2f} ({ratios[0]:.2f}, {ratios[-1]:.2f})"
+            print(f"| {learned} | {name} | {EVENTS / seconds:,.0f} | {middle} |")
+
+
+if __name__ == "__main__":
+    main()

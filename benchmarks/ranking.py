@@ -1,0 +1,117 @@
+"""What ranking metrics add to the loop, and to a pane: 3 versions, one that serves and two in shadow, lists of 6 to 12."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.compare import name_everything
+from benchmarks.events import Events
+from streameval.events.batch import Batch, Shadow
+from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
+from streameval.testing import readers_see
+
+EVENTS = 1_500_000
+BATCH = 20_000
+ROUNDS = 7
+LIMIT = 1.15
+MOST_BYTES = 8_000  # of a pane and version
+SNAPSHOT = 10  # batches between two snapshots
+K = (1, 5, 10)
+SHADOWS = ("v2", "v3")
+
+
+def settings(k: Sequence[int]) -> Settings:
+    """One dimension; requests close as they come."""
+    return Settings.model_validate(
+        {
+            "join": {"correction_horizon": "1h"},
+            "slices": {"dimensions": ["country"]},
+            "ranking": {"k": list(k)} if k else {"k": [], "by_user": []},
+        }
+    )
+
+
+def batches(events: Events, requests: bool) -> list[Batch]:
+    """Decoded columns, every impression with the pClicks of two shadow versions; `requests`: in lists of 6 to 12, all of
+    one user, with the positions of an older model."""
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(6, 13, events.n // 6)
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
+    starts = starts[starts < events.n]
+    number = np.repeat(np.arange(starts.size), np.diff(starts, append=events.n))
+    users = events.user[starts][number]
+    place = np.arange(events.n) - starts[number]
+    row_of = {int(key): row for row, key in enumerate(events.id.tolist())}
+    pipeline = Pipeline(settings(K), time.time)
+    name_everything(pipeline, events)
+    codes = [pipeline.catalog.series_code("ctr", version) for version in SHADOWS]
+    out = []
+    for batch in events.batches(pipeline.catalog, BATCH, learn=False):
+        p = batch.impressions.pclick
+        logit = np.log(p / (1 - p))[:, None] + rng.normal(0, 0.2, (p.size, 2))
+        shadow = Shadow(
+            np.arange(p.size + 1) * 2, np.tile(np.array(codes, np.int32), p.size), 1 / (1 + np.exp(-logit.ravel()))
+        )
+        impressions = replace(batch.impressions, shadow=shadow)
+        if requests:
+            rows = np.array([row_of[int(key)] for key in impressions.id.tolist()])
+            impressions = replace(
+                impressions,
+                request=(number[rows] + 1).astype(np.uint64),
+                user=users[rows],
+                fields={"position": place[rows].astype(np.float64)},
+            )
+        out.append(replace(batch, impressions=impressions))
+    return out
+
+
+def seconds(events: Events, given: Sequence[Batch], k: Sequence[int]) -> tuple[float, Pipeline]:
+    """Of the CPU, all threads: other programs on the machine do not count."""
+    pipeline = Pipeline(settings(k), time.time)
+    name_everything(pipeline, events)
+    gc.collect()
+    begin = time.process_time()
+    for number, batch in enumerate(given):
+        pipeline.take(batch)
+        if number % SNAPSHOT == SNAPSHOT - 1:
+            readers_see(pipeline, with_history=False)
+    pipeline.finish()
+    readers_see(pipeline, with_history=False)
+    return time.process_time() - begin, pipeline
+
+
+def bytes_a_pane(pipeline: Pipeline) -> float:
+    """Of ranking sums, of a pane and version."""
+    layout = pipeline.partitions[0].scoreboard.overall_layout
+    panes = pipeline.partitions[0].scoreboard.overall
+    ours = [panes.get(number).cells % layout.size >= layout.tallies for number in panes.numbers()]
+    return 16 * float(np.mean([cells.sum() for cells in ours])) / (1 + len(SHADOWS))
+
+
+def main() -> None:
+    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    events = Events(EVENTS)
+    print(
+        "| the loop, 3 versions, 3 cuts | CPU ns an impression | ratio: best to best (rounds: least, most) | limit | bytes of a pane and version | limit |"
+    )
+    print("|---|---|---|---|---|---|")
+    for name, requests in (("lists of 6 to 12", True), ("without request ids", False)):
+        given = batches(events, requests)
+        for k in (K, ()):
+            seconds(events, given[:20], k)  # compile
+        rounds = [(seconds(events, given, ())[0], seconds(events, given, K)) for _ in range(ROUNDS)]
+        without, with_them = min(a for a, _ in rounds), min(b for _, (b, _) in rounds)
+        ratios = sorted(b / a for a, (b, _) in rounds)
+        size = bytes_a_pane(rounds[0][1][1])
+        each = 1e9 / events.n
+        print(f"| {name}, off | {without * each:.0f} | 1 | | | |")
+        print(
+            f"| {name}, on | {with_them * each:.0f} | {with_them / without:.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f}) | {LIMIT} "
+            f"| {size:.0f} | {MOST_BYTES} |"
+        )

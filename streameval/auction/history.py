@@ -1,0 +1,142 @@
+"""What the log says of clicks by (query, ad) and by position: the tables that auctions are run again with.
+
+The click curve says how many clicks the same ad gets at every position, up to a factor. Read off the positions (`observed`,
+as in Yi et al. 2013) it is confounded by the ranking, which puts the better ads on top: it falls too steeply, and versions
+that did not serve come out too good. `within_pairs` compares every (query, ad) with itself at other positions: the maximum
+likelihood of clicks ~ Poisson(impressions * pair effect * position effect), by iterative scaling (Darroch and Ratcliff 1972).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.rerun import ClickTables
+
+_PRIOR = 1.0  # clicks that the observed curve is worth
+_PRECISE = 1e-10  # relative change of the curve at which scaling ends
+_MOST_ROUNDS = 2_000
+
+
+class PairCounts(NamedTuple):
+    """Impressions and clicks of what was shown: entry e is of a pair at a position; pair i has indptr[i] to indptr[i + 1] - 1."""
+
+    indptr: NDArray[np.int64]  # [pairs + 1]
+    position: NDArray[np.int64]  # [entries], ascending within a pair
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+
+
+def count_pairs(
+    pair: NDArray[np.int32], position: NDArray[np.int64], clicked: NDArray[np.int8], pairs: int, slots: int
+) -> PairCounts:
+    """The counts of n impressions that were shown; positions in [0, `slots`), pairs in [0, `pairs`)."""
+    key, entry = np.unique(pair.astype(np.int64) * slots + position, return_inverse=True)
+    clicks = np.zeros(key.size, np.int64)
+    np.add.at(clicks, entry, clicked)
+    indptr = np.searchsorted(key, np.arange(pairs + 1, dtype=np.int64) * slots)
+    return PairCounts(indptr, key % slots, np.bincount(entry, minlength=key.size).astype(np.int64), clicks)
+
+
+class ClickCurves(NamedTuple):
+    """By position: [slots] each."""
+
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+    reference: NDArray[np.float64]  # clicks over impressions
+    curve: NDArray[np.float64]  # 1 at the first position that has any clicks
+    shown: NDArray[np.bool_]
+
+
+def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "observed"]) -> ClickCurves:
+    """The curves of a history. A position never shown has those of the nearest one before it that was, else after it."""
+    impressions, clicks = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+    np.add.at(impressions, counts.position, counts.impressions)
+    np.add.at(clicks, counts.position, counts.clicks)
+    shown = impressions > 0
+    reference = np.where(shown, clicks / np.maximum(impressions, 1), 0.0)
+    curve = _within_pairs(counts, impressions, clicks, reference) if kind == "within_pairs" else reference.copy()
+    if shown.any():
+        stand_in = nearest_shown(shown)
+        reference, curve = reference[stand_in], curve[stand_in]
+    some = curve[curve > 0]
+    return ClickCurves(impressions, clicks, reference, curve / some[0] if some.size else curve, shown)
+
+
+def tables_of(counts: PairCounts, curves: ClickCurves) -> ClickTables:
+    """The tables. A pair whose positions never had a click (curve 0) is as one without a history."""
+    entry_rows = np.repeat(np.arange(counts.indptr.size - 1), np.diff(counts.indptr))
+    chance, clicks = np.zeros(counts.indptr.size - 1), np.zeros(counts.indptr.size - 1)
+    np.add.at(chance, entry_rows, counts.impressions * curves.curve[counts.position])
+    np.add.at(clicks, entry_rows, counts.clicks.astype(np.float64))
+    rate = np.full(chance.size, np.nan)
+    np.divide(clicks, chance, out=rate, where=chance > 0)
+    return ClickTables(rate, curves.curve, curves.reference, curves.shown)
+
+
+def nearest_shown(shown: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """By position, the one that stands in for it: itself, the nearest before it that was shown, else after it."""
+    where = np.flatnonzero(shown)
+    before = np.searchsorted(where, np.arange(shown.size), side="right") - 1
+    out: NDArray[np.int64] = where[np.maximum(before, 0)]
+    return out
+
+
+def _within_pairs(
+    counts: PairCounts, impressions: NDArray[np.int64], clicks: NDArray[np.int64], reference: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The curve within pairs, float64[slots].
+
+    Only pairs with clicks that were shown at several positions tell anything. Beside them stands one more, worth `_PRIOR`
+    clicks, that was shown as everything together was: it holds together the positions that no pair compares, at what was
+    observed, and keeps a position above 0 whose few compared pairs had no click there.
+    """
+    if not clicks.any():
+        return reference.copy()
+    pair = np.repeat(np.arange(counts.indptr.size - 1), np.diff(counts.indptr))
+    total = np.bincount(pair, weights=counts.clicks, minlength=counts.indptr.size - 1)
+    telling = (total > 0) & (np.diff(counts.indptr) > 1)
+    on = telling[pair]
+    share = _PRIOR / clicks.sum()
+    own = share * clicks
+    np.add.at(own, counts.position[on], counts.clicks[on].astype(np.float64))
+    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.diff(counts.indptr)[telling]), [0]))
+    indptr[-1] = indptr[-2] + impressions.size
+    exposure = np.concatenate((counts.impressions[on].astype(np.float64), share * impressions))
+    position = np.concatenate((counts.position[on], np.arange(impressions.size)))
+    curve = reference.copy()
+    _scale(indptr, position, exposure, np.concatenate((total[telling], [_PRIOR])), own, curve)
+    return curve
+
+
+@numba.njit(cache=True, nogil=True)
+def _scale(
+    indptr: NDArray[np.int64],
+    position: NDArray[np.int64],
+    exposure: NDArray[np.float64],
+    pair_clicks: NDArray[np.float64],
+    clicks: NDArray[np.float64],
+    curve: NDArray[np.float64],
+) -> None:
+    """Iterative scaling: pair effects given the curve, the curve given the pair effects, until it stands still."""
+    expected = np.empty(curve.size)
+    for _ in range(_MOST_ROUNDS):
+        expected[:] = 0.0
+        for i in range(indptr.size - 1):
+            chance = 0.0
+            for e in range(indptr[i], indptr[i + 1]):
+                chance += exposure[e] * curve[position[e]]
+            effect = pair_clicks[i] / chance
+            for e in range(indptr[i], indptr[i + 1]):
+                expected[position[e]] += exposure[e] * effect
+        change = 0.0
+        for k in range(curve.size):
+            if clicks[k] > 0.0:
+                new = clicks[k] / expected[k]
+                change = max(change, abs(new / curve[k] - 1.0))
+                curve[k] = new
+        if change < _PRECISE:
+            return

@@ -1,0 +1,292 @@
+"""Auctions of a running stream: every request is run again once it is complete, by what was known at the start of its hour.
+
+Candidates, shown or not, wait here until the watermark is `request_gap` past their request's last one. Its sums go to the pane
+of its first one. Labels count from the hour after the one in which they became final, so no click pays for its own
+replay. Everything follows from a partition's own events, in any order within the lateness; what comes later is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.gather import arranged, auctions_of, left_out, query_of, unfit
+from streameval.auction.pairs import HourTables, PairHistory, pair_of, placed_keys
+from streameval.auction.points import operating_points, tally_names, through_name
+from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Auctions, run
+from streameval.auction.spread import Residuals, through_groups
+from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
+from streameval.events.columns import PLAIN, concat_impressions, field_of, take_impressions
+from streameval.events.durations import HOUR
+from streameval.settings.measures import Auction
+from streameval.sketches.blocks import blocks_of
+from streameval.sketches.directory import mix
+from streameval.sketches.list_cells import GROUP_SHIFT
+
+_MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
+_MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
+_NEVER = -(1 << 62)
+
+
+class PointRows(NamedTuple):
+    """Sums of one pane at one operating point: row i for series[i] and block[i] of users, int64[n, cells of the tally]."""
+
+    pane: int
+    tally: str
+    series: NDArray[np.int32]
+    block: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+
+def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
+    """What `LiveAuctions.label` is told of impressions that were shown: 0 of those that are no part of a history."""
+    pair = pair_of(query_of(impressions), impressions.item)
+    keys = placed_keys(pair, field_of(impressions, "position"), slots)
+    return np.where(impressions.item == 0, np.uint64(0), keys)
+
+
+class LiveAuctions:
+    """The auctions of one partition."""
+
+    def __init__(self, settings: Auction, pane: int, gap: int, ahead: int) -> None:
+        """`pane`, `gap` (how far apart candidates of one request may be) and `ahead` (of the watermark) in ms."""
+        self._settings = settings
+        self._points, self._names = operating_points(settings), tally_names(settings)
+        self._pane, self._gap, self._ahead = pane, gap, ahead
+        self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
+        self._shown: list[Impressions] = []
+        self._others: list[Impressions] = []
+        self._done = _NEVER  # ms, on a pane's boundary: requests that ended before it have been run
+        self.skipped: Counter[str] = Counter()
+
+    def shown(self, impressions: Impressions) -> None:
+        """New impressions that are not late."""
+        self._wait(self._shown, impressions)
+
+    def candidates(self, impressions: Impressions, watermark: int) -> None:
+        """Candidates that were not shown."""
+        late, runaway = impressions.ts < self._done, impressions.ts > max(watermark, self._done) + self._ahead
+        bad = late | (runaway if watermark != _NEVER else np.zeros(len(impressions), np.bool_))
+        self.skipped["late_candidates"] += int(np.count_nonzero(late))
+        self.skipped["runaway_candidates"] += int(np.count_nonzero(bad & ~late))
+        on = np.flatnonzero(~bad)
+        self._wait(self._others, impressions if on.size == bad.size else _taken(impressions, on))
+
+    def label(
+        self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], user: NDArray[np.uint64]
+    ) -> None:
+        """Labels, when they became final (ms), and whose they are."""
+        self.history.add(key, label, final, blocks_of(user).astype(np.int64) >> GROUP_SHIFT)
+
+    def run_due(self, watermark: int) -> list[PointRows]:
+        """Runs the requests that are complete, oldest hour first."""
+        done = (watermark - self._gap) // self._pane * self._pane
+        if watermark == _NEVER or done <= self._done:
+            return []
+        self._done = done
+        out = self._run_waiting() if len(self) else []
+        self.history.forget_before(done // HOUR - 1)
+        self.history.forget_tables_before((done - self._gap) // HOUR)
+        return out
+
+    def series_in_use(self) -> set[int]:
+        """The series that candidates which wait were scored by."""
+        parts = [*self._shown, *self._others]
+        columns = [part.series for part in parts] + [part.shadow.series for part in parts if part.shadow is not None]
+        return set(np.unique(np.concatenate([np.empty(0, np.int32), *columns])).tolist())
+
+    def __len__(self) -> int:
+        return sum(map(len, (*self._shown, *self._others)))
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`: columns that nobody changes."""
+        waiting = (concat_impressions(parts or [NO_IMPRESSIONS]) for parts in (self._shown, self._others))
+        return {
+            "done": self._done,
+            "skipped": dict(self.skipped),
+            "history": self.history.state(),
+            "waiting": [_packed(part) for part in waiting],
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
+        """Takes over what `state` gave."""
+        self._done, self.skipped = state["done"], Counter(state["skipped"])
+        self.history.restore(state["history"])
+        self._shown, self._others = ([_unpacked(one, codes)] if len(one["id"]) else [] for one in state["waiting"])
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _wait(self, parts: list[Impressions], impressions: Impressions) -> None:
+        on = np.flatnonzero(impressions.request != 0)
+        self.skipped["no_request"] += len(impressions) - on.size
+        if len(self) + on.size > _MOST_WAITING:  # of a stream whose watermark stands still
+            self.skipped["no_room"] += on.size
+            return
+        if on.size:
+            parts.append(_plain(impressions) if on.size == len(impressions) else _taken(impressions, on))
+
+    def _run_waiting(self) -> list[PointRows]:
+        """Runs the requests that ended before `_done`; the others go on waiting."""
+        shown = sum(map(len, self._shown))
+        rows = concat_impressions([*self._shown, *self._others])
+        number, due, waits = self._complete(rows.request, rows.ts)
+        first, others = np.flatnonzero(waits[:shown]), np.flatnonzero(waits[shown:]) + shown
+        self._shown, self._others = ([_taken(rows, on)] if on.size else [] for on in (first, others))
+        if not due.any():
+            return []
+        begin = np.full(number.max() + 1, np.iinfo(np.int64).max)
+        np.minimum.at(begin, number, rows.ts)
+        pane = begin // self._pane
+        rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane stand together
+        rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
+        renamed = replace(rows, request=rank[number].astype(np.uint64) + np.uint64(1))
+        was_shown = np.arange(len(rows)) < shown
+        return self._run(*arranged(renamed, was_shown, np.flatnonzero(due)), np.sort(pane))
+
+    def _complete(
+        self, request: NDArray[np.uint64], ts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """(number of the request of each row, whether it is complete, whether it waits); neither: it has too many."""
+        number, size, first, last = _grouped(request, ts)
+        if (last - first <= self._gap).all():
+            crowded, over = size > _MOST_CANDIDATES, last < self._done
+            self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
+            return number, (over & ~crowded)[number], (~over & ~crowded)[number]
+        order = np.lexsort((ts, request))
+        begins = np.ones(order.size, np.bool_)  # an id that comes again after the gap is another request
+        begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > self._gap)
+        number = np.empty(order.size, np.int64)
+        number[order] = np.cumsum(begins) - 1
+        ends = np.append(np.flatnonzero(begins)[1:], order.size) - 1
+        crowded = np.diff(ends, prepend=-1) > _MOST_CANDIDATES
+        self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
+        over = ts[order[ends]] < self._done
+        return number, (over & ~crowded)[number], (~over & ~crowded)[number]
+
+    def _run(
+        self, rows: Impressions, shown: NDArray[np.bool_], position: NDArray[np.float64], panes: NDArray[np.int64]
+    ) -> list[PointRows]:
+        """Arranged rows, whose request r is of panes[r - 1]."""
+        number = rows.request.astype(np.int64) - 1
+        pair = pair_of(query_of(rows), rows.item)
+        hours = panes * self._pane // HOUR
+        unknown = [hour for hour in np.unique(hours[number]).tolist() if not self.history.at(hour).tables.shown.any()]
+        wrong = {
+            **unfit(rows, position, self._settings.slots),
+            "not_sampled": ~self.history.knows(pair),
+            "no_history": np.isin(hours, unknown)[number],
+        }
+        gone, counts = left_out(number, wrong)
+        self.skipped.update(counts)
+        if gone.any():
+            on = np.flatnonzero(~gone[number])
+            if not on.size:
+                return []
+            rows, shown, pair, number = _taken(rows, on), shown[on], pair[on], number[on]
+        auctions, versions = auctions_of(rows, np.empty(pair.size, np.int32))
+        first = auctions.indptr[:-1]
+        codes = np.array([*versions, -1], np.int64)
+        server = np.searchsorted(codes[:-1], rows.series[first])
+        server = np.where(shown[first] & (codes[server] == rows.series[first]), server, len(versions))
+        panes = panes[number[first]]
+        out = []
+        for pane in np.unique(panes).tolist():
+            low, high = np.searchsorted(panes, (pane, pane + 1)).tolist()
+            some = slice(int(auctions.indptr[low]), int(auctions.indptr[high]))
+            known = self.history.at(pane * self._pane // HOUR)
+            auctions.pair[some] = known.numbers(pair[some])
+            mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
+            out += self._pane_rows(pane, mine, known, some, server[low:high], versions)
+        return out
+
+    def _pane_rows(
+        self,
+        pane: int,
+        auctions: Auctions,
+        known: HourTables,
+        candidates: slice,
+        server: NDArray[np.int64],
+        versions: tuple[int, ...],
+    ) -> list[PointRows]:
+        """`candidates`: of these auctions; `server`: the version that served, by its number; another: nothing was shown."""
+        sums = run(auctions, known.tables, self._points)
+        row = np.zeros(auctions.pair.size, np.int32)
+        of_pair, row[candidates] = self.history.residuals(known, auctions.pair[candidates])
+        rest = Residuals(of_pair, row, known.of_position)
+        through = through_groups(auctions, known.tables, self._points, rest)
+        through = through.reshape(*through.shape[:2], -1)
+        served = np.flatnonzero(server < len(versions))
+        by_server = np.zeros((len(versions), sums.shape[2]), np.int64)
+        np.add.at(by_server, (server[served], auctions.block[served]), 1)
+        sums[..., AUCTIONS_SERVED] += by_server[:, None]
+        # a request is run at every operating point or at none
+        v, block = np.nonzero((sums[:, 0, :, AUCTIONS_RUN] != 0) | (by_server != 0))
+        series = np.array(versions, np.int32)[v]
+        out = []
+        for point in range(sums.shape[1]):
+            out.append(PointRows(pane, self._names[point], series, block, sums[v, point, block]))
+            some = np.flatnonzero(through[:, point].any(axis=1))
+            own, first = np.array(versions, np.int32)[some], np.zeros(some.size, np.int64)
+            out.append(PointRows(pane, through_name(self._names[point]), own, first, through[some, point]))
+        return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _grouped(
+    request: NDArray[np.uint64], ts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(number of the request of each row, in order of appearance; rows, first and last time of each request); no id is 0."""
+    n, found, slots = request.size, 0, 16
+    while slots < 2 * n:
+        slots *= 2
+    table, mask = np.full(slots, -1, np.int64), np.uint64(slots - 1)
+    number, ids = np.empty(n, np.int64), np.empty(n, np.uint64)
+    size, first, last = np.zeros(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    for i in range(n):
+        at = mix(request[i]) & mask
+        while table[at] >= 0 and ids[table[at]] != request[i]:
+            at = (at + np.uint64(1)) & mask
+        one = table[at]
+        if one < 0:
+            one = table[at] = found
+            ids[one], first[one], last[one] = request[i], ts[i], ts[i]
+            found += 1
+        number[i] = one
+        size[one] += 1
+        first[one], last[one] = min(first[one], ts[i]), max(last[one], ts[i])
+    return number, size[:found], first[:found], last[:found]
+
+
+def _plain(rows: Impressions) -> Impressions:
+    """Without what auctions do not read."""
+    return replace(rows, features=None, names=None, policies=None)
+
+
+def _taken(rows: Impressions, on: NDArray[np.int64]) -> Impressions:
+    return take_impressions(_plain(rows), on, on.astype(np.int32))
+
+
+def _packed(rows: Impressions) -> dict[str, Any]:
+    return {
+        **{name: getattr(rows, name) for name in ("order", *PLAIN)},
+        "fields": dict(rows.fields),
+        "query": query_of(rows),
+        "shadow": None if rows.shadow is None else rows.shadow._asdict(),
+    }
+
+
+def _unpacked(state: Mapping[str, Any], codes: Codes) -> Impressions:
+    columns = {name: state[name] for name in ("order", *PLAIN)}
+    columns["series"], columns["slices"] = codes.series[columns["series"]], np.zeros_like(columns["slices"])
+    shadow = state["shadow"]
+    if shadow is not None:
+        shadow = Shadow(**{**shadow, "series": codes.series[shadow["series"]]})
+    return Impressions(**columns, fields=state["fields"], query=state["query"], shadow=shadow)

@@ -1,0 +1,328 @@
+"""What a running stream remembers of clicks by (query, ad) and position: by the hour in which labels became final.
+
+An entry is 12 bytes for a pair, a position, a group of users and an hour, 65,535 impressions of them at most; the tables of one hour
+have 12 bytes a pair, whose rate is a number of 32 bits. When they would not fit the memory, only a share of the queries is kept: those
+with the lowest hashes, half as many each time, so that a query that is kept has its whole history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
+from streameval.auction.rerun import ClickTables
+from streameval.auction.spread import USER_GROUPS
+from streameval.events.durations import HOUR
+from streameval.sketches.directory import mix
+
+POSITION_BITS = 10  # of a key, below the pair
+_QUERY_BITS = 20  # above it: so the entries of a query stand together, and those of the lowest hashes come first
+_PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
+_ENTRY, _PAIR = 12, 12  # bytes
+_GROUP_BITS = USER_GROUPS.bit_length() - 1
+_DROPPED = _GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
+_PLACE_BITS = POSITION_BITS + _GROUP_BITS  # of an entry's key, below the pair
+_MOST = np.iinfo(np.uint16).max  # impressions of an entry; more are several
+_FORMAT = 2
+_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
+_MOST_REST = 1 << 14  # pairs of tables of which it is kept what they owe to groups of users, 136 bytes each
+_WAITING = 1 << 16  # labels that are put into their hour in one go
+
+
+@numba.njit(cache=True, nogil=True)
+def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The pairs of n (query, ad): 54 bits."""
+    out = np.empty(query.size, np.uint64)
+    low = np.uint64(64 - POSITION_BITS - _QUERY_BITS)
+    for i in range(query.size):
+        of_query = mix(query[i])
+        out[i] = (of_query >> np.uint64(64 - _QUERY_BITS) << low) | (mix(of_query ^ item[i]) & np.uint64(_PAIR_MASK))
+    return out
+
+
+def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: int) -> NDArray[np.uint64]:
+    """Keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the slots."""
+    known = (position >= 0) & (position < slots)
+    place = np.where(known, position, 0).astype(np.uint64)
+    keys = (pair << np.uint64(POSITION_BITS)) | place
+    return np.where(known, keys, np.uint64(0))
+
+
+def _entry_keys(key: NDArray[np.uint64], group: NDArray[np.uint64] | int) -> NDArray[np.uint64]:
+    """Keys of entries, of `placed_keys` and groups of users: pair, position, group."""
+    place = key & np.uint64((1 << POSITION_BITS) - 1)
+    pair = key >> np.uint64(POSITION_BITS + _DROPPED)
+    out: NDArray[np.uint64] = (pair << np.uint64(_PLACE_BITS)) | (place << np.uint64(_GROUP_BITS)) | np.uint64(group)
+    return out
+
+
+class _Hour(NamedTuple):
+    """Impressions and clicks of labels that became final in one hour."""
+
+    keys: NDArray[np.uint64]  # ascending
+    impressions: NDArray[np.uint16]
+    clicks: NDArray[np.uint16]
+
+
+class _Counts(NamedTuple):
+    """The same over hours, each key once."""
+
+    keys: NDArray[np.uint64]
+    impressions: NDArray[np.int64]
+    clicks: NDArray[np.int64]
+
+
+_NOTHING = _Hour(np.empty(0, np.uint64), np.empty(0, np.uint16), np.empty(0, np.uint16))
+
+
+class HourTables(NamedTuple):
+    """What is known at the start of an hour."""
+
+    pairs: NDArray[np.uint64]  # ascending, as in entries; the last rate of `tables` is that of all others
+    tables: ClickTables
+    curves: ClickCurves
+    hours: tuple[int, ...]  # that it is of
+    of_position: NDArray[np.float64]  # [slots, USER_GROUPS], see `spread.Residuals`
+
+    def numbers(self, pair: NDArray[np.uint64]) -> NDArray[np.int32]:
+        """Where pairs stand in the tables."""
+        if not self.pairs.size:
+            return np.zeros(pair.size, np.int32)
+        pair = pair >> np.uint64(_DROPPED)
+        at = np.minimum(np.searchsorted(self.pairs, pair), self.pairs.size - 1)
+        return np.where(self.pairs[at] == pair, at, self.pairs.size).astype(np.int32)
+
+
+class _Rest(NamedTuple):
+    """What pairs owe to groups of users, of those that were asked for: row `row[i]` of `rows` is of pair `number[i]`."""
+
+    number: NDArray[np.int32]  # ascending
+    row: NDArray[np.int32]
+    rows: NDArray[np.float64]  # [room, USER_GROUPS]
+
+
+_NO_REST = _Rest(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, USER_GROUPS)))
+
+
+class PairHistory:
+    """The labels of the last `hours`, and the tables made of them."""
+
+    def __init__(self, slots: int, curve: Literal["within_pairs", "observed"], hours: int, budget: int) -> None:
+        """`budget`: bytes."""
+        self._slots = slots
+        self._curve: Literal["within_pairs", "observed"] = curve
+        self._length = hours
+        self.budget = budget
+        self.level = 0  # the queries of the lowest 2 ** -level hashes are kept
+        self._hours: dict[int, _Hour] = {}
+        self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
+        self._new = 0  # labels that wait
+        self._made: dict[int, HourTables] = {}
+        self._rest: dict[tuple[int, ...], _Rest] = {}  # by the hours of tables
+
+    def add(
+        self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
+    ) -> None:
+        """Labels, when they became final, ms, and their groups of users, of USER_GROUPS; keys of 0 are left out."""
+        hour = -(-final // HOUR)
+        entry = _entry_keys(key, group.astype(np.uint64))
+        for one in np.unique(hour[key != 0]).tolist():
+            on = (hour == one) & (key != 0)
+            self._waiting.setdefault(one, []).append((entry[on], label[on]))
+            self._new += int(np.count_nonzero(on))
+        if self._new >= _WAITING:
+            self._settle()
+
+    def at(self, hour: int) -> HourTables:
+        """The tables of labels that were final by the start of an hour."""
+        found = self._made.get(hour)
+        if found is None:
+            self._settle()
+            found = self._make(tuple(h for h in sorted(self._hours) if hour - self._length < h <= hour))
+            self._made[hour] = found
+            for old in sorted(self._made)[:-2]:  # a request may have begun in the hour before
+                del self._made[old]
+        return found
+
+    def residuals(self, known: HourTables, number: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """(`spread.Residuals.of_pair`, which of its rows) of n pairs by their numbers in tables; 0 for those of no history.
+
+        Rows stay for the next pane of the hour: looking a pair up in every hour of its history takes longer than an auction.
+        """
+        kept = self._rest.get(known.hours, _NO_REST)
+        new = _absent(kept, number)
+        if new.size:
+            if kept.number.size + new.size > _MOST_REST:
+                kept, new = _NO_REST, np.unique(number)
+            kept = self._rest[known.hours] = _joined(kept, new, self._residuals_of(known, new))
+            for old in list(self._rest)[:-2]:  # as many as tables
+                del self._rest[old]
+        return kept.rows, kept.row[np.searchsorted(kept.number, number)]
+
+    def _residuals_of(self, known: HourTables, number: NDArray[np.int32]) -> NDArray[np.float64]:
+        out = np.zeros((number.size, USER_GROUPS))
+        own = number < known.pairs.size
+        pairs = known.pairs[number[own]]
+        clicks, chance = np.zeros((2, pairs.size, USER_GROUPS))
+        for hour in known.hours:
+            _add_groups(pairs, *self._hours.get(hour, _NOTHING), known.tables.curve, clicks, chance)
+        every = chance.sum(axis=1, keepdims=True)
+        rate = clicks.sum(axis=1, keepdims=True) / np.where(every > 0, every, 1.0)
+        scale = every * np.maximum(1.0 - chance / np.where(every > 0, every, 1.0), _LEAST_REST)
+        out[own] = np.divide(clicks - rate * chance, scale, out=np.zeros_like(clicks), where=every > 0)
+        return out
+
+    def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether the queries of pairs are kept."""
+        return pair >> np.uint64(64 - POSITION_BITS - self.level) == 0 if self.level else np.ones(pair.size, np.bool_)
+
+    def forget_before(self, hour: int) -> None:
+        """Hours that the tables of `hour` and later ones do not have."""
+        for old in [h for h in self._hours if h <= hour - self._length]:
+            del self._hours[old]
+
+    def forget_tables_before(self, hour: int) -> None:
+        """Tables of hours that are over; who asks for them nevertheless has them made again."""
+        for old in [h for h in self._made if h < hour]:
+            del self._made[old]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the entries, those that wait, and the tables."""
+        entries = sum(hour.keys.size for hour in self._hours.values()) * _ENTRY
+        rest = sum(array.nbytes for kept in self._rest.values() for array in kept)
+        return entries + self._new * 9 + sum(made.pairs.size for made in self._made.values()) * _PAIR + rest
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        self._settle()
+        return {
+            "format": _FORMAT,
+            "level": self.level,
+            "hours": [[hour, *columns] for hour, columns in sorted(self._hours.items())],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` gave. Labels of an older one are all of the first group: what they add to errors is not known."""
+        self.level = state["level"]
+        for hour, keys, impressions, clicks in state["hours"]:
+            entry = keys if state.get("format", 1) == _FORMAT else _entry_keys(keys, 0)
+            self._hours[hour] = _packed([_Counts(entry, impressions.astype(np.int64), clicks.astype(np.int64))])
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        for hour, parts in self._waiting.items():
+            keys = np.concatenate([key for key, _ in parts])
+            clicks = np.concatenate([label for _, label in parts]).astype(np.int64)
+            new = _Counts(keys, np.ones(keys.size, np.int64), clicks)
+            self._hours[hour] = self._within(_packed([self._hours.get(hour, _NOTHING), new]))
+        self._waiting, self._new = {}, 0
+        while (
+            sum(hour.keys.size for hour in self._hours.values()) * (_ENTRY + 2 * _PAIR) > self.budget
+            and self.level < _QUERY_BITS
+        ):
+            self.level += 1
+            self._hours = {hour: self._within(columns) for hour, columns in self._hours.items()}
+            self._made, self._rest = {}, {}
+
+    def _within(self, hour: _Hour) -> _Hour:
+        """Of the queries that are kept."""
+        if not self.level:
+            return hour
+        end = int(np.searchsorted(hour.keys, np.uint64(1 << (64 - self.level))))
+        return _Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
+
+    def _make(self, hours: tuple[int, ...]) -> HourTables:
+        every = _summed([self._hours[hour] for hour in hours])
+        group = (every.keys & np.uint64(USER_GROUPS - 1)).astype(np.int64)
+        keys, impressions, clicks = _summed([every._replace(keys=every.keys >> np.uint64(_GROUP_BITS))])
+        pair = keys >> np.uint64(POSITION_BITS)
+        pairs, first = np.unique(pair, return_index=True)
+        position = (keys & np.uint64((1 << POSITION_BITS) - 1)).astype(np.int64)
+        counts = PairCounts(np.append(first, keys.size).astype(np.int64), position, impressions, clicks)
+        curves = curves_of(counts, self._slots, self._curve)
+        tables = tables_of(counts, curves)
+        tables = tables._replace(rate=np.append(tables.rate, np.nan).astype(np.float32))
+        return HourTables(pairs, tables, curves, hours, self._of_position(every, group, curves))
+
+    def _of_position(self, every: _Counts, group: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
+        place = ((every.keys >> np.uint64(_GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)).astype(np.int64)
+        impressions, clicks = np.zeros((2, self._slots, USER_GROUPS), np.int64)
+        np.add.at(impressions, (place, group), every.impressions)
+        np.add.at(clicks, (place, group), every.clicks)
+        if not curves.shown.any():
+            return np.zeros(impressions.shape)
+        stand_in = nearest_shown(curves.shown)
+        rest = clicks - (clicks.sum(axis=1) / np.maximum(impressions.sum(axis=1), 1))[:, None] * impressions
+        out: NDArray[np.float64] = (rest / np.maximum(impressions.sum(axis=1), 1)[:, None])[stand_in]
+        return out
+
+
+def _absent(kept: _Rest, number: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The pairs that are not there, once each, ascending."""
+    if not kept.number.size:
+        return np.unique(number)
+    at = np.minimum(np.searchsorted(kept.number, number), kept.number.size - 1)
+    return np.unique(number[kept.number[at] != number])
+
+
+def _joined(kept: _Rest, number: NDArray[np.int32], rows: NDArray[np.float64]) -> _Rest:
+    """With further pairs; the rows are those of `kept`, in more room where there is too little."""
+    many = kept.number.size
+    room = kept.rows
+    if many + number.size > len(room):
+        room = np.empty((max(256, 2 * (many + number.size)), USER_GROUPS))
+        room[:many] = kept.rows[:many]
+    room[many : many + number.size] = rows
+    numbers = np.concatenate((kept.number, number))
+    places = np.concatenate((kept.row, np.arange(many, many + number.size, dtype=np.int32)))
+    order = np.argsort(numbers, kind="stable")
+    return _Rest(numbers[order], places[order], room)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_groups(
+    pairs: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    impressions: NDArray[np.uint16],
+    clicks: NDArray[np.uint16],
+    curve: NDArray[np.float64],
+    clicked: NDArray[np.float64],
+    chance: NDArray[np.float64],
+) -> None:
+    """Adds the entries of n pairs, ascending, to [n, USER_GROUPS]: clicks, and impressions by the curve."""
+    bits, group_bits = np.uint64(_PLACE_BITS), np.uint64(_GROUP_BITS)
+    positions, groups = np.uint64((1 << POSITION_BITS) - 1), np.uint64(USER_GROUPS - 1)
+    for i in range(pairs.size):
+        at = np.searchsorted(keys, pairs[i] << bits)
+        while at < keys.size and keys[at] >> bits == pairs[i]:
+            place, group = np.int64((keys[at] >> group_bits) & positions), np.int64(keys[at] & groups)
+            clicked[i, group] += clicks[at]
+            chance[i, group] += impressions[at] * curve[place]
+            at += 1
+
+
+def _summed(parts: Sequence[_Hour | _Counts]) -> _Counts:
+    """Entries of the same key as one."""
+    keys, inverse = np.unique(np.concatenate([_NOTHING.keys, *(part.keys for part in parts)]), return_inverse=True)
+    impressions, clicks = np.zeros(keys.size, np.int64), np.zeros(keys.size, np.int64)
+    np.add.at(impressions, inverse, np.concatenate([_NOTHING.impressions, *(part.impressions for part in parts)]))
+    np.add.at(clicks, inverse, np.concatenate([_NOTHING.clicks, *(part.clicks for part in parts)]))
+    return _Counts(keys, impressions, clicks)
+
+
+def _packed(parts: Sequence[_Hour | _Counts]) -> _Hour:
+    """The same in as few bytes as can be: of more than an entry can hold there are several."""
+    keys, impressions, clicks = _summed(parts)
+    if impressions.max(initial=0) > _MOST:
+        many = -(-impressions // _MOST)
+        before = (np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)) * _MOST
+        keys = np.repeat(keys, many)
+        impressions, clicks = (np.clip(np.repeat(column, many) - before, 0, _MOST) for column in (impressions, clicks))
+    return _Hour(keys, impressions.astype(np.uint16), clicks.astype(np.uint16))

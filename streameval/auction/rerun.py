@@ -1,0 +1,152 @@
+"""The auction itself: requests with all their candidates, run again under every version's scores at every operating point.
+
+Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions from the
+top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position `mainline` however
+full the mainline is. A placement is expected to get (Yi, Chen, Li, Sett and Yan, Predictive Model Performance: Offline and
+Online Evaluations, KDD 2013, 4.6):
+
+    rate of its (query, ad) * curve[position]    when the pair has a history (rate: its clicks over the curve it was shown at)
+    reference[position]                          else
+
+So the version that served, at its own operating point over its own log, gets exactly the clicks that were observed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.blocks import BLOCKS
+
+# what is summed by version, operating point and block of users; clicks are expected ones, in units of 1 / CLICK_SCALE
+# "served": requests that this version served itself, for who runs them to say
+AUCTION_CELLS = (
+    "requests",
+    "clicks",
+    "mainline_clicks",
+    "mainline_ads",
+    "ads",
+    "with_history",
+    "extrapolated",
+    "served",
+)
+AUCTIONS_RUN, EXPECTED_CLICKS, EXPECTED_MAINLINE, MAINLINE_ADS, ADS, WITH_HISTORY, EXTRAPOLATED, AUCTIONS_SERVED = (
+    range(len(AUCTION_CELLS))
+)
+_CELLS = len(AUCTION_CELLS)
+CLICK_SCALE = float(1 << 40)
+
+
+class OperatingPoints(NamedTuple):
+    """Where auctions are run: the places there are, and the lowest rank score of either block by operating point."""
+
+    mainline: int  # positions from the top
+    slots: int  # positions in all
+    squash: float
+    mainline_reserve: NDArray[np.float64]
+    sidebar_reserve: NDArray[np.float64]
+
+
+class Auctions(NamedTuple):
+    """n requests: number r has the candidates indptr[r] to indptr[r + 1] - 1, of which equal rank scores keep this order."""
+
+    indptr: NDArray[np.int64]  # [n + 1]
+    block: NDArray[np.int8]  # [n] of the user
+    bid: NDArray[np.float64]  # [candidates]
+    pair: NDArray[np.int32]  # [candidates] number of the (query, ad)
+    score: NDArray[np.float64]  # [versions, candidates]; NaN: this version did not score it
+
+
+class ClickTables(NamedTuple):
+    """What is known of clicks, by pair and by position."""
+
+    rate: NDArray[np.float64]  # [pairs] clicks at a position of curve 1; NaN: no history
+    curve: NDArray[np.float64]  # [slots]
+    reference: NDArray[np.float64]  # [slots] clicks over impressions
+    shown: NDArray[
+        np.bool_
+    ]  # [slots] whether anything was ever shown there; elsewhere the nearest such position stands in
+
+
+def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
+    """Sums int64[versions, operating points, blocks, AUCTION_CELLS]; a request counts for the versions that scored all its candidates.
+
+    Sums of several calls add up.
+    """
+    sums = np.zeros((len(requests.score), points.mainline_reserve.size, BLOCKS, len(AUCTION_CELLS)), np.int64)
+    _run(requests, tables, points, sums)
+    return sums
+
+
+@numba.njit(cache=True, nogil=True)
+def ranked(
+    bid: NDArray[np.float64],
+    score: NDArray[np.float64],
+    start: int,
+    end: int,
+    squash: float,
+    best: NDArray[np.int64],
+    rank: NDArray[np.float64],
+) -> int:
+    """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; -1: one has no score."""
+    n = 0
+    for j in range(start, end):
+        p = score[j]
+        if np.isnan(p):
+            return -1
+        value = bid[j] * (p if squash == 1.0 else p**squash)
+        at = n
+        while at > 0 and rank[at - 1] < value:  # of equal ones the first stays in front
+            at -= 1
+        if at == best.size:
+            continue
+        n = min(n + 1, best.size)
+        for k in range(n - 1, at, -1):
+            best[k], rank[k] = best[k - 1], rank[k - 1]
+        best[at], rank[at] = j, value
+    return n
+
+
+@numba.njit(cache=True, nogil=True)
+def _run(requests: Auctions, tables: ClickTables, points: OperatingPoints, sums: NDArray[np.int64]) -> None:
+    indptr, block, bid, pair, scores = requests
+    rate, curve, reference, shown = tables
+    mainline, slots, squash, mainline_reserve, sidebar_reserve = points
+    best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
+    flat, many = sums.ravel(), mainline_reserve.size  # a view; one of a request's cells costs as much as the sums
+    for v in range(scores.shape[0]):
+        score = scores[v]
+        for r in range(block.size):
+            n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
+            for k in range(n):
+                level[k] = rate[pair[best[k]]]
+                known[k] = not np.isnan(level[k])
+            for p in range(many if n >= 0 else 0):
+                high, low = mainline_reserve[p], sidebar_reserve[p]
+                above = side = 0.0
+                histories = extrapolated = 0
+                mainline_ads = 0
+                while mainline_ads < min(n, mainline) and rank[mainline_ads] >= high:
+                    place = mainline_ads
+                    histories += known[place]
+                    extrapolated += not shown[place]
+                    above += level[place] * curve[place] if known[place] else reference[place]
+                    mainline_ads += 1
+                ads, place = mainline_ads, mainline
+                while ads < n and place < slots and rank[ads] >= low:
+                    histories += known[ads]
+                    extrapolated += not shown[place]
+                    side += level[ads] * curve[place] if known[ads] else reference[place]
+                    ads += 1
+                    place += 1
+                at = ((v * many + p) * BLOCKS + block[r]) * _CELLS
+                flat[at + AUCTIONS_RUN] += 1
+                flat[at + EXPECTED_CLICKS] += np.int64(np.rint((above + side) * CLICK_SCALE))
+                flat[at + EXPECTED_MAINLINE] += np.int64(np.rint(above * CLICK_SCALE))
+                flat[at + MAINLINE_ADS] += mainline_ads
+                flat[at + ADS] += ads
+                flat[at + WITH_HISTORY] += histories
+                flat[at + EXTRAPOLATED] += extrapolated

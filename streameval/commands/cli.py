@@ -1,0 +1,390 @@
+"""The commands; thin. Exit status: 0 done, 1 an error in one line, 2 wrong usage; `gate` and `status` have more."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from streameval import __version__
+from streameval.commands import deploy as deploy_commands
+from streameval.commands import plan as plan_command
+from streameval.commands import state as state_commands
+from streameval.commands.completion import VARIABLE, completion
+from streameval.process import logs, memory, progress
+from streameval.settings import toml as config_file
+from streameval.settings.tree import ConfigError
+
+if TYPE_CHECKING:
+    from streameval.results.snapshot import Snapshot
+    from streameval.settings.tree import Settings
+
+log = logging.getLogger(__name__)
+
+
+class OutFile(click.Path):
+    """A file that is written at the end of long work: its folder is checked before the work begins."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        from streameval.sources.object_store import is_remote
+
+        if is_remote(str(value)):
+            return Path(value)
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: path_type says so
+        if not path.parent.is_dir():
+            self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
+        if not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
+        return path
+
+
+class TrafficTarget(OutFile):
+    """A file, or `kafka` (whatever file or folder has that name)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if str(value) == "kafka":
+            return Path("kafka")
+        from streameval.simulate.files import format_of
+
+        path = super().convert(value, param, ctx)
+        try:
+            format_of(path)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return path
+
+
+CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="Settings file (TOML).")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="streameval")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Log format, on stderr.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="Minimum log level; debug quotes events.",
+)
+def cli(log_format: str, log_level: str) -> None:
+    """Progressive-validation monitor for click models: live AUC, GAUC, log loss and calibration."""
+    logs.set_up(log_format, log_level)
+
+
+cli.add_command(deploy_commands.deploy)
+cli.add_command(deploy_commands.gate)
+cli.add_command(plan_command.plan)
+cli.add_command(state_commands.status)
+cli.add_command(state_commands.versions)
+cli.add_command(completion)
+
+
+@cli.command()
+@CONFIG
+@click.option("--report", type=OutFile(), help="Write the report here, as JSON, on exit.")
+def run(config_path: Path | None, report: Path | None) -> None:
+    """Read Kafka, or the configured source, and serve the page, /metrics and the API, until Ctrl-C."""
+    memory.settle()
+    settings = _load(config_path)
+    with _stoppable() as stop:
+        from streameval import app  # takes a second or two, during which it may be stopped
+
+        snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
+    if report is not None:
+        _write_report(snapshot.report(), report)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@CONFIG
+@click.option("--report", type=OutFile(), help="Write the report here, as JSON.")
+@click.option("--predictions", type=OutFile(), help="Write one row per score here, as Parquet.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
+def replay(
+    files: tuple[Path, ...], config_path: Path | None, report: Path | None, predictions: Path | None, as_json: bool
+) -> None:
+    """Run event FILES (JSONL, CSV, Parquet, Arrow) through the same pipeline, as fast as possible."""
+    settings = _load(config_path)
+    with _stoppable() as stop, progress.shown("replay") as line:
+        from streameval import app  # takes a second or two
+
+        snapshot = app.replay(settings, list(files), predictions, _advance(line), stop)
+        if stop.is_set():
+            raise click.ClickException("stopped early; no report was written")
+    if report is not None:
+        _write_report(snapshot.report(), report)
+    if as_json:
+        click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
+    else:
+        _show(snapshot)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@CONFIG
+@click.option("--report", type=OutFile(), help="Write the results here, as JSON.")
+def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | None) -> None:
+    """Replay the auctions in event FILES under every version's scores at every operating point of the config."""
+    settings = _load(config_path)
+    with _stoppable() as stop, progress.shown("auction") as line:
+        from streameval import app
+        from streameval.auction import offline
+
+        found = app.auction(settings, list(files), _advance(line), stop)
+        if stop.is_set():
+            raise click.ClickException("stopped early; nothing was written")
+    if report is not None:
+        _write_report(offline.as_json(found), report)
+    click.echo(offline.as_text(found))
+
+
+@cli.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port of the page; 0 picks a free one.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after this long (default: run until Ctrl-C).")
+@click.option(
+    "--client",
+    type=click.Choice(["confluent", "kafka-python"]),
+    default="confluent",
+    show_default=True,
+    help="Kafka client library.",
+)
+def demo(port: int, seconds: float | None, client: str) -> None:
+    """Run an embedded broker, simulated traffic with a bad deploy, the monitor and its page in one process."""
+    from streameval.commands import demo as demonstration
+
+    with _stoppable() as stop:
+        snapshot = demonstration.run(port, seconds, client, stop, lambda text: click.echo(text, err=True))
+    _show(snapshot)
+
+
+@cli.command()
+@click.argument("target", type=TrafficTarget())
+@click.option(
+    "--scenario",
+    type=click.Choice(["demo", "bench", "nasty"]),
+    default="demo",
+    show_default=True,
+    help="demo: a bad deploy after 45 s; bench: plain traffic, 1% CTR; nasty: late, duplicate, malformed and lost events.",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length in event time.")
+@click.option("--rate", type=click.FloatRange(min=1), help="Impressions per second of event time.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    help="For Kafka: 1 is real time; default as fast as possible.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 32) - 1),
+    default=1,
+    show_default=True,
+    help="The same seed writes the same file.",
+)
+@CONFIG
+def simulate(
+    target: Path,
+    scenario: str,
+    seconds: float,
+    rate: float | None,
+    speed: float | None,
+    seed: int,
+    config_path: Path | None,
+) -> None:
+    """Write simulated traffic with known ground truth to TARGET: a file (.jsonl[.gz|.zst], .csv, .parquet), or `kafka`."""
+    settings = _load(config_path)
+    with _stoppable() as stop, progress.shown("simulate", "") as line:
+        from streameval.commands import demo as demonstration
+
+        impressions, clicks = demonstration.simulate(
+            str(target), scenario, seconds, rate, speed=speed, seed=seed, settings=settings, stop=stop, advance=line
+        )
+        if stop.is_set() and str(target) != "kafka":
+            raise click.ClickException(f"stopped early; {target} is incomplete")
+    click.echo(f"{impressions} impressions, {clicks} clicks -> {target}", err=True)
+
+
+@cli.group("notify")
+def notify_group() -> None:
+    """Notifications of verdicts."""
+
+
+@notify_group.command()
+@click.argument("names", nargs=-1)
+@CONFIG
+def test(names: tuple[str, ...], config_path: Path | None) -> None:
+    """Send a test message to the receivers NAMES of `[[notify]]`, or to all. Exit status 1 if a delivery fails."""
+    settings = _load(config_path)
+    from streameval.commands.notify import send_test
+
+    if not send_test(settings, names, click.echo):
+        sys.exit(1)
+
+
+@cli.group("config")
+def config_group() -> None:
+    """Check or show the settings."""
+
+
+@config_group.command()
+@CONFIG
+@click.option(
+    "--connect", is_flag=True, help="Also check the broker, the topics and the disk; exit status 1 if any check fails."
+)
+def check(config_path: Path | None, connect: bool) -> None:
+    """Check the settings, including the token, certificate, models, receivers and sinks."""
+    settings = _load(config_path)
+    from streameval.models.registry import make_model
+    from streameval.outlets.notify.receivers import make_receiver
+    from streameval.outlets.sinks.kinds import make_sink
+    from streameval.server.http.access import Access, read_token
+    from streameval.server.http.tls import tls_context
+    from streameval.sources.formats.mapping import ColumnMap
+
+    for model in settings.models:
+        make_model(model)
+    ColumnMap(settings.files.columns)
+    Access(read_token(settings.server.token_file, os.environ), settings.server.token_scope)
+    tls_context(settings.server)
+    for one in settings.notify:
+        make_receiver(one).check()
+    for sink in settings.sinks:
+        make_sink(sink, settings.kafka).close()
+    click.echo("the settings are valid")
+    if connect:
+        from streameval.commands.connect import connections
+
+        failed = False
+        with progress.shown("asking", "") as line:
+            for found in connections(settings):
+                if line is not None:
+                    line.clear()
+                click.echo(found.line())
+                failed |= found.state == "fail"
+        if failed:
+            sys.exit(1)
+
+
+@config_group.command()
+@CONFIG
+def show(config_path: Path | None) -> None:
+    """Print the effective settings, defaults included, as TOML."""
+    click.echo(config_file.to_toml(_load(config_path)), nl=False)
+
+
+def _show(snapshot: Snapshot) -> None:
+    from streameval.face.show import overall
+
+    click.echo(overall(snapshot))
+
+
+def _write_report(report: dict[str, Any], path: Path) -> None:
+    text = json.dumps(report, indent=1, allow_nan=False)
+    from streameval.sources import object_store
+
+    object_store.write(path, text + "\n")
+
+
+def main() -> None:
+    """The console entry: every expected error is one line on stderr and status 1."""
+    sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
+    try:
+        cli.main(standalone_mode=False, complete_var=VARIABLE)
+    except click.exceptions.Abort:
+        sys.exit(1)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        if _has_a_name(error):
+            _fail(str(error))
+        log.debug("full traceback", exc_info=error)
+        _fail(
+            "internal error; please report it. Its message may quote an event, so it is logged only at "
+            f"--log-level debug.\n{logs.trace(error)}"
+        )
+
+
+def _fail(message: str) -> NoReturn:
+    """Ends with status 1 and one line, in the form that the log has."""
+    handlers = logging.getLogger().handlers
+    if handlers and isinstance(handlers[0].formatter, logs.JsonLines):
+        log.error("%s", message)
+    else:
+        click.echo(f"streameval: {message}", err=True)
+    sys.exit(1)
+
+
+def _has_a_name(error: Exception) -> bool:
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return bool(
+        names & {"ConfigError", "SourceError", "ModelError", "ServeError", "StoreError", "MonitorError", "OSError"}
+    )
+
+
+def _load(path: Path | None) -> Settings:
+    for plug_in in entry_points(group="streameval"):  # their import registers kinds of models and sources
+        try:
+            plug_in.load()
+        except Exception as error:  # third-party code
+            raise ConfigError(
+                f"the installed plug-in {plug_in.value} cannot be imported: {type(error).__name__}: {error}; fix or "
+                "uninstall it"
+            ) from error
+    return config_file.load(path, os.environ)
+
+
+@contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set; a second signal ends the process at once."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: Any) -> None:
+        del frame
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _advance(line: progress.ProgressLine | None) -> Callable[[tuple[int, int] | None, int], None] | None:
+    """What a replay calls with the bytes read, of all, and the events so far."""
+    if line is None:
+        return None
+
+    def advance(done: tuple[int, int] | None, events: int) -> None:
+        share = done[0] / done[1] if done and done[1] else None
+        line(share, f"{events:,} events" if share is None or share < 1 else f"{events:,} events, finishing")
+
+    return advance

@@ -1,0 +1,16 @@
+"""Text for a terminal: rows in columns, and names of others without control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def printable(text: str) -> str:
+    """The text with everything replaced that would steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A line a row; all but the last column padded to the widest."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]

@@ -1,0 +1,200 @@
+"""`status` and `versions`: a running monitor at a glance, in a terminal or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streameval.commands.client import MonitorClient, MonitorError, natural
+from streameval.commands.columns import columns, printable
+from streameval.commands.deploy import AS_JSON, TOKEN_FILE, URL, monitor_at
+from streameval.commands.gate import WORSE
+
+HEALTHY, UNSURE = 0, 4  # exit statuses, and the gate's WORSE; 1: the monitor is unreachable, or another error
+STALE = 10.0  # seconds, or five times what a snapshot has taken so far: then the numbers are old
+_ROLES = ("live", "shadow", "learning", "retired")
+_METRICS = ("auc", "gauc", "log_loss", "calibration")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What `status` tells. Times in seconds; `lag`: messages that wait in Kafka, None where it is not known."""
+
+    url: str
+    version: str
+    exit_status: int
+    ready: bool
+    failing: list[str]
+    stale: bool
+    snapshot_age: float
+    uptime: float
+    lag: int | None
+    label_delay: float | None  # of the slowest partition: how far labels are behind the newest event
+    reliable: bool
+    reason: str | None
+    pending: int
+    invalid: int
+    degraded: list[str]
+    live: list[dict[str, Any]]
+
+
+@click.command()
+@URL
+@TOKEN_FILE
+@AS_JSON
+def status(url: str, token_file: Path | None, as_json: bool) -> None:
+    """Show a running monitor: live versions, verdicts, lag, label delay. Exit status: 0 healthy, 3 a live version is worse, 4 stale, not ready or not reliable, 1 unreachable."""
+    found = state_of(monitor_at(url, token_file), url)
+    click.echo(json.dumps(asdict(found), indent=1) if as_json else as_text(found))
+    sys.exit(found.exit_status)
+
+
+@click.command()
+@click.option("--model", help="Only the versions of this model.")
+@click.option("--window", default="all", show_default=True, help="Window of the numbers, as in the settings.")
+@URL
+@TOKEN_FILE
+@AS_JSON
+def versions(model: str | None, window: str, url: str, token_file: Path | None, as_json: bool) -> None:
+    """List the versions that a running monitor has seen, those that serve first, with their numbers and verdicts."""
+    rows = rows_of(monitor_at(url, token_file), model, window)
+    click.echo(json.dumps({"versions": rows}, indent=1) if as_json else table(rows, window))
+
+
+def state_of(monitor: MonitorClient, url: str) -> State:
+    """Raises MonitorError."""
+    answer = monitor.status()
+    try:
+        age = answer["now"] - _seconds(answer["as_of"])
+        interval = answer["uptime_seconds"] / max(1, answer["snapshot"])
+        failing = [name for name, passed in answer["ready"].items() if not passed]
+        live = [_with_verdict(monitor, s) for s in _in_order(answer["series"]) if s["role"] == "live"]
+        lags = [place["value"] for p in answer["partitions"] for place in p["lag"]]
+        delays = [
+            _seconds(p["newest_event"]) - _seconds(p["label_complete"])
+            for p in answer["partitions"]
+            if p["newest_event"] and p["label_complete"] and not p["complete"]
+        ]
+        found = State(
+            url=url,
+            version=str(answer["version"]),
+            exit_status=HEALTHY,
+            ready=not failing,
+            failing=failing,
+            stale=age > max(STALE, 5 * interval),
+            snapshot_age=round(max(0.0, age), 1),
+            uptime=round(answer["uptime_seconds"], 1),
+            lag=sum(lags) if lags else None,
+            label_delay=round(max(delays), 1) if delays else None,
+            reliable=answer["join"]["reliable"],
+            reason=answer["join"]["reason"],
+            pending=answer["events"].get("pending", 0),  # none before the first snapshot
+            invalid=sum(answer["events"].get("invalid", {}).values()),
+            degraded=answer["degraded"],
+            live=live,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _of_another_version(error) from None
+    if any(one["verdict"] == "worse" for one in live):
+        code = WORSE
+    else:
+        code = HEALTHY if found.ready and found.reliable and not found.stale else UNSURE
+    return State(**{**asdict(found), "exit_status": code})
+
+
+def rows_of(monitor: MonitorClient, model: str | None, window: str) -> list[dict[str, Any]]:
+    """A row by version, with the numbers of a window. Raises MonitorError."""
+    series = monitor.status()["series"]
+    names = sorted({str(s.get("model")) for s in series})
+    if model is not None and model not in names:
+        known = ", ".join(map(printable, names)) or "none"
+        raise MonitorError(f"{printable(model)}: no such model; models seen: {known}", passing=False)
+    try:
+        numbers = {(r["model"], r["version"], r["source"]): r for r in monitor.results(window)}
+        rows = []
+        for s in _in_order(series):
+            if model in (None, s["model"]):
+                r = numbers.get((s["model"], s["version"], s["source"]), {})
+                counted = {name: r.get(name) for name in ("impressions", "clicks", *_METRICS)}
+                judged = s if s["role"] == "retired" else _with_verdict(monitor, s)
+                rows.append({**judged, "window": window, **counted})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _of_another_version(error) from None
+    return rows
+
+
+def _with_verdict(monitor: MonitorClient, series: dict[str, Any]) -> dict[str, Any]:
+    answer = monitor.verdict(series["model"], series["version"])
+    kept = ("verdict", "decided_at", "supported_now", "baseline", "words")
+    return {**series, **{name: answer.get(name) for name in kept}}
+
+
+def _in_order(series: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Model by model, those that serve first, then versions in their natural order."""
+    places = {role: place for place, role in enumerate(_ROLES)}
+    return sorted(
+        series, key=lambda s: (str(s["model"]), places.get(s["role"], len(_ROLES)), natural(str(s["version"])))
+    )
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _of_another_version(error: Exception) -> MonitorError:
+    return MonitorError(
+        f"the answer cannot be used ({type(error).__name__}: {error}); is the monitor a different version?",
+        passing=False,
+    )
+
+
+def as_text(found: State) -> str:
+    """What a person reads."""
+    if found.stale:
+        how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old"
+    elif not found.ready:
+        how = "NOT READY: " + ", ".join(found.failing)
+    else:
+        how = "ready"
+    labels = "labels reliable" if found.reliable else f"LABELS NOT RELIABLE: {found.reason or 'the join is unhealthy'}"
+    lines = [f"{found.url}  streameval {printable(found.version)}  {how}", ""]
+    rows = []
+    for one in found.live:
+        share = one.get("traffic_share")
+        serves = "live" if share is None else f"live {share:.0%}"
+        rows.append((printable(one["model"]), printable(one["version"]), serves, printable(one["words"])))
+    lines += columns([("model", "version", "role", "verdict"), *rows]) if rows else ["no version is live yet"]
+    delay = "-" if found.label_delay is None else f"{found.label_delay:.0f} s"
+    lag = "-" if found.lag is None else f"{found.lag:,}"
+    lines += [
+        "",
+        f"consumer lag {lag}, label delay {delay}, snapshot {found.snapshot_age:.0f} s old, up {found.uptime:,.0f} s",
+        f"{labels}; {found.pending:,} impressions wait for their labels, {found.invalid:,} invalid events",
+        *(f"degraded: {printable(one)}" for one in found.degraded),
+    ]
+    return "\n".join(lines)
+
+
+def table(rows: list[dict[str, Any]], window: str) -> str:
+    """The rows in columns."""
+    if not rows:
+        return "no version has been seen yet"
+    shown: list[tuple[str, ...]] = [
+        ("model", "version", "role", "share", "impressions", "clicks", *_METRICS, f"verdict ({window})")
+    ]
+    for r in rows:
+        share = "-" if r["traffic_share"] is None else f"{r['traffic_share']:.0%}"
+        counts = ["-" if r[n] is None else f"{r[n]:,}" for n in ("impressions", "clicks")]
+        numbers = ["-" if r[n] is None else f"{r[n]:.4f}" for n in _METRICS]
+        verdict = str(r.get("verdict") or "-").replace("_", " ")
+        if r.get("supported_now") is False:
+            verdict += ", no longer supported"
+        names = (printable(r["model"]), printable(r["version"]), r["role"] or "-")
+        shown.append((*names, share, *counts, *numbers, verdict))
+    return "\n".join(columns(shown))

@@ -1,0 +1,126 @@
+"""Two versions over a table that is at hand as a whole: the sums and the evidence of a comparison, looked at once.
+
+What a stream's comparison adds up look by look, in event time, is added up here of all rows, and looked at when the table ends:
+the same sums by block of users, the same variances, tests, margins and tolerances. As there is one look, there is one window, and no floor of
+time: the floors of clicks and blocks of users remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from streameval.compare.evidence.asked import rule_of
+from streameval.compare.evidence.ratio import Ints
+from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, Groups
+from streameval.compare.ledger.ledger import Ledger
+from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
+from streameval.compare.ledger.strata import Strata
+from streameval.compare.reading.reading import Comparison, Deploy, Setup
+from streameval.compare.tracking.sequential import SequentialTracked
+from streameval.counting.scoreboard import Labelled
+from streameval.events.batch import Catalog, Series
+from streameval.events.columns import Scored, take_scored
+from streameval.settings.compare import Compare
+from streameval.sketches.blocks import blocks_of
+
+WHOLE = 1 << 60  # ms: the window of users' AUC that holds the table
+
+
+class AtOnce:
+    """The sums of every version of a table, and of every pair that scored the same rows."""
+
+    def __init__(
+        self,
+        settings: Compare,
+        catalog: Catalog,
+        pane: int,
+        edges: tuple[float, ...],
+        users: bool = True,
+        *,
+        min_propensity: float = 1e-4,
+        operating_range: tuple[float, float] = WHOLE_CURVE,
+    ) -> None:
+        """`pane` in ms; `edges`: inner edges of the pClick buckets; `users`: rows have users, whose AUC is compared too;
+        `min_propensity`: the smallest that is believed; `operating_range`: false positive rates of the partial AUC.
+        """
+        self._rule = replace(rule_of(settings), min_duration=0, windows=1, first_weight=1.0, user_cap=0, strict=False)
+        self._shape = shape_of(settings.more, min_propensity, operating_range)
+        self._catalog, self._pane, self._users = catalog, pane, users
+        self._ledger = Ledger(pane, pane, catalog.radix, len(catalog.dimensions), edges, pieces=self._shape.pieces)
+        self._parts: list[tuple[Labelled, Scored]] = []  # of rows with several scores, for users' AUC
+        self._first = self._last = 0  # ms
+
+    def observe(self, labelled: Labelled, scored: Scored) -> None:
+        """Adds rows, in order of time."""
+        if not labelled.ts.size:
+            return
+        if not self._last:
+            self._first = int(labelled.ts[0])
+        self._last = int(labelled.ts[-1])
+        self._ledger.observe(labelled, scored, +1)
+        if self._users and len(scored.bounds) > 2:
+            self._parts.append((labelled, scored))
+
+    def comparisons(self, baseline: str | None) -> list[Comparison]:
+        """Of every model's versions with its baseline: the one that is named, or that came first. All rows must have been added.
+
+        Raises ValueError for a version that is not there.
+        """
+        series = [one for one in self._catalog.series if not one.objective]
+        if baseline is not None and baseline not in {one.version for one in series}:
+            there = ", ".join(one.version for one in series)
+            raise ValueError(f"baseline = {baseline!r}: no such version; there are {there}")
+        end = self._last // self._pane + 1
+        gains = [(segment, key, row) for segment, rows in self._ledger.advance(end) for key, row in rows.items()]
+        placed = Strata(self._pane, self._pane).settle([self._ledger], end, over=True)
+        gains += [(segment, key, row) for (segment, key), row in placed.items()]
+        gauc = list(self._gauc())
+        out: list[Comparison] = []
+        for model in dict.fromkeys(one.model for one in series):
+            versions = [one for one in series if one.model == model]
+            first = next((one for one in versions if one.version == baseline), versions[0])
+            out += [self._compared(first, one, gains, gauc) for one in versions if one != first]
+        return out
+
+    def _compared(
+        self,
+        baseline: Series,
+        candidate: Series,
+        gains: list[tuple[int, tuple[int, int], Ints]],
+        gauc: list[tuple[tuple[int, int], Ints]],
+    ) -> Comparison:
+        series = self._catalog.series
+        codes = {series.index(baseline), series.index(candidate)}
+        setup: Setup = "paired" if any(set(key) == codes for _, key, _ in gains) else "split"
+        start, first = self._first, self._ledger.segment(self._first // self._pane)
+        deploy = Deploy(candidate.version, candidate.model, candidate.version, baseline.version, start, "deploy", start)
+        tracked = SequentialTracked(deploy, setup, baseline, candidate, start, first, self._rule, shape=self._shape)
+        for segment, (served, other), row in gains:
+            tracked.gain(segment, (series[served], series[other] if other >= 0 else None), row)
+        for (served, other), row in gauc:
+            tracked.gain_gauc(first, (series[served], series[other]), row)
+        tracked.look(self._last, None)
+        # there was one look, and no moment at which anything was decided
+        return replace(tracked.reading(), since=None, decided_at=None, decided_on=None, decided_now=None)
+
+    def _gauc(self) -> Iterator[tuple[tuple[int, int], Ints]]:
+        """What users' AUC differ by, over all rows of a user who has clicked."""
+        if not self._parts:
+            return
+        user = np.concatenate([labelled.user for labelled, _ in self._parts])
+        label = np.concatenate([labelled.label for labelled, _ in self._parts])
+        users, of = np.unique(user, return_inverse=True)
+        clicked = np.zeros(users.size, np.bool_)
+        clicked[of[label == 1]] = True
+        place = (np.cumsum(clicked) - 1).astype(np.int32)
+        rows = np.flatnonzero(clicked[of])
+        scored = take_scored([scored for _, scored in self._parts], rows)
+        window = np.zeros(int(clicked.sum()), np.int32)
+        groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows])
+        gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
+        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scored, np.zeros(rows.size, np.uint64)))
+        for _, sums in gauc.take(WHOLE):
+            yield from sums.items()

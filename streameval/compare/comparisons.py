@@ -1,0 +1,308 @@
+"""The comparisons of all partitions of this process: what they have counted, brought to the board in event time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import astuple, replace
+from typing import Any
+
+from streameval.compare.announce import Announcements
+from streameval.compare.counted import Counted
+from streameval.compare.evidence.asked import rule_of
+from streameval.compare.evidence.evidence import Weighed
+from streameval.compare.evidence.ratio import Ints
+from streameval.compare.explain.explanations import Explanations
+from streameval.compare.explain.who import UserSums
+from streameval.compare.ledger.gauc_rows import GaucRows
+from streameval.compare.ledger.ledger import Ledger
+from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
+from streameval.compare.ledger.strata import Strata
+from streameval.compare.reading.choice import serves_nobody
+from streameval.compare.reading.reading import Comparison, Deploy, Role
+from streameval.compare.reading.words import headline
+from streameval.compare.tracking.board import Board, BoardLimits, Placing, named
+from streameval.compare.tracking.silence import Due, Silence
+from streameval.compare.tracking.sums import RowName
+from streameval.compare.tracking.tracked import Tracked
+from streameval.counting.arrivals import Arrivals
+from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
+from streameval.events.batch import RETIRED, Catalog, Series
+from streameval.events.durations import HOUR
+from streameval.join.policy import FOREVER, NEVER
+from streameval.settings.compare import Compare
+from streameval.settings.tree import Join
+
+log = logging.getLogger(__name__)
+
+_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what happens to a pane, in this order
+RESTART = 6 * HOUR  # ms: windows of comparisons start over
+MOST_COMPARISONS = 64
+
+
+class Comparisons:
+    """Deploys and comparisons over the partitions of a process. Used by the loop's thread, when nothing is being counted."""
+
+    def __init__(
+        self,
+        settings: Compare,
+        catalog: Catalog,
+        pane: int,
+        join: Join,
+        edges: Sequence[float],
+        announcements: Announcements,
+        min_propensity: float | None = None,
+        *,
+        least: float = 1e-4,
+        operating_range: tuple[float, float] = WHOLE_CURVE,
+        guard_cut: int | None = None,
+        weighed: Weighed = "",
+    ) -> None:
+        """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. In further metrics: `least`, the
+        smallest propensity that is believed; `operating_range`, false positive rates of the partial AUC. `guard_cut`: see `shape_of`.
+        `weighed`: see `Rule`.
+        """
+        s = settings
+        shape = shape_of(s.more, least, operating_range, guard_cut)
+        rule, self._shape = replace(rule_of(s), weighed=weighed), shape
+        self._settings, self._catalog = settings, catalog
+        self._pane, self._join, self._edges = pane, join, edges
+        self._min_propensity = min_propensity
+        # rows are held this much longer: never more than doubled
+        self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
+        self._announcements = announcements
+        restart = max(RESTART, s.horizon // rule.windows)
+        limits = BoardLimits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window)
+        self._board = Board(rule, limits, pane, self._shape)
+        self._strata = Strata(pane, join.correction_horizon)
+        self._silence = Silence()
+        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
+        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
+        self._said: dict[str, str] = {}  # verdicts that the log has had
+
+    @property
+    def deploys(self) -> tuple[Deploy, ...]:
+        """Oldest first."""
+        return tuple(self._board.deploys)
+
+    def counted(self) -> Counted:
+        """For a partition that is new."""
+        pane, catalog, s, join = self._pane, self._catalog, self._settings, self._join
+        out = Counted(
+            Ledger(
+                pane,
+                join.correction_horizon,
+                catalog.radix,
+                len(catalog.dimensions),
+                self._edges,
+                s.user_cap,
+                self._min_propensity,
+                pieces=self._shape.pieces,
+            ),
+            GaucRows(
+                self.gauc_window,
+                join.attribution_window,
+                join.correction_horizon,
+                self._shape.lists,
+                requests=self._shape.requests,
+            ),
+            Arrivals(pane),
+            JoinPanes(pane, join.attribution_window, join.allowed_lateness),
+        )
+        self._cut([out])
+        return out
+
+    def advance(self, partitions: Sequence[Counted]) -> None:
+        """Takes in everything that has arrived, and every look that is due."""
+        for announcement in self._announcements.take():
+            deploy = self._board.announce(announcement)
+            log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
+        self._make_up(partitions)
+        arrived, complete = self._reached(partitions)
+        arrivals: dict[int, dict[Series, int]] = {}
+        for one in partitions:
+            for pane, counts in one.arrivals.take(arrived):
+                if pane >= self._board.arrived:
+                    row = arrivals.setdefault(pane, {})
+                    for code, n in counts.items():
+                        series = self._catalog.series[code]
+                        if series != RETIRED:
+                            row[series] = row.get(series, 0) + n
+        ended = complete >= FOREVER // self._pane
+        silence = self._silent(partitions, complete, ended)
+        looks = silence.looks
+        due = [((pane + 1) * self._pane, _ARRIVALS, pane) for pane in arrivals]
+        for kind, panes in (
+            (_LOOK, looks),
+            (_SILENT, [s.found for s in silence.silent] + ([] if silence.waiting is None else [silence.waiting])),
+            (_HEARD, [s.end - 1 for s in silence.silent]),
+        ):
+            due += [((pane + 1) * self._pane + self._join.attribution_window, kind, pane) for pane in panes]
+        first = {s.end - 1: s.first for s in silence.silent}
+        last = looks[-1] if looks and ended else None
+        for _, kind, pane in sorted(due):
+            if kind == _SILENT:
+                self._board.withhold((pane + 1) * self._pane, "no clicks where many were expected")
+            elif kind == _HEARD:  # clicks of impressions just before were held up, too
+                self._board.retract(first[pane] * self._pane - self._join.attribution_window, (pane + 1) * self._pane)
+            elif kind == _ARRIVALS:
+                for deploy in self._board.arrivals(pane, arrivals[pane]):
+                    over = f" replaces {deploy.replaces}" if deploy.replaces else ""
+                    log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
+                self._board.add_past(lambda: self._segments(partitions))
+                self._cut(partitions)
+            else:
+                self._look(pane, partitions, over=pane == last)
+        keep = self._board.looked - self._settings.keep // self._pane
+        for one in partitions:
+            one.ledger.forget_before(keep)
+            one.joins.forget_before(self._board.looked - RECENT_PANES)
+            one.gauc.forget_before(keep * self._pane)
+
+    def _look(self, pane: int, partitions: Sequence[Counted], over: bool) -> None:
+        """Takes a look at a pane; `over`: nothing can be corrected any more."""
+        end, until = pane + 1, (pane + 1) * self._pane
+        if over:  # what is late counts too
+            end, until = FOREVER // self._pane, FOREVER
+        gains = [
+            (segment, named(self._catalog.series, rows.items()))
+            for one in partitions
+            for segment, rows in one.ledger.advance(end, self._silence.put_off)
+        ]
+        placed = self._strata.settle([one.ledger for one in partitions], pane + 1, over=over)
+        gains += [(segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()]
+        gauc = [
+            (start // self._pane, named(self._catalog.series, rows.items()))
+            for one in partitions
+            for start, rows in one.gauc.take(until)
+        ]
+        why = broken([one.joins for one in partitions], pane)
+        if pane in self._silence.put_off:
+            why = "no clicks at the end, where many were expected"
+        for anew in self._board.look(pane, gains, why, gauc, self._placing(partitions), len(partitions)):
+            log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
+            self._cut(partitions)
+
+    def readings(self, partitions: Sequence[Counted], users: Mapping[Series, UserSums]) -> tuple[Comparison, ...]:
+        """For the readers, with all that partitions and users add."""
+        self._board.place(self._placing(partitions))
+        self._explanations.begin(partitions, users, [t for t in self._board.tracked if t.explained])
+        out = self._board.readings(self._finish)
+        for comparison in out:
+            if comparison.verdict != self._said.get(comparison.id, "undecided"):
+                self._said[comparison.id] = comparison.verdict
+                level = logging.INFO if serves_nobody(comparison) else logging.WARNING
+                log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
+        return out
+
+    def roles(self) -> dict[Series, Role]:
+        """What every series that is known is there for."""
+        known = (series for series in self._catalog.series if series != RETIRED and not series.objective)
+        return {series: self._board.role(series) for series in known}
+
+    def _finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
+        """Adds what the sums do not contain."""
+        if tracked.explained:
+            reading = self._explanations.finish(tracked, reading)
+        return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
+
+    def state(self) -> dict[str, Any]:
+        """For `restore`; every partition's checkpoint has it, so that none is needed."""
+        strata = self._strata.state(lambda code: list(astuple(self._catalog.series[code])))
+        return {**self._board.state(), "strata": strata, "silence": self._silence.state()}
+
+    def restore(self, state: Mapping[str, Any], partitions: Sequence[Counted]) -> None:
+        """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        before = self._board.looked, self._board.arrived
+        for anew in self._board.restore(state):
+            log.warning("comparison %s restarts: the settings in [compare] have changed", anew)
+        if before != (self._board.looked, self._board.arrived):
+            codes = self._codes()
+            self._silence.restore(state["silence"])
+            self._strata.restore(state["strata"], lambda name: codes.get(Series(*name)))
+        self._cut(partitions)
+        self.rebuild(partitions)
+
+    def rebuild(self, partitions: Sequence[Counted]) -> None:
+        """A partition has come or gone."""
+        self._strata.settle([one.ledger for one in partitions], self._board.looked, close=False)
+        self._board.rebuild(lambda: self._segments(partitions), lambda: self._gauc(partitions))
+        self._explanations.forget()
+
+    def clear(self, code: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        self._strata.clear(code)
+
+    def _cut(self, partitions: Sequence[Counted]) -> None:
+        """Segments begin where comparisons do."""
+        for one in partitions:
+            for pane in self._board.cuts():
+                one.ledger.cut(pane)
+
+    def _codes(self) -> dict[Series, int]:
+        return {series: code for code, series in enumerate(self._catalog.series) if series != RETIRED}
+
+    def _placing(self, partitions: Sequence[Counted]) -> Placing:
+        """Gives what the open strata of some versions and pairs come to so far."""
+
+        def placing(keys: Collection[RowName]) -> dict[tuple[int, RowName], Ints]:
+            codes = self._codes()
+            by_code = {}
+            for served, other in keys:
+                key = codes.get(served), -1 if other is None else codes.get(other)
+                if key[0] is not None and key[1] is not None:
+                    by_code[key[0], key[1]] = served, other
+            placed = self._strata.so_far([one.ledger for one in partitions], by_code)
+            return {(segment, by_code[key]): row for (segment, key), row in placed.items()}
+
+        return placing
+
+    def _gauc(self, partitions: Sequence[Counted]) -> Iterator[tuple[int, Mapping[RowName, Ints]]]:
+        for one in partitions:
+            for start, rows in one.gauc.given():
+                yield start // self._pane, named(self._catalog.series, rows.items())
+
+    def _segments(self, partitions: Sequence[Counted]) -> Iterator[tuple[int, Mapping[RowName, Ints]]]:
+        """Everything that has been looked at."""
+        for one in partitions:
+            for segment, rows in one.ledger.segments():
+                yield segment, named(self._catalog.series, rows.items())
+
+    def _make_up(self, partitions: Sequence[Counted]) -> None:
+        """Partitions that were restored from before the last look: what they have counted again since was looked at then.
+
+        Once all of it is there, or a window of GAUC would be taken in two pieces.
+        """
+        looked = self._board.looked
+        put_off = self._silence.put_off
+        behind = [
+            one for one in partitions if one.ledger.waiting(looked, put_off) and self._reached([one])[1] >= looked
+        ]
+        for one in behind:
+            one.ledger.advance(looked, put_off)
+            one.gauc.take(looked * self._pane)
+        if behind:
+            self.rebuild(partitions)
+
+    def _silent(self, partitions: Sequence[Counted], complete: int, over: bool) -> Due:
+        """Which complete panes may be looked at."""
+        waiting = sorted({p for one in partitions for p in one.ledger.waiting(complete, start=self._board.looked)})
+        counts = []
+        for pane in waiting:
+            served = [one.ledger.served(pane) for one in partitions]
+            counts.append((pane, sum(n for n, _ in served), sum(y for _, y in served)))
+        silence = self._silence.due(counts, over)
+        self._silence.forget_before(self._board.looked - self._horizon)
+        return silence
+
+    def _reached(self, partitions: Sequence[Counted]) -> tuple[int, int]:
+        """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
+        speaking = [
+            one for one in partitions if one.joiner.progress.newest_event > NEVER and not one.joiner.progress.idle
+        ]
+        watermark = min((one.joiner.progress.firm for one in speaking or partitions), default=NEVER)
+        if watermark == NEVER:
+            return 0, 0
+        if watermark >= FOREVER:
+            return FOREVER // self._pane, FOREVER // self._pane
+        return watermark // self._pane, (watermark - self._join.attribution_window) // self._pane

@@ -1,0 +1,195 @@
+"""One version replaced another on the same stream: weak evidence that can only warn.
+
+Levels since the deploy against the same hours one week earlier. Two errors add: sampling, from user blocks (users return,
+so a block's deviations are subtracted before they are squared), and days that differ for reasons of their own. The latter
+does not shrink with traffic and is measured on history: a placebo day's level over the same clock hours, of finished days
+without a deploy, varies by v_day; the difference of two such means has 2 v_day per day elapsed, with a t of days - 1. What
+counts is the smaller of the two e-values, one by each variance: with few days, v_day may be small by luck. It holds if days
+are exchangeable: holidays and campaigns break it.
+
+Metrics, none of which follows the CTR to first order:
+
+- log loss: the information per click, in nats, that pClick gives beyond its own mean q,
+
+      u = (L - n CE) / Y,   n CE = -Y ln q - (n - Y) ln(1 - q)
+
+  over the entropy per click, H(c) / c, that the baseline had: a difference in normalised entropy (He et al. 2014) at one
+  base rate and with the level of pClick right. NE itself is not fit for this. With the ranking as it was, a CTR that
+  falls by 40% makes it a percent worse, and three more if pClick does not follow.
+- AUC by centred placements (`paired`).
+- calibration: harm = |log E/O| now less |log E/O| then, beyond a dead band. As in `paired` it takes two statistics a sign
+  ("gap", "mid"), and here a third one, that the mean pClick has moved that way as well: where the clicks have moved and
+  pClick has not, it cannot be attributed to the version.
+
+With an online model scoring both periods, `yardstick` compares with it on the same impressions instead of taking levels;
+a day's mix of traffic moves both and cancels. What the online model learns over the weeks does not.
+
+Evidence is in the information form, S = theta / v and V = 1 / v, with rho = 2 / tau**2 for tau the smallest effect that
+matters: V is known in advance but for v, and a burn-in would say nothing about days.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence import eprocess
+from streameval.compare.evidence.ratio import Reals
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import SCALE
+
+LevelKind = Literal["log_loss", "auc", "calibration", "mean_pclick"]
+LEVEL_KINDS: tuple[LevelKind, ...] = ("log_loss", "auc", "calibration", "mean_pclick")
+ADVICE = "score a few percent of the traffic with the old version too, in shadow: a paired comparison needs a thousandth of the traffic"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """A metric's level with its deviation per block: value [...], devs [..., G] (summing to about 0). Harm is up."""
+
+    value: Reals
+    devs: Reals
+
+    def __sub__(self, other: Level) -> Level:
+        return Level(self.value - other.value, self.devs - other.devs)
+
+    def __neg__(self) -> Level:
+        return Level(-self.value, -self.devs)
+
+    def over(self, unit: float) -> Level:
+        """In another unit."""
+        return Level(self.value / unit, self.devs / unit)
+
+
+def levels(kind: LevelKind, rows: NDArray[np.int64]) -> Level:
+    """From served rows int64[..., G, 8]: minus the information per click, nats; minus AUC; log E/O; or log of the mean
+    pClick. NaN without clicks or without non-clicks.
+    """
+    x = rows.astype(np.float64)
+    n, y, p = x[..., cells.N], x[..., cells.Y], x[..., cells.P] / SCALE
+    if kind == "log_loss":
+        return _information(n, y, x[..., cells.L] / SCALE, p)
+    if kind == "auc":
+        return -_placed(n, y, x[..., cells.PHI1], x[..., cells.PHI0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        other = y if kind == "calibration" else n
+        total, total_p = other.sum(axis=-1, keepdims=True), p.sum(axis=-1, keepdims=True)
+        return Level(np.log(total_p / total)[..., 0], p / total_p - other / total)
+
+
+def yardstick(kind: Literal["log_loss", "auc"], rows: NDArray[np.int64]) -> Level:
+    """From pair rows int64[..., G, 8] of (served, online): how much worse the server is on the same impressions, as in `levels`."""
+    x = rows.astype(np.float64)
+    n, y = x[..., cells.PAIR_N], x[..., cells.PAIR_Y]
+    if kind == "auc":
+        return _placed(n, y, x[..., cells.PAIR_PHI1], x[..., cells.PAIR_PHI0])
+    loss, online = x[..., cells.PAIR_L] / SCALE, (x[..., cells.PAIR_L] + x[..., cells.D]) / SCALE
+    server = _information(n, y, loss, x[..., cells.PAIR_P] / SCALE)
+    return server - _information(n, y, online, x[..., cells.PAIR_P_OTHER] / SCALE)
+
+
+def entropy_per_click(impressions: float, clicks: float) -> float:
+    """H(c) / c in nats for the CTR c = clicks / impressions, 0 < c < 1."""
+    c = clicks / impressions
+    return float(-np.log(c) - (1.0 - c) / c * np.log1p(-c))
+
+
+def _information(n: Reals, y: Reals, loss: Reals, p: Reals) -> Level:
+    total_n, total_y = n.sum(axis=-1, keepdims=True), y.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = p.sum(axis=-1, keepdims=True) / total_n
+        click, none = np.log(q), np.log1p(-q)
+        slope = (total_y / q - (total_n - total_y) / (1.0 - q)) / total_n
+        terms = loss + y * click + (n - y) * none
+        value = terms.sum(axis=-1, keepdims=True) / total_y
+        return Level(value[..., 0], (terms + slope * (p - q * n) - value * y) / total_y)
+
+
+def _placed(n: Reals, y: Reals, above: Reals, below: Reals) -> Level:
+    above, below, no = above / SCALE, below / SCALE, n - y
+    total_y, total_no = y.sum(axis=-1, keepdims=True), no.sum(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean1, mean0 = above.sum(axis=-1, keepdims=True) / total_y, below.sum(axis=-1, keepdims=True) / total_no
+        devs = (above - mean1 * y) / total_y + (below - mean0 * no) / total_no
+    return Level((mean1 + mean0)[..., 0], devs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shift:
+    """after - before: float64[...] each, and its variance by user blocks and by days, each with its degrees of freedom."""
+
+    theta: Reals
+    sampling: Reals
+    between: Reals
+    df_sampling: float
+    df_between: float
+
+    def __neg__(self) -> Shift:
+        return Shift(-self.theta, self.sampling, self.between, self.df_sampling, self.df_between)
+
+    def variance(self) -> Reals:
+        """The larger one."""
+        out: Reals = np.maximum(self.sampling, self.between)
+        return out
+
+    def _both(self) -> tuple[tuple[Reals, float], tuple[Reals, float]]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            first, second = np.asarray(1.0 / self.sampling), np.asarray(1.0 / self.between)
+        return (first, self.df_sampling), (second, self.df_between)
+
+    def log_e(self, tau: float, margin: float) -> Reals:
+        """log e [...] for theta > margin; `tau` > 0, in the metric's unit, is the smallest effect that matters. 0: unknown."""
+        parts = []
+        for information, df in self._both():
+            with np.errstate(invalid="ignore"):
+                s = np.asarray((self.theta - margin) * information)
+            known = np.isfinite(s) & (information > 0)
+            part = np.zeros(s.shape)
+            part[known] = eprocess.log_e(s[known], information[known], 2.0 / tau**2, df)
+            parts.append(part)
+        out: Reals = np.minimum(*parts)
+        return out
+
+    def half_width(self, tau: float, alpha: float) -> Reals:
+        """Half of theta's confidence sequence of level 1 - 2 alpha: it holds at all looks at once. Infinite: unknown."""
+        parts = []
+        for information, df in self._both():
+            part = np.full(information.shape, np.inf)
+            known = np.isfinite(information) & (information > 0)
+            part[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, df) / information[known]
+            parts.append(part)
+        out: Reals = np.maximum(*parts)
+        return out
+
+
+UNDEFINED = Shift(np.array(np.nan), np.array(np.nan), np.array(np.nan), 1.0, 1.0)
+
+
+def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | float) -> Shift:
+    """`placebo` float64[days, ...]: levels of the placebo days over the clock hours that each look covers (whole days from
+    the first on); `elapsed_days` [...]. ValueError with fewer than 2 days.
+    """
+    days = placebo.shape[0]
+    if days < 2:
+        raise ValueError("before/after needs at least 2 days of history; 28 are better")
+    devs = after.devs - before.devs
+    groups = devs.shape[-1]
+    sampling = groups / (groups - 1) * np.einsum("...g,...g->...", devs, devs)
+    between = 2.0 * placebo.var(axis=0, ddof=1) / np.maximum(1.0, elapsed_days)
+    return Shift(after.value - before.value, sampling, between, groups - 1.0, days - 1.0)
+
+
+def log_e_calibration(gap: Shift, mid: Shift, pclick: Shift, tau: float, margin: float) -> Reals:
+    """log e [...] that |log E/O| has grown by more than `margin` and pClick with it.
+
+    `gap` is the shift of log E/O, `mid` the same with the sign of the baseline's turned (a sum), `pclick` that of the log
+    of the mean pClick. Of a sign all three must exceed the margin, so the smallest is evidence; then the mean over signs.
+    """
+    sides = [
+        np.min([(s if sign > 0 else -s).log_e(tau, margin) for s in (gap, mid, pclick)], axis=0) for sign in (1, -1)
+    ]
+    out: Reals = np.logaddexp(sides[0], sides[1]) - np.log(2.0)
+    return out

@@ -1,0 +1,378 @@
+"""The sequential state of one comparison: what every look adds, and the verdicts that it leads to.
+
+Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta is
+harm, candidate against baseline (`paired`, `split`). How e-values are put together, each step valid whatever their dependence:
+
+- processes: of all impressions, and beside it, where the caller brings it, one of at most so many of a user and day, which a few
+  heavy users cannot drown: the mean of both. *Not worse* is about all impressions alone.
+- windows: a mean over the process that begins at the start and those that start over every few hours, so that a break on
+  day 3 is found almost as fast as one on day 0 (those that have not begun count 1). *Not worse* has the first window only.
+- calibration: harm > m says that for one of two signs both of two statistics exceed m: the mean over signs of the
+  smaller one; for *not worse* the smaller over signs of the mean.
+- overall worse: log loss, AUC, one statistic of both together (`joint`, half of AUC's weight), GAUC and calibration. What is worse
+  is mostly so in the first three alike, which then have the weight of all; where it is not, either is enough. The weighted mean must reach less than 1 / alpha, for its time is known (`spent`); it is told on the
+  scale of the others, on which the level is 1 / alpha. A metric that is not there counts 1.
+- overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
+
+A variance has a floor. Equal scores have none at all, and are certified as soon as the floors of clicks and time are met; a few
+last digits, or one odd impression, must not look certain either. At `min_clicks` the least standard error is a tenth of the
+tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 / sqrt(clicks).
+
+rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
+boundary is tightest at `optimum` clicks (earlier in windows that start over: they are there for what is new); evidence
+begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
+*not worse* stands until *worse* is found: a version that was good for two days may break on the third. What was found from labels
+that were corrected since is taken back (`retract`), and may be found again from what is there then.
+
+Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
+
+One scalar kernel (`one_look`) does all of this look by look, so any way to cut the looks into calls gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence import one_look, spent
+from streameval.compare.evidence.eprocess import best_rho, half_width
+from streameval.compare.evidence.one_look import Kept, LookColumns, Path, RuleColumns
+from streameval.compare.evidence.paired import GAP, MID
+from streameval.compare.evidence.ratio import Reals, Statistic
+from streameval.compare.reading.reading import COMPARED, Verdict
+
+LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
+OVERALL = len(COMPARED)  # column of paths, behind the metrics
+
+SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
+CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
+
+DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
+DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
+DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
+_FIELDS = ("theta", "weight", "v_clu", "df", "blocks", "v_iid", "v_floor")  # of a `Statistic`, what is kept first
+_BLOCKS, _V_IID, _V_FLOOR = 4, 5, 6  # of them, behind those of a leaf (see `one_look`)
+_TESTS = np.array([2.0 if name in {MID, GAP} else 1.0 for name in LEAVES])  # of a leaf, that share its level
+_JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
+
+Weighed = Literal["", "negatives", "weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is asked of a comparison. ValueError if it makes no sense."""
+
+    alpha: float = 0.01
+    margins: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_MARGINS))
+    tolerances: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_TOLERANCES))
+    weights: Mapping[str, float] = field(
+        default_factory=lambda: dict(DEFAULT_WEIGHTS)
+    )  # of metrics in the overall verdict
+    certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
+    more: tuple[str, ...] = ()  # further metrics, which have weights only where they decide (see `alone`)
+    decide: tuple[str, ...] = COMPARED  # whose evidence makes the overall verdict
+    windows: int = spent.WINDOWS  # processes: one from the start, the others begin every few hours
+    first_weight: float = spent.FIRST_WEIGHT  # of the one from the start; the others share the rest
+    optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
+    restart_optimum: float = 1500.0  # of the other windows
+    min_duration: int = 3_600_000  # ms
+    min_clicks: int = 200
+    min_blocks: int = 30
+    user_cap: int = 0  # impressions of a user and day that count in the second process of pairs; 0: there is none
+    strict: bool = False  # whether a paired comparison's `worse` rests on `strict` alone
+    weighed: Weighed = ""  # how impressions stand for several: non-clicks alone, or any
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 0.5:
+            raise ValueError(f"alpha must be in (0, 1/2), not {self.alpha}")
+        metrics, deciding = (*COMPARED, *self.more), (*COMPARED, *(m for m in self.more if m in self.decide))
+        for name, names in (("margins", metrics), ("tolerances", metrics), ("weights", deciding)):
+            if set(getattr(self, name)) != set(names):
+                raise ValueError(f"{name} must name each of {', '.join(names)}")
+        if abs(sum(self.weights.values()) - 1.0) > 1e-9 or min(self.weights.values()) < 0:
+            raise ValueError("weights must not be negative and add up to 1")
+        if not min(self.tolerances.values()) > 0:
+            raise ValueError("tolerances must be above 0")
+        if not self.certified or not set(self.certified) <= set(metrics):
+            raise ValueError(f"certified must name some of {', '.join(metrics)}")
+        if self.windows < 1 or not 0 < self.first_weight <= 1 or not min(self.optimum, self.restart_optimum) > 0:
+            raise ValueError("windows >= 1, 0 < first_weight <= 1, and optima above 0 are needed")
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Rule:
+        """From what `dataclasses.asdict` gave, also if it was JSON since."""
+        names = {name: tuple(fields[name]) for name in ("certified", "more", "decide") if name in fields}
+        return cls(**{**fields, **names})
+
+    def log_level(self) -> float:
+        """log of what the overall e-process of `worse` must reach: the table's, or 1 / alpha for windows or metrics that it is
+        not of.
+        """
+        of_table = (self.windows, self.first_weight) == (spent.WINDOWS, spent.FIRST_WEIGHT)
+        if of_table and set(self.decide) == set(COMPARED):
+            return spent.log_level(self.alpha)
+        return math.log(1.0 / self.alpha)
+
+    def window_weights(self) -> Reals:
+        """float64[windows], adding up to 1."""
+        out = np.full(self.windows, (1.0 - self.first_weight) / max(self.windows - 1, 1))
+        out[0] = 1.0 if self.windows == 1 else self.first_weight
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a metric (or the whole) stands."""
+
+    verdict: Verdict
+    worse_at: int | None  # the look at which it was found, ms
+    not_worse_at: int | None
+    peak_worse: float  # largest log e of looks beyond the floors; exp(-peak) is the anytime p-value
+    peak_not_worse: float
+    retracted_at: int | None = None  # when a finding was taken back for the last time, ms
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Capped:
+    """The looks once more, of at most so many impressions of a user and day; as `Evidence.advance` has them of all."""
+
+    clicks: NDArray[np.int64]
+    statistics: Mapping[str, Statistic]
+    correlation: Reals | None = None
+
+
+class Evidence:
+    """The state of one comparison. Not thread-safe."""
+
+    def __init__(self, rule: Rule, start: int) -> None:
+        """`start`: event time in ms at which the sums of the first window begin."""
+        self.rule = rule
+        self.start = start
+        count = rule.windows
+        self._frozen = np.full((2, count, one_look.FROZEN), np.nan)
+        self._peak = np.zeros((OVERALL + 1, 2))
+        self._found = np.full((OVERALL + 1, 2), -1, np.int64)
+        self._retracted = np.full(OVERALL + 1, -1, np.int64)
+        self._weights = rule.window_weights()
+        tolerances = np.array([rule.tolerances["calibration" if n in {MID, GAP} else n] for n in LEAVES])
+        self._floors = (tolerances / SURE) ** 2  # of the leaves' variances, at the floor of clicks
+        joint = _JOINT if rule.weights["log_loss"] else 0.0
+        with np.errstate(divide="ignore"):
+            self._terms = RuleColumns(
+                margins=np.array([rule.margins[m] for m in COMPARED], np.float64),
+                tolerances=np.array([rule.tolerances[m] for m in COMPARED], np.float64),
+                log_weights=np.log(np.array([rule.weights[m] for m in COMPARED], np.float64)),
+                log_parts=np.log(
+                    [rule.weights["log_loss"], rule.weights["auc"] * (1.0 - joint), rule.weights["auc"] * joint]
+                ),
+                certified=np.array([m in rule.certified for m in COMPARED]),
+                log_windows=np.log(self._weights),
+                rhos=best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
+                rho=float(best_rho(spent.OPTIMUM, rule.alpha)),
+                level=math.log(1.0 / rule.alpha),
+                spent=rule.log_level(),
+                min_duration=rule.min_duration,
+                min_clicks=rule.min_clicks,
+            )
+
+    def advance(
+        self,
+        at: NDArray[np.int64],
+        clicks: NDArray[np.int64],
+        statistics: Mapping[str, Statistic],
+        strict: Reals | None = None,
+        *,
+        correlation: Reals | None = None,
+        capped: Capped | None = None,
+        further: tuple[Reals, Reals] | None = None,
+    ) -> Path:
+        """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each statistic [T, J],
+        for the J <= rule.windows windows that have begun (an empty one is undefined, which is no evidence). A metric without
+        statistics is not there. `strict` float64[T]: the log e of the strict mode, which then has the log loss and alone decides
+        *worse*. `correlation` float64[T, J]: that of log loss and AUC over blocks (`joint`), 1 if it is not known. `further`: what
+        deciding metrics add that are not here, float64[T] each: the log of the sum of their e-values of *worse* times their
+        weights, and the smallest log e of *not worse* of those that are certified. ValueError for other shapes.
+        """
+        shape = clicks.shape
+        if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
+            raise ValueError(f"clicks must be [{at.size}, <= {self.rule.windows}], not {list(shape)}")
+        processes = [Capped(clicks, statistics, correlation)] + ([] if capped is None else [capped])
+        counts = np.zeros((len(processes), *shape), np.int64)
+        packed = np.full((len(processes), 4, len(LEAVES), *shape), np.nan)
+        together = np.ones((len(processes), *shape))
+        given = np.zeros((len(processes), len(LEAVES)), np.bool_)
+        for p, process in enumerate(processes):
+            given[p] = [name in process.statistics for name in LEAVES]
+            counts[p], packed[p] = process.clicks, self._packed(process, shape)
+            if process.correlation is not None:
+                together[p] = process.correlation
+        given[:, LEAVES.index(MID)] &= given[:, LEAVES.index(GAP)]
+        looks = LookColumns(
+            elapsed=at.astype(np.int64) - self.start,
+            at=at.astype(np.int64),
+            clicks=counts,
+            leaves=packed,
+            correlation=together,
+            given=given,
+            strict=np.full(shape[0], np.nan) if strict is None else strict,
+            more_worse=np.full(shape[0], -np.inf) if further is None else further[0],
+            more_not_worse=np.full(shape[0], np.inf) if further is None else further[1],
+        )
+        worse, not_worse = np.empty((2, shape[0], OVERALL + 1))
+        path = Path(worse, not_worse, np.empty((shape[0], OVERALL + 1), np.int8))
+        one_look.advance(looks, self._terms, Kept(self._frozen, self._peak, self._found), path)
+        return path
+
+    def retract(self, at: int, since: int = 0) -> tuple[str, ...]:
+        """Takes back what was found at looks from `since` on (ms), whose labels were corrected: of which metrics, "overall" for the whole.
+
+        What is on record of evidence so far starts over, of every metric: the largest may be of the same looks. Frozen scales stay.
+        """
+        taken = (self._found >= max(since, 0)).any(axis=1)
+        self._found[self._found >= max(since, 0)] = -1
+        self._retracted[taken] = at
+        self._peak[:] = 0.0
+        return tuple(np.array([*COMPARED, "overall"])[taken].tolist())
+
+    def standing(self, metric: str | None = None) -> Standing:
+        """Of one metric, or of the whole."""
+        i = OVERALL if metric is None else COMPARED.index(metric)
+        worse_at, not_worse_at = self._found[i].tolist()
+        peak_worse, peak_not_worse = self._peak[i].tolist()
+        return Standing(
+            "worse" if worse_at >= 0 else "not_worse" if not_worse_at >= 0 else "undecided",
+            worse_at if worse_at >= 0 else None,
+            not_worse_at if not_worse_at >= 0 else None,
+            peak_worse,
+            peak_not_worse,
+            int(self._retracted[i]) if self._retracted[i] >= 0 else None,
+        )
+
+    def rho(self, leaf: str = "log_loss") -> float | None:
+        """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
+        frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._terms.rhos[0])
+        return None if math.isnan(frozen) else frozen
+
+    def bounds(
+        self,
+        statistics: Mapping[str, Statistic],
+        clicks: NDArray[np.int64] | int,
+        window: int = 0,
+        sides: int = 2,
+        at: tuple[int, ...] = (),
+    ) -> dict[str, tuple[Reals, Reals]]:
+        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window at any looks.
+
+        `at`: where in the statistics they are, if not everywhere.
+
+        Per metric, they hold at all looks at once with probability 1 - alpha at least: both together, or (`sides` 1) each by
+        itself, as the tests behind verdicts do. Both together are of the e-process of all impressions at a level that its share of
+        the metric's verdict asks for: beyond the floors no interval is beyond the margin, or within the tolerance, while the
+        metric is undecided. Infinite before rho is frozen.
+        """
+        names = [name for name in LEAVES if name in statistics]
+        if not names:
+            return {}
+        leaves = [LEAVES.index(name) for name in names]
+        theta, weight, v, df, _ = self._stacked(statistics, leaves, clicks, at)
+        each = (-1,) + (1,) * (theta.ndim - 1)
+        share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
+        level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
+        alpha = self.rule.alpha * level / _TESTS[leaves]
+        rho = self._frozen[0, window, leaves] * self._terms.rhos[window]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            half = half_width(v * weight**2, np.reshape(rho, each), np.reshape(alpha, each), df) / weight
+        known = np.isfinite(theta)
+        half, theta = np.where(np.isfinite(half) & known, half, np.inf), np.where(known, theta, 0.0)
+        leaf: dict[str, tuple[Reals, Reals]] = dict(
+            zip(names, zip(theta - half, theta + half, strict=True), strict=True)
+        )
+        out = {name: leaf[name] for name in COMPARED if name in leaf}
+        if MID in leaf and GAP in leaf:
+            (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
+            out["calibration"] = (
+                calibration_harm(mid_low, gap_low, -mid_high, -gap_high),
+                calibration_harm(mid_high, gap_high, -mid_low, -gap_low),
+            )
+        return out
+
+    def _packed(self, process: Capped, shape: tuple[int, ...]) -> Reals:
+        """Theta, W, variance and df of the leaves, float64[4, 5, T, J]; NaN without enough blocks."""
+        out = np.full((4, len(LEAVES), *shape), np.nan)
+        leaves = [i for i, name in enumerate(LEAVES) if name in process.statistics]
+        for i in leaves:
+            found = process.statistics[LEAVES[i]].theta.shape
+            if found != shape:
+                raise ValueError(f"{LEAVES[i]} must be {list(shape)}, not {list(found)}")
+        if leaves:
+            some = self._stacked(process.statistics, leaves, process.clicks)
+            some[one_look.LEAF_VARIANCE, ~(some[_BLOCKS] >= self.rule.min_blocks)] = np.nan
+            out[:, leaves] = some[:_BLOCKS]
+        return out
+
+    def _stacked(
+        self,
+        statistics: Mapping[str, Statistic],
+        leaves: Sequence[int],
+        clicks: NDArray[np.int64] | int,
+        at: tuple[int, ...] = (),
+    ) -> Reals:
+        """Theta, W, variance (not below its floor), degrees of freedom and blocks of some leaves there, float64[5, k, ...]."""
+        some = [statistics[LEAVES[i]] for i in leaves]
+        columns = np.concatenate([getattr(one, name) for name in _FIELDS for one in some], axis=None)
+        places: tuple[Any, ...] = (slice(None), slice(None), *at)
+        out: Reals = columns.reshape(len(_FIELDS), len(some), *np.shape(some[0].theta))[places]
+        v = out[one_look.LEAF_VARIANCE]
+        np.maximum(np.maximum(v, out[_V_IID], out=v), out[_V_FLOOR], out=v)  # as `Statistic.variance`
+        out[one_look.LEAF_DF, v == 0.0] = CERTAIN
+        floor = np.multiply.outer(self._floors[leaves], (self.rule.min_clicks / np.maximum(clicks, 1)) ** 2)
+        np.maximum(v, floor, out=v)
+        return out[: _BLOCKS + 1]
+
+    def state(self) -> dict[str, Any]:
+        """Everything that looks have left, as JSON; the rule is not in it."""
+        return {
+            "start": self.start,
+            "frozen": [
+                [[None if math.isnan(x) else x for x in row] for row in process] for process in self._frozen.tolist()
+            ],
+            "peak": self._peak.tolist(),
+            "found": self._found.tolist(),
+            "retracted": self._retracted.tolist(),
+        }
+
+    @classmethod
+    def restore(cls, rule: Rule, state: Mapping[str, Any]) -> Evidence:
+        """The same state under the same rule. ValueError if it is of another number of windows."""
+        out = cls(rule, int(state["start"]))
+        frozen = np.array(
+            [[[math.nan if x is None else x for x in row] for row in process] for process in state["frozen"]],
+            np.float64,
+        )
+        if frozen.shape != out._frozen.shape:
+            raise ValueError(f"state of {frozen.shape[1]} windows for a rule with {rule.windows}")
+        out._frozen[:] = frozen
+        out._peak[:] = state["peak"]
+        out._found[:] = state["found"]
+        out._retracted[:] = state["retracted"]
+        return out
+
+
+def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
+    """Point estimates per metric, float64[...]; NaN where undefined."""
+    out = {name: statistics[name].theta for name in COMPARED if name in statistics}
+    if MID in statistics:
+        mid, gap = statistics[MID].theta, statistics[GAP].theta
+        out["calibration"] = calibration_harm(mid, gap, -mid, -gap)
+    return out
+
+
+def calibration_harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
+    """|new| - |old| from new + old, new - old and the same with signs turned (or bounds of them)."""
+    out: Reals = np.maximum(np.minimum(mid, gap), np.minimum(other_mid, other_gap))
+    return out

@@ -1,0 +1,240 @@
+"""Two versions on the same impressions: from block sums of a pair to one `Statistic` per metric.
+
+Everything is oriented to *harm*: theta > 0 says that the candidate is worse than the baseline. A comparison's rows are
+(baseline served, candidate only scored); rows the other way round are turned by `oriented` and then added.
+
+- log_loss: relative, (L_new - L_old) / L_old. With a margin m, S = (theta - m) W = sum l_new - (1 + m) l_old.
+- auc: the one-step (von Mises) estimate of AUC_old - AUC_new from placements against frozen reference curves. A version's
+  AUC is E F0(s+) with F0 the scores' distribution among non-clicks, and E S1(s-) with S1 the survival among clicks. Both
+  terms count, and one constant is counted twice: AUC ~ mean F0(s+) + mean S1(s-) - AUC_ref with AUC_ref that of the
+  reference sample itself, which is the mean of S1 over the reference's non-clicks. **PHI0 therefore must be stored centred:
+  every non-click adds (S1_new(s_new) - AUC_ref_new) - (S1_old(s_old) - AUC_ref_old)**, a click adds F0_new(s_new) -
+  F0_old(s_old) uncentred. Then no constant is left, and sums made with different references (partitions, hours) add up:
+  theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error enters in the second order only, as
+  long as scores are distributed as in the reference: re-freeze it every few hours, a shift of every score by d on the
+  logit costs about 0.1 d**2 of AUC until then.
+- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; who was served by
+  both versions in a window has a row for either.
+- calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m just
+  when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it takes two
+  statistics, which `evidence` puts together. It needs impressions that both versions served: the one that did not choose the
+  items looks under-predicting by selection alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence.ratio import (
+    STATISTIC_FIELDS,
+    V_FLOOR,
+    Reals,
+    Statistic,
+    ratio,
+    ratio_of,
+    two_means_of,
+    unpacked,
+    where_clustered,
+)
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import SCALE, BlockSums
+
+COVERED = 0.9  # share of the impressions that must name their item for its errors to be known
+MID, GAP = "calibration_mid", "calibration_gap"
+
+
+def oriented(sums: BlockSums) -> BlockSums:
+    """Rows of (candidate served, baseline scored) as rows of (baseline, candidate); its own inverse.
+
+    Blocks int64[..., G, 8], scalars int64[..., 8]. Exact: the other's loss is the server's plus D. The strict sums assume
+    that the odds ratio was clipped on both sides, so that the bound holds for -D too.
+    """
+    scalars = sums.scalars.copy()
+    scalars[..., cells.D_STRICT] *= -1
+    for cell, own in ((cells.PAIR_PHI1, cells.SERVER_PHI1), (cells.PAIR_PHI0, cells.SERVER_PHI0)):
+        scalars[..., own] += sums.blocks[..., cell].sum(axis=-1)
+    return BlockSums(_turned(sums.blocks), scalars, None if sums.items is None else _turned(sums.items))
+
+
+def _turned(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    out = blocks.copy()
+    for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
+        out[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
+    out[..., cells.PAIR_L] = blocks[..., cells.PAIR_L] + blocks[..., cells.D]
+    out[..., cells.PAIR_P] = blocks[..., cells.PAIR_P_OTHER]
+    out[..., cells.PAIR_P_OTHER] = blocks[..., cells.PAIR_P]
+    return out
+
+
+def oriented_gauc(sums: BlockSums) -> BlockSums:
+    """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5]."""
+    blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
+    blocks[..., cells.G_WD] *= -1
+    scalars[..., cells.G_W_WD] *= -1
+    scalars[..., cells.G_W_SERVER] += sums.blocks[..., cells.G_WD].sum(axis=-1)
+    return BlockSums(blocks, scalars)
+
+
+def windows(total: BlockSums, before: BlockSums) -> BlockSums:
+    """Sums of looks t over windows j, exactly: totals [T, ...] less what was there when the windows began [J, ...] -> [T, J, ...]."""
+    items = None
+    if total.items is not None and before.items is not None:
+        items = total.items[:, None] - before.items[None]
+    return BlockSums(total.blocks[:, None] - before.blocks[None], total.scalars[:, None] - before.scalars[None], items)
+
+
+def clicks(sums: BlockSums, weighed: bool = False) -> NDArray[np.int64]:
+    """Clicks int64[...] of pair rows; `weighed`: of a sampled log, as many as have the evidence."""
+    out: NDArray[np.int64] = sums.blocks[..., cells.PAIR_Y].sum(axis=-1)
+    return effective(out, sums.scalars[..., cells.PAIR_CLICKS_EXCESS]) if weighed else out
+
+
+def effective(total: NDArray[np.int64], excess: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(sum w)^2 / sum w^2 int64[...], whole ones, from sums of w and of w^2 - w; never more than sum w."""
+    squares = total + np.maximum(excess, 0)
+    out: NDArray[np.int64] = np.where(excess > 0, total.astype(np.float64) ** 2 / np.maximum(squares, 1), total).astype(
+        np.int64
+    )
+    return out
+
+
+def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> dict[str, Statistic]:
+    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G, 2], [..., 5].
+
+    v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are two-way
+    (`ratio.two_way`) where nearly all impressions name their item and there are enough of them. The variance of log_loss is at
+    least what the scores promise: a rare disaster is in the scores before it is in the clicks. `weighed`: of a sampled log.
+    """
+    found = _statistics(sums, gauc_sums, weighed)
+    if sums.items is not None and sums.items[..., cells.PAIR_N].any():
+        no_scalars = np.zeros_like(sums.scalars)
+        by_item = _statistics(BlockSums(sums.items, no_scalars))
+        covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)
+        clicked, n = (sums.blocks[..., c].sum(axis=-1) for c in (cells.PAIR_Y, cells.PAIR_N))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which carry nearly all of it
+            several = clicked / np.maximum(clicks(sums, weighed), 1)  # what a click counts for
+            v_iid = np.where(
+                clicked > 0, several * (2.0 + found[MID].theta) ** 2 * (1.0 - clicked / n) / clicked, np.nan
+            )
+        found[MID] = where_clustered(covered, found[MID], replace(by_item.pop(MID), v_iid=v_iid))
+        for name, some in by_item.items():
+            found[name] = where_clustered(covered, found[name], some)
+    return found
+
+
+def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> dict[str, Statistic]:
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((5, math.prod(shape), STATISTIC_FIELDS))
+    _pair(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), sums.scalars.reshape(-1, cells.PAIR_SCALARS), weighed, out)
+    names = ["log_loss", "auc", MID, GAP]
+    if gauc_sums is not None:
+        _gauc(
+            gauc_sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
+            gauc_sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+            out,
+        )
+        names.append("gauc")
+    packed = out.reshape(5, *shape, STATISTIC_FIELDS)
+    return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+
+
+def gauc_statistic(sums: BlockSums) -> Statistic:
+    """Of GAUC rows alone, or of other rows of their form; harm, more being better: [..., G, 2], [..., 5] -> [...]."""
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((5, math.prod(shape), STATISTIC_FIELDS))
+    _gauc(
+        sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
+        sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+        out,
+    )
+    return unpacked(out[4].reshape(*shape, STATISTIC_FIELDS))
+
+
+def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
+    """By how much each block moves log_loss and auc, float64[..., G] each: v_clu is the sum of their squares, but for G / (G - 1).
+
+    NaN where the metric is undefined.
+    """
+    shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
+    out = np.empty((2, math.prod(shape), groups))
+    _deviations(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), out)
+    both = out.reshape(2, *shape, groups)
+    return both[0], both[1]
+
+
+@numba.njit(cache=True)
+def _deviations(blocks: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    for i in range(blocks.shape[0]):
+        loss, n, y, d, phi1, phi0 = 0, 0, 0, 0, 0, 0
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            loss, n, y, d = loss + b[cells.PAIR_L], n + b[cells.PAIR_N], y + b[cells.PAIR_Y], d + b[cells.D]
+            phi1, phi0 = phi1 + b[cells.PAIR_PHI1], phi0 + b[cells.PAIR_PHI0]
+        ratio = d / loss if loss > 0 else np.nan
+        mean1, mean0 = (phi1 / y, phi0 / (n - y)) if 0 < y < n else (np.nan, np.nan)
+        for g in range(blocks.shape[1]):
+            b = blocks[i, g]
+            out[0, i, g] = (b[cells.D] - ratio * b[cells.PAIR_L]) / loss if loss > 0 else np.nan
+            out[1, i, g] = np.nan
+            if 0 < y < n:
+                clicked = (b[cells.PAIR_PHI1] - mean1 * b[cells.PAIR_Y]) / y
+                others = (b[cells.PAIR_PHI0] - mean0 * (b[cells.PAIR_N] - b[cells.PAIR_Y])) / (n - y)
+                out[1, i, g] = -(clicked + others) / SCALE
+
+
+@numba.njit(cache=True)
+def _pair(blocks: NDArray[np.int64], scalars: NDArray[np.int64], weighed: bool, out: NDArray[np.float64]) -> None:
+    groups = blocks.shape[1]
+    a, w, b, v = np.empty(groups), np.empty(groups), np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        n, total, loss = 0.0, 0.0, 0
+        for g in range(groups):
+            loss += blocks[i, g, cells.PAIR_L]
+            a[g] = blocks[i, g, cells.D] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_L] / SCALE
+            n += blocks[i, g, cells.PAIR_N]
+            total += a[g]
+        squares = scalars[i, cells.D_SQ] / SCALE - total * total / n if n > 0.0 else 0.0
+        ratio_of(a, w, squares, 0.0, 0.0, out[0, i])
+        if loss > 0:
+            nats = loss / SCALE
+            out[0, i, V_FLOOR] = scalars[i, cells.D_PROMISED] / SCALE / (nats * nats)
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.PAIR_PHI1] / SCALE
+            w[g] = blocks[i, g, cells.PAIR_Y]
+            b[g] = -blocks[i, g, cells.PAIR_PHI0] / SCALE
+            v[g] = blocks[i, g, cells.PAIR_N] - blocks[i, g, cells.PAIR_Y]
+        above, below = scalars[i, cells.PAIR_PHI1_SQ] / SCALE, scalars[i, cells.PAIR_PHI0_SQ] / SCALE
+        if weighed:  # squares of weights over weights, by label
+            above *= 1.0 + scalars[i, cells.PAIR_CLICKS_EXCESS] / max(w.sum(), 1.0)
+            below *= 1.0 + scalars[i, cells.PAIR_OTHERS_EXCESS] / max(v.sum(), 1.0)
+        two_means_of(a, w, b, v, above, below, out[1, i])
+        for g in range(groups):
+            old, new = blocks[i, g, cells.PAIR_P] / SCALE, blocks[i, g, cells.PAIR_P_OTHER] / SCALE
+            a[g] = new + old - 2.0 * w[g]
+            b[g] = new - old
+        ratio_of(a, w, 0.0, 0.0, 0.0, out[2, i])
+        ratio_of(b, w, 0.0, 0.0, 0.0, out[3, i])
+
+
+@numba.njit(cache=True)
+def _gauc(blocks: NDArray[np.int64], scalars: NDArray[np.int64], out: NDArray[np.float64]) -> None:
+    groups = blocks.shape[1]
+    a, w = np.empty(groups), np.empty(groups)
+    for i in range(blocks.shape[0]):
+        for g in range(groups):
+            a[g] = -blocks[i, g, cells.G_WD] / SCALE
+            w[g] = blocks[i, g, cells.G_W]
+        s = scalars[i]
+        ratio_of(a, w, s[cells.G_WD_SQ] / SCALE, -s[cells.G_W_WD] / SCALE, float(s[cells.G_W_SQ]), out[4, i])
+
+
+def level(served: BlockSums) -> Statistic:
+    """E / O - 1 of a version on what it served itself; served rows [..., G, 8] -> [...]. Either sign is harm beyond the dead band."""
+    y = served.blocks[..., cells.Y].astype(np.float64)
+    return ratio(served.blocks[..., cells.P] / SCALE - y, y)

@@ -1,0 +1,178 @@
+"""The clustered ratio statistic: theta = sum a / sum w over impressions, its variance from blocks of users.
+
+    dev_g = (A_g - theta W_g) / W,   v_clu = G / (G - 1) * sum_g dev_g**2     (random groups; linearised ratio)
+    v_iid = (sum a**2 - 2 theta sum a w + theta**2 sum w**2) / W**2           (as if impressions were independent)
+
+(Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, a block's
+are not either, blocks are. v_clu has the noise of few blocks, so its use is always with a t of `df` degrees; v_iid is
+only a floor. `df` is the effective number of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users
+there are fewer blocks than non-empty ones. Errors that items share are in blocks of items, and `two_way` puts both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Reals = NDArray[np.float64]
+FEWEST_ITEMS = 30  # non-empty blocks of items
+STATISTIC_FIELDS = 7  # of a `Statistic`, where they are packed
+THETA, WEIGHT, V_CLU, V_IID, DF, USED_BLOCKS, V_FLOOR = range(STATISTIC_FIELDS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statistic:
+    """An estimate with its error; every field float64[...] of one shape. Undefined: theta and variances NaN, df 0.
+
+    `weight` W is the scale on which evidence adds up: S = theta * W is a sum with variance v * W**2.
+    """
+
+    theta: Reals
+    weight: Reals
+    v_clu: Reals
+    v_iid: Reals
+    df: Reals
+    blocks: Reals  # non-empty
+    v_floor: Reals = field(
+        default_factory=lambda: np.zeros(())
+    )  # what is known beforehand: the variance is not below it
+
+    def __post_init__(self) -> None:
+        if np.shape(self.v_floor) != np.shape(self.theta):
+            object.__setattr__(self, "v_floor", np.broadcast_to(self.v_floor, np.shape(self.theta)))
+
+    def variance(self) -> Reals:
+        """The largest of the three (NaN if undefined): clustering must not hurt, negative correlation and luck must not help."""
+        out: Reals = np.maximum(np.maximum(self.v_clu, self.v_iid), self.v_floor)
+        return out
+
+    def stderr(self) -> Reals:
+        """Square root of the variance."""
+        out: Reals = np.sqrt(self.variance())
+        return out
+
+    def __getitem__(self, key: object) -> Statistic:
+        """The same part of every field."""
+        return Statistic(*(getattr(self, f.name)[key] for f in fields(self)))
+
+    def __neg__(self) -> Statistic:
+        """The other direction."""
+        return replace(self, theta=-self.theta)
+
+
+# Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
+@numba.njit(cache=True)
+def ratio_of(a: Reals, w: Reals, saa: float, saw: float, sww: float, out: Reals) -> None:
+    """Fills out float64[FIELDS], fields of `Statistic`, from block sums float64[G] and sums over impressions."""
+    total_a, total_w, squares, some = 0.0, 0.0, 0.0, 0
+    for g in range(a.size):
+        total_a += a[g]
+        total_w += w[g]
+        squares += w[g] * w[g]
+        some += w[g] != 0.0
+    out[:] = np.nan
+    out[WEIGHT], out[DF], out[USED_BLOCKS], out[V_FLOOR] = total_w, 0.0, some, 0.0
+    if total_w <= 0.0 or some < 2:
+        return
+    ratio = total_a / total_w
+    spread = 0.0
+    for g in range(a.size):
+        spread += (a[g] - ratio * w[g]) ** 2
+    out[THETA] = ratio
+    out[V_CLU] = some / (some - 1.0) * spread / (total_w * total_w)
+    out[V_IID] = max(saa - 2.0 * ratio * saw + ratio * ratio * sww, 0.0) / (total_w * total_w)
+    out[DF] = total_w * total_w / squares - 1.0
+
+
+@numba.njit(cache=True)
+def two_means_of(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, out: Reals) -> None:
+    """The same for `two_means`."""
+    sum1, n1, sum0, n0, squares, some = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    for g in range(a1.size):
+        sum1 += a1[g]
+        n1 += w1[g]
+        sum0 += a0[g]
+        n0 += w0[g]
+        squares += w1[g] * w1[g]
+        some += (w1[g] != 0.0) or (w0[g] != 0.0)
+    out[:] = np.nan
+    out[WEIGHT], out[DF], out[USED_BLOCKS], out[V_FLOOR] = n1, 0.0, some, 0.0
+    if n1 <= 0.0 or n0 <= 0.0 or some < 2:
+        return
+    mean1, mean0 = sum1 / n1, sum0 / n0
+    spread = 0.0
+    for g in range(a1.size):
+        spread += ((a1[g] - mean1 * w1[g]) / n1 + (a0[g] - mean0 * w0[g]) / n0) ** 2
+    out[THETA] = mean1 + mean0
+    out[V_CLU] = some / (some - 1.0) * spread
+    out[V_IID] = max(saa1 / n1 - mean1 * mean1, 0.0) / n1 + max(saa0 / n0 - mean0 * mean0, 0.0) / n0
+    out[DF] = max(n1 * n1 / squares - 1.0, 0.0)
+
+
+@numba.guvectorize(["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])"], "(g),(g),(),(),(),(k)->(k)", nopython=True, cache=True)
+def _ratio(a: Reals, w: Reals, saa: float, saw: float, sww: float, fields: Reals, out: Reals) -> None:
+    ratio_of(a, w, saa, saw, sww, out)
+
+
+@numba.guvectorize(
+    ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])"], "(g),(g),(g),(g),(),(),(k)->(k)", nopython=True, cache=True
+)
+def _two_means(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, fields: Reals, out: Reals) -> None:
+    two_means_of(a1, w1, a0, w0, saa1, saa0, out)
+
+
+def ratio(
+    a: Reals, w: Reals, saa: Reals | float = 0.0, saw: Reals | float = 0.0, sww: Reals | float = 0.0
+) -> Statistic:
+    """sum a / sum w of block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w: float64[...], 0 if unknown."""
+    return unpacked(_ratio(a, w, saa, saw, sww, np.empty(STATISTIC_FIELDS)))
+
+
+def two_means(
+    a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: Reals | float = 0.0, saa0: Reals | float = 0.0
+) -> Statistic:
+    """sum a1 / sum w1 + sum a0 / sum w0 of block sums float64[..., G], for terms of clicks (1) and of non-clicks (0).
+
+    One deviation per block has both terms, hence their covariance (Obuchowski 1997, Biometrics 53:567). Weight and
+    df are those of the clicks, which carry nearly all the variance.
+    """
+    return unpacked(_two_means(a1, w1, a0, w0, saa1, saa0, np.empty(STATISTIC_FIELDS)))
+
+
+def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
+    """One estimate whose errors are shared within users and within items, from the same sums in blocks of either; fields [...].
+
+    v = max(v_user, v_item, v_user + v_item - v_iid), for what both have is counted twice (Cameron, Gelbach and Miller 2011, Journal
+    of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is careful, by a factor of 2 at the most. `df` is the
+    smaller one. Blocks are those of users, which the floor counts: a catalogue may well have fewer items than blocks.
+    Undefined where either is.
+    """
+    v_iid = np.maximum(by_user.v_iid, by_item.v_iid)
+    both = by_user.v_clu + by_item.v_clu - v_iid
+    return replace(
+        by_user,
+        v_clu=np.maximum(np.maximum(by_user.v_clu, by_item.v_clu), both),
+        v_iid=v_iid,
+        df=np.minimum(by_user.df, by_item.df),
+        v_floor=np.maximum(by_user.v_floor, by_item.v_floor),
+    )
+
+
+def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statistic) -> Statistic:
+    """`two_way` where `on` (bool[...]) and there are enough items to tell what they share, else as it is."""
+    on = on & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
+    if not on.any():
+        return by_user
+    both = two_way(by_user, by_item)
+    if on.all():
+        return both
+    return Statistic(*(np.where(on, getattr(both, f.name), getattr(by_user, f.name)) for f in fields(Statistic)))
+
+
+def unpacked(packed: Reals) -> Statistic:
+    """Views of float64[..., FIELDS]."""
+    return Statistic(*(packed[..., i] for i in range(STATISTIC_FIELDS)))

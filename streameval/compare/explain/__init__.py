@@ -1,0 +1,1 @@
+"""For whom and why: by user, slice and pClick bucket, and what can be said before labels are mature."""

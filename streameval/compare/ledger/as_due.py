@@ -1,0 +1,37 @@
+"""Labels as they were when they were due, and what has changed since apart (see `ledger`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from streameval.compare.ledger.subset import subset
+from streameval.counting.scoreboard import Labelled
+from streameval.events.columns import Scored
+
+DuePart = tuple[Labelled, Scored, int, int]  # to be added with a sign; late: 0 or 1
+
+
+def as_due(labelled: Labelled, scored: Scored, sign: int, values: bool) -> Iterator[DuePart]:
+    """What is counted of labelled impressions, in order of time, and when; `values`: what clicks are worth counts, too.
+
+    A click that came when the label was due already may have been read before the label matured, and may be worth more than
+    the one in time: rows keep what clicks in time are worth (`value_in_time`).
+    """
+    unclicked = labelled.corrected & labelled.fresh
+    changed, fields = unclicked, labelled.fields
+    if values and "value_in_time" in fields:
+        in_time = fields["value_in_time"]
+        changed = unclicked | (labelled.fresh & (fields["value"] != in_time))
+        fields = {**fields, "value": in_time}
+    if bool(labelled.fresh.all()) and not changed.any():
+        yield labelled, scored, sign, 0
+        return
+    copies = None if labelled.copies is None else labelled.copies.labelled_as_due(unclicked)
+    label = np.where(unclicked, 0, labelled.label).astype(np.int8)
+    due = replace(labelled, label=label, fields=fields, copies=copies)
+    yield *subset(due, scored, labelled.fresh), sign, 0
+    yield *subset(due, scored, changed), -sign, 1
+    yield *subset(labelled, scored, changed | ~labelled.fresh), sign, 1

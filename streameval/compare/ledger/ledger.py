@@ -1,0 +1,384 @@
+"""What comparisons of versions are made of: sums by block of users, of every version that served and of every pair
+that scored the same impressions (see `sketches.blocks`), by pane until somebody looks, then by hour.
+
+A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only. What it sees of them
+must not depend on when a batch ended, nor a restart: so a label counts as it was when it was due, and what is late (an
+impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
+it came. What the AUC needs is placed later, by all partitions' labels (`placements`, `strata`): until then the scores are
+kept as codes.
+
+With a cap, a pair's row has the same sums once more behind those of all: of what is *apart*, that is beyond a user's first so many
+of the day, or late, or put off. All less apart are the sums under the cap; so they cost what heavy users have, and no correction
+touches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger import numbering
+from streameval.compare.ledger.as_due import as_due
+from streameval.compare.ledger.due import DuePanes
+from streameval.compare.ledger.exposure import EXPOSED, weight_codes
+from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Key, Numbering, TrafficPart
+from streameval.compare.ledger.open_scores import OpenScores, used_rows
+from streameval.compare.ledger.parts import PartSums, grown
+from streameval.compare.ledger.pieces import NO_PIECES, PieceScores, RowPieces, StratumCurves
+from streameval.compare.ledger.placements import APART, OUT, ScoreCodes, place, renumbered
+from streameval.compare.ledger.sums import (
+    SCALARS,
+    WIDTH,
+    LedgerLabels,
+    LedgerScores,
+    LedgerTarget,
+    Matrix,
+    add_pairs,
+    add_served,
+    values_of,
+)
+from streameval.compare.ledger.user_cap import UserCap, in_pairs
+from streameval.counting.measured import Measured
+from streameval.counting.scoreboard import Labelled
+from streameval.events.batch import Codes
+from streameval.events.columns import Scored
+from streameval.events.durations import HOUR
+from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
+
+MANY_PANES = 256  # that wait to be looked at
+MANY_CODES = 1 << 22  # scores that do
+
+
+class Ledger:
+    """The sums of one partition."""
+
+    def __init__(
+        self,
+        pane: int,
+        horizon: int,
+        radix: int,
+        dimensions: int,
+        edges: Sequence[float],
+        user_cap: int = 0,
+        min_propensity: float | None = None,
+        pieces: RowPieces = NO_PIECES,
+    ) -> None:
+        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets; `user_cap`:
+        impressions of a user and day in the sums under the cap, 0 to 255 (0: there are none); `min_propensity`: smaller ones
+        count as this in the sums by inverse propensity (None: there are none); `pieces`: of further metrics.
+        """
+        self._pane = pane
+        self._radix = radix
+        self._dimensions = dimensions
+        self._edges = np.array(edges)
+        self._values = max(radix, len(edges) + 1)
+        self._numbers = Numbering(dimensions, self._values, len(edges) + 1)
+        self.parts = PartSums(self._numbers)
+        self._cap = UserCap(user_cap) if user_cap else None
+        self._min_propensity = min_propensity
+        self.pieces = pieces
+        self._head = WIDTH * (2 if user_cap else 1)  # of a row, in front of its pieces
+        self._core = self._head + (0 if min_propensity is None else EXPOSED)  # without them
+        self.width = self._core + pieces.width
+        defer = -(-horizon // pane)  # panes after which what is late counts
+        self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
+        # by pane, what is late apart
+        self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
+        self._waiting_codes: tuple[dict[int, list[ScoreCodes]], dict[int, list[ScoreCodes]]] = ({}, {})
+        self._segments: dict[int, Matrix] = {}  # by first pane
+        self.open = OpenScores()  # of panes that were looked at, to be placed with their stratum
+        self._cuts: list[int] = []  # panes at which segments begin besides hours
+        self._codes_waiting = 0
+        self.untracked = 0  # scores of versions beyond `numbering.MOST_ROWS`
+
+    # -- counting ------------------------------------------------------------------------------------------------
+
+    def observe(self, labelled: Labelled, scored: Scored, sign: int, measured: Measured | None = None) -> None:
+        """Adds (or with sign -1 takes out) labelled impressions, in order of time, with all their scores.
+
+        `measured`: what `Measured.of` gives of them, if the caller has it.
+        """
+        for some, its, signed, late in as_due(labelled, scored, sign, self.pieces.values):
+            self._observe(some, its, signed, late, measured if some is labelled else None)
+
+    def waiting(self, end: int, but: Collection[int] = (), start: int = 0) -> list[int]:
+        """The panes from `start`, before `end`, `but` for some, that wait to be looked at, oldest first.
+
+        What is late apart, and what a look has put off.
+        """
+        return self._due.waiting(start, end, but)
+
+    def served(self, pane: int) -> tuple[int, int]:
+        """(impressions, clicks) on time of all versions that served in a pane that waits."""
+        matrix = self._waiting[0].get(pane)
+        if matrix is None:
+            return 0, 0
+        rows = [i for i, (served, other) in enumerate(self._numbers.rows[: len(matrix)]) if served >= 0 and other < 0]
+        some = matrix[rows, :SCALARS]
+        return int(some[:, N::SERIES_CELLS].sum()), int(some[:, Y::SERIES_CELLS].sum())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be looked at that it should not wait for the next snapshot."""
+        if len(self._waiting[0]) > MANY_PANES:
+            return True
+        return self._codes_waiting > MANY_CODES
+
+    def _observe(
+        self, labelled: Labelled, scored: Scored, sign: int, late: int, measured: Measured | None = None
+    ) -> None:
+        n, first = labelled.ts.size, scored.bounds[1]
+        if not n or not first:  # nothing was served by a version that logged a pClick
+            return
+        known = measured or Measured.of(labelled.ts, labelled.user, labelled.label, scored, self._pane)
+        if first == n:
+            logged_at = scored.row[:first]  # 0 .. n - 1
+        else:
+            logged_at = np.full(n, -1, np.int32)
+            logged_at[scored.row[:first]] = np.arange(first, dtype=np.int32)
+        self._numbers.reserve(int(scored.series.max()) + 1)
+        value = np.empty((n, self._dimensions + 1), np.int32)
+        values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
+        item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
+        apart = np.full(n, self._cap is not None and late > 0)
+        others = scored.row[first:]
+        if self._cap is not None and not late and sign > 0 and others.size:  # the cap is of impressions of pairs
+            apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at))
+        scores = LedgerScores(scored.row, scored.series, scored.p, known.loss, known.bin, logged_at)
+        weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
+        times, weighed = labelled.times(sign), labelled.copies is not None
+        impressions = LedgerLabels(labelled.label, known.block, item, value, apart, weight, times, weighed)
+        missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        for j, pane in enumerate(known.panes):
+            codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)
+            coded[0] = 0
+            for giver, cut in enumerate(known.cuts):
+                begin, end = int(cut[j]), int(cut[j + 1])
+                start = begin
+                while start < end:
+                    if pane not in self._waiting[late]:
+                        self._due.add(pane, late)
+                    sums = self._matrix(self._waiting[late], pane, len(self._numbers.rows), self.width)
+                    parts = self.parts.of_pane(pane, late)
+                    kind, add = (PAIRS, add_pairs) if giver else (SERVED, add_served)
+                    out = LedgerTarget(sums, parts[kind], parts[LEVELS], codes, coded, missed)
+                    start = add(start, end, scores, impressions, self._numbers.columns, sign, out)
+                    if start < end:
+                        self._numbers.give(start, end, first, scores, impressions)
+                if begin < end:
+                    row_of, fields, policies = self._numbers.columns.row_of, labelled.fields, labelled.policies
+                    some = PieceScores(begin, end, scores, impressions, row_of, fields, sign, policies)
+                    self.pieces.add(some, giver > 0, sums, self._head)
+            made = codes[: coded[0]] if sign > 0 else codes[: coded[0]] | OUT
+            if made.size:
+                self._waiting_codes[late].setdefault(pane, []).append(made)
+                self._codes_waiting += made.size
+        self.untracked += int(missed[0])
+
+    def cut(self, pane: int) -> None:
+        """From this pane on sums are kept apart from those before; it must not have been looked at."""
+        if pane not in self._cuts:
+            self._cuts = sorted([*self._cuts, pane])
+            self._due.cut()
+
+    def segment(self, pane: int) -> int:
+        """The first pane of the segment that a pane is in: of its hour, or of the last cut in it."""
+        begin = pane * self._pane // HOUR * HOUR
+        first = -(-begin // self._pane)
+        return max([first, *(cut for cut in self._cuts if cut <= pane)])
+
+    def end_of(self, segment: int) -> int:
+        """The first pane behind a segment."""
+        end = -(-(segment * self._pane // HOUR + 1) * HOUR // self._pane)
+        return min([end, *(cut for cut in self._cuts if segment < cut)])
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
+        """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
+
+        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, as one with the rest
+        of their segment, and apart.
+        """
+        out = []
+        for pane, late in self._due.take(end, put_off):
+            gained = self._waiting[late].pop(pane)
+            number = self.segment(pane)
+            leaves = not late and pane in put_off
+            if leaves and self._cap is not None:
+                self._set_apart(gained)
+            for codes in self._waiting_codes[late].pop(pane, ()):
+                self._codes_waiting -= codes.size
+                if leaves:
+                    np.bitwise_or(codes, APART, out=codes)
+                self.open.add(pane, codes)
+            total = self._matrix(self._segments, number, len(gained), self.width)
+            total[: len(gained)] += gained
+            out.append((number, self._by_key(gained)))
+            self.parts.advance(pane, late, number)
+        return out
+
+    def key_of(self, row: int) -> Key:
+        """What a row is of."""
+        return self._numbers.rows[row]
+
+    def placed(self, row: Key, codes: ScoreCodes, curves: StratumCurves) -> NDArray[np.int64]:
+        """What a row gains by scores that are placed by the curves of their stratum, int64[width]."""
+        core = np.zeros(self._core, np.int64)
+        place(codes, row[1] >= 0, curves.core, core)
+        gained = self.pieces.whole(core)
+        self.pieces.place(codes, curves, gained)
+        return gained
+
+    def place(self, segment: int, row: int, codes: ScoreCodes, curves: StratumCurves) -> NDArray[np.int64]:
+        """Adds what `placed` tells to a segment, and returns it."""
+        gained = self.placed(self._numbers.rows[row], codes, curves)
+        total = self._matrix(self._segments, segment, row + 1, self.width)
+        total[row] += gained
+        return gained
+
+    def segments(self) -> Iterator[tuple[int, dict[Key, NDArray[np.int64]]]]:
+        """Everything that was advanced over: (first pane, sums by row), oldest first."""
+        for number in sorted(self._segments):
+            yield number, self._by_key(self._segments[number])
+
+    def forget_before(self, pane: int) -> None:
+        """Lets go of segments that ended before a pane."""
+        keep = self.segment(pane)
+        for number in [n for n in self._segments if n < keep]:
+            del self._segments[number]
+        self.parts.forget_before(keep)
+        if self._cuts and self._cuts[0] < keep:
+            self._cuts = [cut for cut in self._cuts if cut >= keep]
+            self._due.cut()
+        if len(self._numbers.rows) > numbering.MOST_ROWS * 3 // 4:
+            self._make_room()
+
+    def clear(self, series: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        gone, gone_parts = self._numbers.clear(series)
+        for matrix in self._matrices():
+            matrix[[i for i in gone if i < len(matrix)]] = 0
+        self.parts.clear(gone_parts)
+        if gone:
+            row = np.arange(len(self._numbers.rows))
+            row[gone] = -1
+            self._renumber_codes(row)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything."""
+        sums = sum(matrix.nbytes for matrix in self._matrices())
+        codes = 8 * self._codes_waiting + self.open.nbytes
+        users = 0 if self._cap is None else self._cap.nbytes
+        return sums + self.parts.nbytes + codes + users + self._numbers.nbytes
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {
+            **self._numbers.state(),
+            "pieces": self.pieces.state(),
+            "waiting": [
+                [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
+            ],
+            "waiting_codes": [
+                [late, pane, np.concatenate(parts)]
+                for late in (0, 1)
+                for pane, parts in sorted(self._waiting_codes[late].items())
+            ],
+            "open": self.open.state(),
+            "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
+            **self.parts.state(),
+            "cuts": list(self._cuts),
+            "untracked": self.untracked,
+            "user_cap": None if self._cap is None else self._cap.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
+        """Takes over what `state` gave, into a ledger that is empty."""
+
+        def series(code: int) -> int:
+            return int(codes.series[code]) if code >= 0 else code
+
+        def part(served: int, other: int, dimension: int, value: int) -> TrafficPart:
+            if dimension < self._dimensions and served >= 0:
+                value = int(codes.values[dimension][value])
+            return series(served), series(other), dimension, value
+
+        rows = [(series(a), series(b)) for a, b in state["rows"]]
+        self._numbers.restore(rows, state["part_names"], part)
+        pieces = state.get("pieces", [])  # older checkpoints have none
+        for late, pane, matrix in state["waiting"]:
+            self._waiting[late][pane] = self.pieces.fitted(matrix, pieces, self._core)
+            self._due.add(pane, late)
+        for late, pane, some in state["waiting_codes"]:
+            self._waiting_codes[late][pane] = [some.copy()]
+            self._codes_waiting += some.size
+        self.open = OpenScores.restore(state["open"])
+        self._segments = {pane: self.pieces.fitted(matrix, pieces, self._core) for pane, matrix in state["segments"]}
+        self.parts.restore(state)
+        self._cuts = list(state["cuts"])
+        self.untracked = state["untracked"]
+        if self._cap is not None and state.get("user_cap") is not None:
+            self._cap.restore(state["user_cap"])
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _set_apart(self, matrix: Matrix) -> None:
+        """Takes everything of pairs out of the sums under the cap."""
+        pairs = [i for i, (_, other) in enumerate(self._numbers.rows[: len(matrix)]) if other >= 0]
+        matrix[pairs, WIDTH : 2 * WIDTH] = matrix[pairs, :WIDTH]
+
+    def _matrices(self) -> Iterator[Matrix]:
+        for kept in (*self._waiting, self._segments):
+            yield from kept.values()
+
+    def _make_room(self) -> None:
+        """Takes the numbers of rows and parts back that nothing is kept of."""
+        coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
+        coded |= set(self.open.rows())
+        rows = [
+            i
+            for i, key in enumerate(self._numbers.rows)
+            if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))
+        ]
+        if len(rows) == len(self._numbers.rows):
+            return
+        code = np.full(len(self._numbers.rows), -1, np.int64)
+        code[rows] = np.arange(len(rows))
+        self._renumber_codes(code)
+        kept = self._numbers.keep(rows)
+        for held in (*self._waiting, self._segments):
+            for number, matrix in held.items():
+                held[number] = matrix[[i for i in rows if i < len(matrix)]]
+        self.parts.keep(kept)
+
+    def _renumber_codes(self, row: NDArray[np.int64]) -> None:
+        """Row r is `row[r]` from now on; -1: its scores are forgotten."""
+        self._codes_waiting = 0
+        for waiting in self._waiting_codes:
+            for pane, parts in waiting.items():
+                waiting[pane] = [renumbered(codes, row) for codes in parts]
+                self._codes_waiting += sum(codes.size for codes in waiting[pane])
+        self.open.renumber(row)
+
+    def _by_key(self, matrix: Matrix) -> dict[Key, NDArray[np.int64]]:
+        return {
+            key: matrix[i] for i, key in enumerate(self._numbers.rows[: len(matrix)]) if key[0] >= 0 and matrix[i].any()
+        }
+
+    @staticmethod
+    def _matrix(kept: dict[int, Matrix], number: int, rows: int, width: int) -> Matrix:
+        matrix = kept.get(number)
+        if matrix is None or len(matrix) < rows:
+            matrix = kept[number] = np.zeros((rows, width), np.int64) if matrix is None else grown(matrix, rows)
+        return matrix
+
+
+def _is_used(matrices: Iterator[Matrix], row: int) -> bool:
+    return any(row < len(matrix) and matrix[row].any() for matrix in matrices)

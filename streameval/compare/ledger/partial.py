@@ -1,0 +1,115 @@
+"""The piece of `pauc`: a pair's partial AUCs over a range of false positive rates, as sums over impressions.
+
+As the AUC's placements (see `placements`), by the curves of the stratum's own labels: with u the share of its non-clicks that score
+above an impression, a click is worth clip(high - u, 0, high - low), and a non-click the true positive rate at clip(u, low, high), less
+the mean of that over the stratum's non-clicks (the partial placement values of He and Escobar 2008, Statistics in Medicine 27:5291). A
+bin is a chord, also where the range cuts it. So the clicks' mean is the partial area of the stratum exactly, and equal scores differ by 0.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger.pieces import RowPiece
+from streameval.compare.ledger.placements import OUT, Labels, Row, ScoreCodes, read_code
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, SCALE
+
+PAUC = "pauc"
+
+# cells by block of users, and by block of items: impressions, clicks, and how much higher the other version places clicks, and non-clicks
+P_N, P_Y, P_PHI1, P_PHI0 = range(4)
+PAUC_CELLS = 4
+P_USERS, P_ITEMS, P_SCALARS = 0, BLOCKS * PAUC_CELLS, 2 * BLOCKS * PAUC_CELLS
+# scalars: of clicks and of non-clicks the squares of these differences, and the server's own placements
+P_PHI1_SQ, P_PHI0_SQ, P_SERVER1, P_SERVER0 = range(P_SCALARS, P_SCALARS + 4)
+PAUC_WIDTH = P_SCALARS + 4
+
+
+def pauc_piece(low: float, high: float) -> RowPiece:
+    """Over the false positive rates [low, high]."""
+    return RowPiece(
+        PAUC,
+        f"{PAUC} {low:.17g} {high:.17g}",
+        PAUC_WIDTH,
+        pairs=True,
+        curves=partial(partial_curves, low=low, high=high),
+        place=_place,
+    )
+
+
+def partial_curves(labels: Labels, low: float, high: float) -> NDArray[np.int32]:
+    """What impressions are worth by bin, int32[side, label, BINS] in units of 1 / SCALE, of labels int64[side, label, BINS].
+
+    Without clicks a non-click is worth 0, without non-clicks a click what chance gives: there is nothing to tell.
+    """
+    out = np.empty(labels.shape, np.int32)
+    for side in range(len(labels)):
+        _curve(labels[side, 0], labels[side, 1], low, high, out[side])
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _rate(no: NDArray[np.int64], yes: NDArray[np.int64], at: float) -> float:
+    """The true positive rate where so many non-clicks score above, on the chords; there is a click."""
+    others, clicks, total = 0.0, 0.0, float(yes.sum())
+    for b in range(no.size - 1, -1, -1):
+        if no[b] > 0 and others + no[b] >= at:
+            return (clicks + yes[b] * (at - others) / no[b]) / total
+        others += no[b]
+        clicks += yes[b]
+    return clicks / total
+
+
+@numba.njit(cache=True, nogil=True)
+def _curve(no: NDArray[np.int64], yes: NDArray[np.int64], low: float, high: float, out: NDArray[np.int32]) -> None:
+    n, p = float(no.sum()), float(yes.sum())
+    if n == 0.0 or p == 0.0:
+        out[0], out[1] = 0, np.int32(np.rint((high * high - low * low) / 2.0 * SCALE))
+        return
+    at_low, at_high = _rate(no, yes, low * n), _rate(no, yes, high * n)
+    worth, mean = np.empty(no.size), 0.0
+    others, clicks = 0.0, 0.0
+    for b in range(no.size - 1, -1, -1):
+        begin, end = others / n, (others + no[b]) / n
+        if no[b] == 0:
+            click = min(max(high - begin, 0.0), high - low)
+            rate = (clicks + yes[b] / 2.0) / p
+            worth[b] = at_low if begin <= low else at_high if begin >= high else rate
+        else:  # the mean over the bin, of which a part lies before the range, and one behind it
+            before, after = max(min(end, low) - begin, 0.0), max(end - max(begin, high), 0.0)
+            left, right = min(max(begin, low), high), min(max(end, low), high)
+            middle = (left + right) / 2.0
+            click = (before * (high - low) + (right - left) * (high - middle)) / (end - begin)
+            rate = (clicks + yes[b] * (middle - begin) / (end - begin)) / p
+            worth[b] = (before * at_low + (right - left) * rate + after * at_high) / (end - begin)
+        out[1, b] = np.int32(np.rint(click * SCALE))
+        mean += no[b] * worth[b] / n
+        others += no[b]
+        clicks += yes[b]
+    for b in range(no.size):
+        out[0, b] = np.int32(np.rint((worth[b] - mean) * SCALE))
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(codes: ScoreCodes, curves: NDArray[np.int32], out: Row, column: int) -> None:
+    """Adds what scores are worth to out[column:], of the pair that they are of."""
+    for code in codes:
+        sign = -1 if code & OUT else 1
+        label, user, item, server_bin, other_bin = read_code(code)
+        server = np.int64(curves[0, label, server_bin])
+        d = np.int64(curves[1, label, other_bin]) - server
+        real = d / SCALE
+        for side in range(2):
+            group = user if side == 0 else item
+            if side == 1 and group == NO_ITEM:
+                continue
+            cell = column + (P_USERS if side == 0 else P_ITEMS) + group * PAUC_CELLS
+            out[cell + P_N] += sign
+            out[cell + P_Y] += sign * label
+            out[cell + P_PHI0 - label] += sign * d
+        out[column + P_PHI0_SQ - label] += sign * np.int64(np.rint(real * real * SCALE))
+        out[column + P_SERVER0 - label] += sign * server

@@ -1,0 +1,166 @@
+"""Sums by part of the traffic: by pane until somebody looks, then by segment, as the ledger's rows (see `ledger`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger.exposure import EXPOSED
+from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Numbering, TrafficPart
+from streameval.compare.ledger.sums import LEVEL_WIDTH, PART_WIDTH, SERVED_WIDTH, WIDTH, Matrix
+
+Value = tuple[int, int]  # (dimension, value) of a part
+ServedSums = tuple[list[Value], dict[int, Matrix]]  # K values, and their sums [K, width] by segment
+_WIDTHS = (PART_WIDTH, SERVED_WIDTH, LEVEL_WIDTH)
+ByKind = tuple[Matrix, Matrix, Matrix]  # of the three kinds, by number of the part
+_EMPTY: ByKind = (
+    np.zeros((0, PART_WIDTH), np.int64),
+    np.zeros((0, SERVED_WIDTH), np.int64),
+    np.zeros((0, LEVEL_WIDTH), np.int64),
+)
+
+
+class PartSums:
+    """The sums of one partition."""
+
+    def __init__(self, numbers: Numbering) -> None:
+        self._numbers = numbers
+        self._waiting: tuple[dict[int, ByKind], dict[int, ByKind]] = ({}, {})  # by pane, what is late apart
+        self._segments: dict[int, ByKind] = {}  # by first pane
+
+    def of_pane(self, pane: int, late: int) -> ByKind:
+        """Room for every part, to be added to."""
+        return self._room(self._waiting[late], pane)
+
+    def advance(self, pane: int, late: int, segment: int) -> None:
+        """Adds a pane that waits to its segment."""
+        gained = self._waiting[late].pop(pane, None)
+        if gained is not None:
+            for whole, some in zip(self._room(self._segments, segment), gained, strict=True):
+                whole[: len(some)] += some
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def totals(self, kind: int, start: int) -> dict[TrafficPart, NDArray[np.int64]]:
+        """Sums of one kind over the segments from pane `start` on."""
+        out: dict[TrafficPart, NDArray[np.int64]] = {}
+        for number in sorted(self._segments):
+            if number < start:
+                continue
+            for key, sums in zip(self._numbers.parts[kind], self._segments[number][kind], strict=False):
+                if key in out:
+                    out[key] = out[key] + sums
+                elif sums.any():
+                    out[key] = sums.copy()
+        return out
+
+    def of_pair(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
+        """(values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start`, before `end`."""
+        values, segments = self._between(PAIRS, served, other, start, end)
+        out = np.zeros((len(values), PART_WIDTH), np.int64)
+        for _, sums in segments:
+            out += sums
+        return values, out
+
+    def of_served(self, served: int, start: int, end: int) -> ServedSums:
+        """(values, int64[K, SERVED_WIDTH] by segment) of what a version served, as `of_pair`."""
+        values, segments = self._between(SERVED, served, -1, start, end)
+        return values, dict(segments)
+
+    def levels(self, served: int, start: int, end: int) -> ServedSums:
+        """(values, int64[K, LEVEL_WIDTH] by segment) of what a version served by bucket of its pClick, as `of_pair`."""
+        values, segments = self._between(LEVELS, served, -1, start, end)
+        return values, dict(segments)
+
+    def _between(
+        self, kind: int, served: int, other: int, start: int, end: int
+    ) -> tuple[list[Value], Iterator[tuple[int, Matrix]]]:
+        names = self._numbers.parts[kind]
+        at = np.array([i for i, key in enumerate(names) if key[:2] == (served, other)], np.int64)
+
+        def segments() -> Iterator[tuple[int, Matrix]]:
+            for number, parts in self._segments.items():
+                if start <= number < end:
+                    have = int(np.searchsorted(at, len(parts[kind])))
+                    out = np.zeros((at.size, _WIDTHS[kind]), np.int64)
+                    out[:have] = parts[kind][at[:have]]
+                    yield number, out
+
+        return [names[i][2:] for i in at.tolist()], segments()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums."""
+        return sum(matrix.nbytes for kept in self._kept() for parts in kept.values() for matrix in parts)
+
+    # -- forgetting ----------------------------------------------------------------------------------------------
+
+    def forget_before(self, segment: int) -> None:
+        """Drops the segments before one."""
+        for number in [n for n in self._segments if n < segment]:
+            del self._segments[number]
+
+    def clear(self, gone: Sequence[Sequence[int]]) -> None:
+        """Sets parts to 0, given by kind."""
+        for kept in self._kept():
+            for parts in kept.values():
+                for matrix, some in zip(parts, gone, strict=True):
+                    matrix[[i for i in some if i < len(matrix)]] = 0
+
+    def keep(self, parts: Sequence[Sequence[int]]) -> None:
+        """These parts, by kind, have the numbers from 0 on; there are no others."""
+        for kept in self._kept():
+            for number, matrices in kept.items():
+                a, b, c = (
+                    matrix[[i for i in some if i < len(matrix)]] for matrix, some in zip(matrices, parts, strict=True)
+                )
+                kept[number] = a, b, c
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {
+            "waiting_parts": [
+                [late, pane, *(matrix.copy() for matrix in parts)]
+                for late in (0, 1)
+                for pane, parts in sorted(self._waiting[late].items())
+            ],
+            "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._segments.items())],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` gave."""
+        for late, pane, a, b, c in state["waiting_parts"]:
+            self._waiting[late][pane] = a.copy(), b.copy(), c.copy()
+        self._segments = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
+
+    def _kept(self) -> tuple[dict[int, ByKind], ...]:
+        return (*self._waiting, self._segments)
+
+    def _room(self, kept: dict[int, ByKind], number: int) -> ByKind:
+        n, m, k = map(len, self._numbers.parts)
+        have = kept.get(number, _EMPTY)
+        if number not in kept or (len(have[0]), len(have[1]), len(have[2])) != (n, m, k):
+            have = kept[number] = grown(have[0], n), grown(have[1], m), grown(have[2], k)
+        return have
+
+
+def fitted(matrix: Matrix, width: int) -> Matrix:
+    """A copy of rows as wide as they are here: there was a user cap, or there is one now, and so for propensities."""
+    out = np.zeros((len(matrix), width), np.int64)
+    both = WIDTH * min(width // WIDTH, matrix.shape[1] // WIDTH)
+    out[:, :both] = matrix[:, :both]
+    if width % WIDTH and matrix.shape[1] % WIDTH:
+        out[:, -EXPOSED:] = matrix[:, -EXPOSED:]
+    return out
+
+
+def grown(matrix: Matrix, rows: int) -> Matrix:
+    """The matrix with further rows of 0, if it has not so many."""
+    if len(matrix) >= rows:
+        return matrix
+    return np.concatenate((matrix, np.zeros((rows - len(matrix), matrix.shape[1]), np.int64)))

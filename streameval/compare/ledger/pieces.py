@@ -1,0 +1,154 @@
+"""What further metrics add to a row of the ledger: pieces among the sums that every row has, one a metric.
+
+A piece is added by its own kernel and read by its own function, so the sums of other metrics never know of it, and a ledger without
+pieces is what it was. Checkpoints know a piece by its name, which says everything that its sums depend on: one that is new
+begins at 0, one that is gone is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger.parts import fitted
+from streameval.compare.ledger.placements import Labels, Row, ScoreCodes, curves_of
+from streameval.compare.ledger.sums import WIDTH, LedgerLabels, LedgerScores, Matrix
+from streameval.events.columns import ScoreList
+
+RowOf = NDArray[np.int32]  # [served, other + 1], the row of a pair; -1: none
+Curve = NDArray[np.int32]  # [side, label, BINS]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceScores:
+    """Scores `start` .. `end` - 1 of a pane, whose rows are numbered; `fields`: numbers of the impressions by name."""
+
+    start: int
+    end: int
+    scores: LedgerScores
+    labels: LedgerLabels
+    row_of: RowOf
+    fields: Mapping[str, NDArray[np.float64]]
+    sign: int
+    policies: ScoreList | None = None  # see `Labelled`
+
+
+@dataclass(frozen=True, slots=True)
+class StratumCurves:
+    """By what the scores of a stratum are placed: for the core of a row, and for each of its pieces that has curves of its own."""
+
+    core: Curve
+    pieces: tuple[Curve | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPiece:
+    """`pairs`: of pairs of versions, or else of versions that served.
+
+    `add(some, sums, column)` adds impressions to sums[:, column:] when their labels are due. Or, of pairs, `place(codes, curves, row, column)`
+    adds them to row[column:] when their stratum closes, by the `curves` of its labels. `values`: it reads what clicks are worth.
+    """
+
+    metric: str
+    name: str
+    width: int
+    pairs: bool
+    add: Callable[[PieceScores, Matrix, int], None] | None = None
+    curves: Callable[[Labels], Curve] | None = None
+    place: Callable[[ScoreCodes, Curve, Row, int], None] | None = None
+    values: bool = False
+
+
+class RowPieces:
+    """The pieces of a row, in their order: behind the sums of all and of what is apart, in front of those by inverse propensity.
+
+    Whatever else is in a row is its core, which is what rows without pieces are.
+    """
+
+    def __init__(self, some: Sequence[RowPiece] = ()) -> None:
+        self._some = tuple(some)
+        self.width = sum(one.width for one in some)
+        self.values = any(one.values for one in some)
+
+    def __iter__(self) -> Iterator[tuple[RowPiece, int]]:
+        """Each with the column, counted from the first piece, at which it begins."""
+        at = 0
+        for one in self._some:
+            yield one, at
+            at += one.width
+
+    def add(self, some: PieceScores, pairs: bool, sums: Matrix, first: int) -> None:
+        """Adds scores to all pieces of their kind of row; the pieces begin at column `first`."""
+        for piece, at in self:
+            if piece.add is not None and piece.pairs == pairs:
+                piece.add(some, sums, first + at)
+
+    def curves(self, labels: Labels, pair: bool) -> StratumCurves:
+        """Of the labels of a stratum of a pair, or of a version that served."""
+        return StratumCurves(
+            curves_of(labels if pair else labels[:1]),
+            tuple(None if one.curves is None or not pair else one.curves(labels) for one in self._some),
+        )
+
+    def place(self, codes: ScoreCodes, curves: StratumCurves, row: Row) -> None:
+        """Adds what scores are placed at to the pieces of a row."""
+        first = _head(row.size - self.width)
+        for (piece, at), curve in zip(self, curves.pieces, strict=True):
+            if piece.place is not None and curve is not None:
+                piece.place(codes, curve, row, first + at)
+
+    def core(self, row: Matrix) -> Matrix:
+        """A row, or rows, without the pieces."""
+        return _without(row, self.width)
+
+    def whole(self, core: Matrix) -> Matrix:
+        """A row of which nothing but the core is known."""
+        return self._joined(core, np.zeros((*core.shape[:-1], self.width), np.int64))
+
+    def of(self, metric: str, row: Matrix) -> Matrix:
+        """A metric's piece of a row: a view. KeyError: it has none."""
+        first = _head(row.shape[-1] - self.width)
+        for one, at in self:
+            if one.metric == metric:
+                return row[..., first + at : first + at + one.width]
+        raise KeyError(metric)
+
+    def state(self) -> list[list[object]]:
+        """Names and widths, for `fitted`."""
+        return [[one.name, one.width] for one in self._some]
+
+    def fitted(self, matrix: Matrix, saved: Sequence[Sequence[object]], core: int) -> Matrix:
+        """A copy of rows from a checkpoint with the pieces `saved`, whose core is `core` wide here."""
+        widths = [int(str(width)) for _, width in saved]
+        out = np.zeros((len(matrix), self.width), np.int64)
+        first = _head(matrix.shape[1] - sum(widths))
+        for (name, _), width in zip(saved, widths, strict=True):
+            for one, at in self:
+                if (one.name, one.width) == (name, width):
+                    out[:, at : at + width] = matrix[:, first : first + width]
+            first += width
+        return self._joined(fitted(_without(matrix, sum(widths)), core), out)
+
+    def _joined(self, core: Matrix, pieces: Matrix) -> Matrix:
+        if not self.width:
+            return core
+        head = _head(core.shape[-1])
+        return np.concatenate((core[..., :head], pieces, core[..., head:]), axis=-1)
+
+
+def _head(core: int) -> int:
+    """How much of a core of that width is in front of the pieces."""
+    return core - core % WIDTH
+
+
+def _without(row: Matrix, width: int) -> Matrix:
+    if not width:
+        return row
+    head = _head(row.shape[-1] - width)
+    return np.concatenate((row[..., :head], row[..., head + width :]), axis=-1)
+
+
+NO_PIECES = RowPieces()

@@ -1,0 +1,203 @@
+"""Placements: by them the AUC becomes a sum over impressions, so that it has a variance by user and by item.
+
+The curves of a version are F0(s), the share of non-clicks that score below s, and S1(s), the share of clicks that score
+above s (ties by half). With A = F0(s) for a click and B = S1(s) - AUC for a non-click, mean(A) + mean(B) is the AUC,
+and what a user adds to the two sums is what the user adds to the AUC (the structural components of DeLong et al. 1988;
+for clusters Obuchowski 1997).
+
+The impressions of a comparison are placed among themselves, stratum by stratum: a stratum is an hour, or so many panes
+of it as hold enough labels, over all partitions. Its curves are those of its own labels, of a pair's both versions on the
+same impressions; so the sums of a stratum are its AUC exactly, equal scores differ by 0, and a click rate that moves
+with the hours moves nothing. Until a stratum closes its scores are kept as codes.
+
+A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
+block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`), whether it is apart (1; see `ledger`), and
+whether it is taken out again (1). Of a sampled log it has, in the place of the inverse propensity, how often it counts (17).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger.exposure import EXPOSED, HEAVIEST, place_exposed
+from streameval.events.fields import MAX_WEIGHT
+from streameval.sketches import blocks
+from streameval.sketches.accumulate import CURVE_BITS
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, PAIR_SCALARS, SCALE
+from streameval.sketches.grid import bin_count
+
+BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
+
+SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
+ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
+WIDTH = ITEMS + BLOCKS * PAIR_CELLS
+
+_BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT = 0, 11, 22, 23, 29, 36, 44
+ROW_MASK = np.uint64(0xFF << _ROW)
+_COPIED = np.uint64(1 << 61)  # there are copies in the place of a weight
+_COPIES_BITS = 17
+APART = np.uint64(1 << 62)
+OUT = np.uint64(1 << 63)
+
+assert BINS <= 1 << _SERVER
+assert HEAVIEST < 1 << 11
+assert MAX_WEIGHT < 1 << _COPIES_BITS
+assert blocks.SERIES_CELLS == PAIR_CELLS
+assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
+
+ScoreCodes = NDArray[np.uint64]
+Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a bin; side 0 is the server
+Row = NDArray[
+    np.int64
+]  # [WIDTH], or twice that: all, and behind it what is apart; EXPOSED more where propensities are known
+
+
+@numba.njit(inline="always")
+def code_of(row: int, item: int, user: int, label: int, server: int, other: int) -> np.uint64:
+    """See the module."""
+    high = (np.uint64(row) << np.uint64(_ROW)) | (np.uint64(item) << np.uint64(_ITEM))
+    middle = (np.uint64(user) << np.uint64(_USER)) | (np.uint64(label) << np.uint64(_LABEL))
+    return high | middle | (np.uint64(server) << np.uint64(_SERVER)) | np.uint64(other)
+
+
+@numba.njit(inline="always")
+def weighted(code: np.uint64, weight: int) -> np.uint64:
+    """The code with its inverse propensity (see `exposure.weight_codes`)."""
+    return code | (np.uint64(weight) << np.uint64(_WEIGHT))
+
+
+@numba.njit(inline="always")
+def copied(copies: int) -> np.uint64:
+    """What a code of an impression that counts so often has besides."""
+    return np.uint64(0) if copies == 1 else _COPIED | (np.uint64(copies) << np.uint64(_WEIGHT))
+
+
+@numba.njit(inline="always")
+def _times(code: np.uint64) -> int:
+    """How often it counts, below 0 when it is taken out again."""
+    copies = 1
+    if code & _COPIED:
+        copies = _field(code, _WEIGHT, _COPIES_BITS)
+    return -copies if code & OUT else copies
+
+
+@numba.njit(inline="always")
+def _field(code: np.uint64, first: int, bits: int) -> int:
+    return int((code >> np.uint64(first)) & np.uint64((1 << bits) - 1))
+
+
+@numba.njit(inline="always")
+def read_code(code: np.uint64) -> tuple[int, int, int, int, int]:
+    """(label, block of the user, of the item, the server's bin, the other version's bin) of a code."""
+    return (
+        _field(code, _LABEL, 1),
+        _field(code, _USER, 6),
+        _field(code, _ITEM, 7),
+        _field(code, _SERVER, 11),
+        _field(code, _BIN, 11),
+    )
+
+
+def rows_of(codes: ScoreCodes) -> NDArray[np.int64]:
+    """The row of every code."""
+    return ((codes & ROW_MASK) >> np.uint64(_ROW)).astype(np.int64)
+
+
+def renumbered(codes: ScoreCodes, row: NDArray[np.int64]) -> ScoreCodes:
+    """Codes with `row[r]` in the place of row r; those that have none (-1) are left out."""
+    now = row[rows_of(codes)]
+    keep = now >= 0
+    return (codes[keep] & ~ROW_MASK) | (now[keep].astype(np.uint64) << np.uint64(_ROW))
+
+
+@numba.njit(cache=True, nogil=True)
+def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[np.int64]]:
+    """(codes by row, and in order within a row; where each of the 256 rows ends; how many of a row are of clicks)."""
+    ends, clicks = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    for code in codes:
+        row = _field(code, _ROW, 8)
+        ends[row] += 1
+        clicks[row] += _field(code, _LABEL, 1)
+    place = np.zeros(256, np.int64)
+    for row in range(255):
+        ends[row + 1] += ends[row]
+        place[row + 1] = ends[row]
+    out = np.empty_like(codes)
+    for code in codes:
+        row = _field(code, _ROW, 8)
+        out[place[row]] = code
+        place[row] += 1
+    return out, ends, clicks
+
+
+@numba.njit(cache=True, nogil=True)
+def add_labels(codes: ScoreCodes, labels: Labels) -> None:
+    """Adds scores to the labels by bin of both sides."""
+    for code in codes:
+        sign = _times(code)
+        label = _field(code, _LABEL, 1)
+        labels[0, label, _field(code, _SERVER, 11)] += sign
+        labels[1, label, _field(code, _BIN, 11)] += sign
+
+
+def curves_of(labels: Labels) -> NDArray[np.int32]:
+    """The curves of labels by bin, int32[side, label, BINS] in units of 1 / SCALE: [s, 1] is F0, [s, 0] is S1 less the AUC.
+
+    Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
+    """
+    out = np.empty((len(labels), 2, BINS), np.int32)
+    _curves(labels, out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _curves(labels: Labels, out: NDArray[np.int32]) -> None:
+    for side in range(labels.shape[0]):
+        no, yes = labels[side, 0], labels[side, 1]
+        others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: of the concordant pairs
+        for i in range(no.size):
+            twice += yes[i] * (2 * others + no[i])
+            others += no[i]
+            clicks += yes[i]
+        auc = twice / (2.0 * others * clicks) if others > 0 and clicks > 0 else 0.5 if clicks > 0 else 0.0
+        below, above = np.int64(0), clicks
+        for i in range(no.size):
+            share = (below + no[i] / 2.0) / others if others > 0 else 0.5
+            out[side, 1, i] = np.int32(np.rint(share * SCALE))
+            below += no[i]
+            above -= yes[i]
+            share = (above + yes[i] / 2.0) / clicks if clicks > 0 else 0.0
+            out[side, 0, i] = np.int32(np.rint((share - auc) * SCALE))
+
+
+@numba.njit(cache=True, nogil=True)
+def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) -> None:
+    """Adds what scores are placed at to the row that they are of, a pair's or that of a version that served."""
+    exposed = pair and out.size % WIDTH == EXPOSED
+    for code in codes:
+        sign = _times(code)
+        label = _field(code, _LABEL, 1)
+        item = _field(code, _ITEM, 7)
+        server = np.int64(curves[0, label, _field(code, _SERVER, 11)])
+        placement = server
+        squares = blocks.PHI0_SQ
+        if pair:
+            placement = np.int64(curves[1, label, _field(code, _BIN, 11)]) - server
+            squares = blocks.PAIR_PHI0_SQ
+        real = placement / SCALE
+        square = np.int64(np.rint(real * real * SCALE))
+        at = 0
+        for _ in range(2 if pair and code & APART and out.size >= 2 * WIDTH else 1):
+            if pair:
+                out[at + SCALARS + blocks.SERVER_PHI0 - label] += sign * server
+            out[at + _field(code, _USER, 6) * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+            out[at + SCALARS + squares - label] += sign * square
+            if item != NO_ITEM:
+                out[at + ITEMS + item * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
+            at = WIDTH
+        if exposed and label:
+            weight = _field(code, _WEIGHT, 11)
+            if weight:
+                place_exposed(out, out.size - EXPOSED, _field(code, _USER, 6), weight, real, sign)

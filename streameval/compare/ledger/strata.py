@@ -1,0 +1,235 @@
+"""Which impressions are placed among each other (see `placements`): over all partitions of a process, in event time.
+
+A stratum is of one version that served, or of one pair: consecutive panes of a segment (an hour, as a rule). It closes with
+the segment, or at the first look at which it holds enough labels. So it depends on the partitions' labels by pane alone:
+not on how many partitions there are, nor on when anybody looked. The labels of closed strata are kept for a while, for a partition
+that was restored from an older checkpoint and counts the same panes again; those of whole segments are kept for what is corrected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streameval.compare.ledger.ledger import Ledger
+from streameval.compare.ledger.numbering import Key
+from streameval.compare.ledger.placements import BINS, Labels, Row, ScoreCodes, add_labels
+from streameval.events.durations import HOUR
+from streameval.sketches.sparse import SparseVector
+
+_ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
+_MOST = 1 << 18  # scores that are kept as codes for one
+REMEMBERED = 64  # closed strata whose labels are kept
+
+Gains = dict[tuple[int, Key], Row]  # by segment
+_Held = tuple[Ledger, int]  # row of a ledger that has scores to be placed
+_Piece = tuple[int, Ledger, int]  # pane, and row of a ledger
+
+
+@dataclass(slots=True)
+class _Closed:
+    """The closed strata of a key: the i-th ends before pane `ends[i]`, where the next one begins."""
+
+    first: int  # pane from which on `ends` tells
+    ends: list[int]
+    labels: list[SparseVector]
+
+
+class Strata:
+    """The strata of all partitions of a process."""
+
+    def __init__(self, pane: int, horizon: int) -> None:
+        """`pane` and `horizon` (of corrections), ms."""
+        self._hour = -(-HOUR // pane)
+        self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are
+        self._closed: dict[Key, _Closed] = {}
+        self._segments: dict[tuple[int, Key], SparseVector] = {}
+
+    def settle(self, ledgers: Sequence[Ledger], end: int, close: bool = True, over: bool = False) -> Gains:
+        """Places what can be placed once all panes before `end` were advanced over; returns what rows have gained.
+
+        `close`: strata may close now; `over`: all of them do, the stream has ended.
+        """
+        gains: Gains = {}
+        for key, held in _rows(ledgers).items():
+            if not self._moves(key, held, end, close, over):
+                continue
+            placed: dict[int, list[_Piece]] = {}
+            still: dict[int, list[_Piece]] = {}
+            scores, clicks = 0, 0
+            for pane, ledger, row, n, y in _panes(held):
+                segment = ledger.segment(pane)
+                if self._covers(key, pane):  # counted again, or corrected
+                    placed.setdefault(segment, []).append((pane, ledger, row))
+                    continue
+                still.setdefault(segment, []).append((pane, ledger, row))
+                if end < ledger.end_of(segment):
+                    scores, clicks = scores + n, clicks + y
+            for segment, pieces in placed.items():
+                self._place_again(gains, key, segment, pieces)
+            for segment, pieces in sorted(still.items()):
+                last = ledgers[0].end_of(segment)
+                until = min(end, last)
+                if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
+                    labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in pieces)
+                    self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
+                    self._place(gains, key, segment, pieces, labels)
+        self._forget(end)
+        return gains
+
+    def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
+        """What the open strata of some rows come to with the labels that they have."""
+        wanted, out = set(keys), {}
+        for key, held in _rows(ledgers).items():
+            if key not in wanted:
+                continue
+            by_segment: dict[int, list[ScoreCodes]] = {}
+            for pane, ledger, row, _, _ in _panes(held):
+                by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
+            for segment, codes in by_segment.items():
+                whole = np.concatenate(codes)
+                curves = ledgers[0].pieces.curves(_labels([whole]), key[1] >= 0)
+                out[segment, key] = ledgers[0].placed(key, whole, curves)
+        return out
+
+    def clear(self, series: int) -> None:
+        """Forgets a series; its code may be given to another."""
+        self._closed = {key: closed for key, closed in self._closed.items() if series not in key}
+        self._segments = {where: labels for where, labels in self._segments.items() if series not in where[1]}
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self, name: Callable[[int], Any]) -> dict[str, Any]:
+        """Everything, for `restore`; `name`: of a series by its code, as plain values."""
+
+        def named(key: Key) -> list[Any]:
+            return [name(code) if code >= 0 else None for code in key]
+
+        return {
+            "closed": [
+                [named(key), one.first, list(one.ends), [[v.cells, v.values] for v in one.labels]]
+                for key, one in self._closed.items()
+            ],
+            "segments": [[segment, named(key), v.cells, v.values] for (segment, key), v in self._segments.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
+        """Takes over what `state` gave in the place of everything; `code`: of a series, None if there is none any more."""
+
+        def key_of(names: Sequence[Any]) -> Key | None:
+            served, other = (-1 if name is None else code(name) for name in names)
+            return None if served is None or other is None else (served, other)
+
+        self._closed, self._segments = {}, {}
+        for names, first, ends, labels in state["closed"]:
+            key = key_of(names)
+            if key is not None:
+                self._closed[key] = _Closed(first, list(ends), [SparseVector(a, b) for a, b in labels])
+        for segment, names, cells, values in state["segments"]:
+            key = key_of(names)
+            if key is not None:
+                self._segments[segment, key] = SparseVector(cells, values)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the labels that are kept."""
+        kept = sum(v.nbytes for one in self._closed.values() for v in one.labels)
+        return kept + sum(v.nbytes for v in self._segments.values())
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _moves(self, key: Key, held: Sequence[_Held], end: int, close: bool, over: bool) -> bool:
+        """Whether anything of a key can be placed: without going over its panes, for mostly nothing can."""
+        first = min(ledger.open.first(row) for ledger, row in held)
+        if self._covers(key, first):
+            return True
+        if not close or over or end >= held[0][0].end_of(held[0][0].segment(first)):
+            return close
+        scores, clicks = map(sum, zip(*(ledger.open.total(row) for ledger, row in held), strict=True))
+        return clicks >= _ENOUGH or scores >= _MOST
+
+    def _covers(self, key: Key, pane: int) -> bool:
+        """Whether the stratum of a pane has closed."""
+        return key in self._closed and pane < self._closed[key].ends[-1]
+
+    def _known(self, key: Key, pane: int, segment: int) -> Labels | None:
+        """The labels of a closed stratum; of its segment where they are no longer kept; None: unknown."""
+        one = self._closed[key]
+        vector = self._segments.get((segment, key))
+        if pane >= one.first:
+            vector = one.labels[bisect_right(one.ends, pane)]
+        return None if vector is None else _dense(vector)
+
+    def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
+        cells = np.flatnonzero(labels)
+        vector = SparseVector(cells, labels.ravel()[cells])
+        one = self._closed.setdefault(key, _Closed(first, [], []))
+        one.ends.append(end)
+        one.labels.append(vector)
+        if len(one.ends) > REMEMBERED:
+            one.first = one.ends[-REMEMBERED - 1]
+            del one.ends[:-REMEMBERED], one.labels[:-REMEMBERED]
+        known = self._segments.get((segment, key))
+        self._segments[segment, key] = vector if known is None else known + vector
+
+    def _place_again(self, gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece]) -> None:
+        """By the labels of their strata; where these are unknown, by what there is, less what is taken out."""
+        unknown = []
+        for piece in pieces:
+            labels = self._known(key, piece[0], segment)
+            if labels is None:
+                unknown.append(piece)
+            else:
+                self._place(gains, key, segment, [piece], labels)
+        if unknown:
+            labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in unknown)
+            self._place(gains, key, segment, unknown, np.maximum(labels, 0))
+
+    @staticmethod
+    def _place(gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece], labels: Labels) -> None:
+        curves = pieces[0][1].pieces.curves(labels, key[1] >= 0)
+        for pane, ledger, row in pieces:
+            _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
+
+    def _forget(self, end: int) -> None:
+        before = end - self._kept
+        if self._segments and min(segment for segment, _ in self._segments) < before:
+            self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
+
+
+def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
+    """By key: the rows of scores that are still to be placed."""
+    out: dict[Key, list[_Held]] = {}
+    for ledger in ledgers:
+        for row in ledger.open.rows():
+            out.setdefault(ledger.key_of(row), []).append((ledger, row))
+    return out
+
+
+def _panes(held: Sequence[_Held]) -> Iterator[tuple[int, Ledger, int, int, int]]:
+    """(pane, ledger, row, scores, clicks), by ledger, then pane."""
+    for ledger, row in held:
+        for pane, scores, clicks in ledger.open.panes(row):
+            yield pane, ledger, row, scores, clicks
+
+
+def _labels(codes: Iterable[ScoreCodes]) -> Labels:
+    out = np.zeros((2, 2, BINS), np.int64)
+    for some in codes:
+        add_labels(some, out)
+    return out
+
+
+def _dense(vector: SparseVector) -> Labels:
+    out = np.zeros(4 * BINS, np.int64)
+    vector.add_to(out)
+    return out.reshape(2, 2, BINS)
+
+
+def _gain(gains: Gains, segment: int, key: Key, row: Row) -> None:
+    known = gains.get((segment, key))
+    gains[segment, key] = row if known is None else known + row

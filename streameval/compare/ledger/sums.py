@@ -1,0 +1,368 @@
+"""The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
+
+A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of
+the serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
+goes on there once the caller has given them out (`new_rows`, `new_parts`); so nothing is looked up twice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.ledger.exposure import EXPOSED, add_exposed
+from streameval.compare.ledger.placements import APART, ITEMS, SCALARS, WIDTH, code_of, copied, weighted
+from streameval.sketches import blocks
+from streameval.sketches.accumulate import CLIP, log_loss
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, SERIES_CELLS, fixed
+
+__all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
+STRICT = 2.0  # nats: the strict mode takes odds to be within a factor e**STRICT of each other
+_MOST_ODDS = math.exp(STRICT)
+_MOST_TERM = 2.0**56
+
+# a part of a pair: N by block, D by block, then clicks and the sum of squares of D
+PART_N, PART_D = 0, BLOCKS
+PART_Y, PART_D_SQ = 2 * BLOCKS, 2 * BLOCKS + 1
+PART_WIDTH = 2 * BLOCKS + 2
+# and of a version that served
+SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
+SERVED_WIDTH = 6
+# a level: N, Y and P by block
+LEVEL_N, LEVEL_Y, LEVEL_P = 0, BLOCKS, 2 * BLOCKS
+LEVEL_WIDTH = 3 * BLOCKS
+
+Matrix = NDArray[np.int64]
+
+
+class LedgerScores(NamedTuple):
+    """Scores of labelled impressions, logged ones first, and what `accumulate.measure` makes of them."""
+
+    row: NDArray[np.int32]  # the impression
+    series: NDArray[np.int32]
+    p: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    bins: NDArray[np.int16]
+    logged_at: NDArray[np.int32]  # by impression, where the server's score stands; -1: nowhere
+
+
+class LedgerLabels(NamedTuple):
+    """Labelled impressions."""
+
+    label: NDArray[np.int8]
+    block: NDArray[np.int8]  # of the user
+    item: NDArray[np.int8]  # block of the item, or `NO_ITEM`
+    value: NDArray[np.int32]  # see `values_of`
+    apart: NDArray[np.bool_]  # which count behind the sums of all as well (pairs only)
+    weight: NDArray[np.int16]  # code of the inverse propensity (see `exposure`); 0: not known, or not kept
+    times: NDArray[np.int64]  # how often it counts, below 0 to take it out
+    weighed: bool  # whether any may count otherwise than once
+
+
+class Numbers(NamedTuple):
+    """Tables of numbers; -1: none yet."""
+
+    row_of: NDArray[np.int32]  # [served, other + 1]
+    part_of: NDArray[np.int32]  # [row, column]
+    level_of: NDArray[np.int32]  # [row, bucket]
+    first_bucket: int  # the column of parts that stands for the lowest bucket
+    full: bool  # no more rows are numbered
+
+
+class LedgerTarget(NamedTuple):
+    """What is written: the sums of a pane, codes of scores (see `placements`), and counts."""
+
+    sums: Matrix
+    parts: Matrix
+    levels: Matrix
+    codes: NDArray[np.uint64]
+    coded: NDArray[np.int64]  # [1]: how many codes
+    untracked: NDArray[np.int64]  # [1]
+
+
+@numba.njit(inline="always")
+def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
+    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
+    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
+    odds = a / (1.0 - a)
+    if b > _MOST_ODDS * odds * (1.0 - b):
+        odds *= _MOST_ODDS
+    elif _MOST_ODDS * b < odds * (1.0 - b):
+        odds /= _MOST_ODDS
+    else:
+        return d
+    return log_loss(odds / (1.0 + odds), clicked) - loss
+
+
+@numba.njit(inline="always")
+def promised_variance(a: float, b: float) -> float:
+    """The variance of the difference in log loss of pClicks a and b that they promise themselves, nats squared.
+
+    p (1 - p) (logit a - logit b)**2 with p the larger one: a click that one of them all but rules out is seen coming before
+    it has come.
+    """
+    a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
+    p = max(a, b)
+    shift = math.log(a * (1.0 - b) / (b * (1.0 - a)))
+    return p * (1.0 - p) * shift * shift
+
+
+@numba.njit(inline="always")
+def by_square(many: int, term: int) -> int:
+    """A squared term (or a product of two) of an impression that counts `many` times, at most 2**56; below 0 to take it out."""
+    times = abs(many)
+    if float(times) * float(times) * float(term) > _MOST_TERM:
+        return int(_MOST_TERM) if many > 0 else -int(_MOST_TERM)
+    return many * times * term
+
+
+@numba.njit(inline="always")
+def excess_of(many: int, clicked: int) -> tuple[int, int]:
+    """What the square of a weight is above it, of a click and of another; below 0 to take it out."""
+    excess = many * (abs(many) - 1)
+    return excess * clicked, excess * (1 - clicked)
+
+
+@numba.njit(cache=True, nogil=True)
+def values_of(
+    slices: NDArray[np.int64],
+    at: NDArray[np.int32],
+    p: NDArray[np.float64],
+    edges: NDArray[np.float64],
+    radix: int,
+    width: int,
+    out: NDArray[np.int32],
+) -> None:
+    """Every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions + 1]."""
+    last = out.shape[1] - 1
+    by = np.uint64(radix)
+    for i in range(at.size):
+        rest = np.uint64(slices[i])  # unsigned: half the time
+        for d in range(last - 1):
+            above = rest // by
+            out[i, d] = d * width + np.int64(rest - above * by)
+            rest = above
+        if last > 0:  # what is left is the last one's
+            out[i, last - 1] = (last - 1) * width + np.int64(rest)
+        if at[i] >= 0:
+            b = 0
+            for edge in edges:  # all of them: sooner done than guessed
+                b += p[at[i]] >= edge
+            out[i, last] = last * width + b
+
+
+@numba.njit(cache=True, nogil=True)
+def add_served(
+    start: int,
+    end: int,
+    scores: LedgerScores,
+    impressions: LedgerLabels,
+    numbers: Numbers,
+    sign: int,
+    out: LedgerTarget,
+) -> int:
+    """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped."""
+    # taken apart here: a field read in the loop costs twice the rest of it
+    row, series, p, loss, bins, _ = scores
+    label, block, item, value, _, _, times, _ = impressions
+    row_of, part_of, level_of, first_bucket, full = numbers
+    sums, parts, levels, codes, coded, untracked = out
+    for k in range(start, end):
+        i = row[k]
+        r = row_of[series[k], 0]
+        if r < 0:
+            if not full:
+                return k
+            untracked[0] += 1
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                return k
+        clicked, many = np.int64(label[i]), times[i]
+        score, nats = p[k], loss[k]
+        p_fixed, loss_fixed, loss_sq = fixed(score), fixed(nats), fixed(nats * nats)
+        at = np.int64(block[i]) * SERIES_CELLS
+        blocks.add_score(sums, r, at, p_fixed, loss_fixed, abs(score - clicked), clicked, many)
+        loss_sq, loss_y = by_square(many, loss_sq), by_square(many, clicked * loss_fixed)
+        sums[r, SCALARS + blocks.LOSS_SQ] += loss_sq
+        sums[r, SCALARS + blocks.LOSS_Y] += loss_y
+        sums[r, SCALARS + blocks.OTHERS_EXCESS - clicked] += many * (abs(many) - 1)
+        if item[i] != NO_ITEM:
+            at = ITEMS + np.int64(item[i]) * SERIES_CELLS
+            blocks.add_counts(sums, r, at, p_fixed, loss_fixed, clicked, many)
+        if many != 0:
+            codes[coded[0]] = code_of(r, item[i], block[i], clicked, bins[k], 0) | copied(abs(many))
+            coded[0] += 1
+        for d in range(value.shape[1]):
+            q = part_of[r, value[i, d]]
+            parts[q, SERVED_N] += many
+            parts[q, SERVED_Y] += many * clicked
+            parts[q, SERVED_P] += many * p_fixed
+            parts[q, SERVED_L] += many * loss_fixed
+            parts[q, SERVED_L_SQ] += loss_sq
+            parts[q, SERVED_L_Y] += loss_y
+        level = level_of[r, value[i, value.shape[1] - 1] - first_bucket]
+        levels[level, LEVEL_N + block[i]] += many
+        levels[level, LEVEL_Y + block[i]] += many * clicked
+        levels[level, LEVEL_P + block[i]] += many * p_fixed
+    return end
+
+
+@numba.njit(inline="always")
+def _add_cells(sums: Matrix, r: int, at: int, cells: tuple[int, int, int, int, int, int]) -> None:
+    n, y, d, loss, p, other = cells
+    sums[r, at + blocks.PAIR_N] += n
+    sums[r, at + blocks.PAIR_Y] += y
+    sums[r, at + blocks.D] += d
+    sums[r, at + blocks.PAIR_L] += loss
+    sums[r, at + blocks.PAIR_P] += p
+    sums[r, at + blocks.PAIR_P_OTHER] += other
+
+
+@numba.njit(inline="always")
+def _add_pair(
+    sums: Matrix,
+    r: int,
+    base: int,
+    block: int,
+    item: int,
+    cells: tuple[int, int, int, int, int, int],
+    scalars: tuple[int, int, int, int, int],
+) -> None:
+    """Adds one score to a pair's sums from column `base` on: without loops, which cost more than what they add."""
+    _add_cells(sums, r, base + np.int64(block) * PAIR_CELLS, cells)
+    if item != NO_ITEM:
+        _add_cells(sums, r, base + ITEMS + np.int64(item) * PAIR_CELLS, cells)
+    d_sq, promised, strict, strict_sq, clipped = scalars
+    sums[r, base + SCALARS + blocks.D_SQ] += d_sq
+    sums[r, base + SCALARS + blocks.D_PROMISED] += promised
+    sums[r, base + SCALARS + blocks.D_STRICT] += strict
+    sums[r, base + SCALARS + blocks.D_STRICT_SQ] += strict_sq
+    sums[r, base + SCALARS + blocks.STRICT_CLIPPED] += clipped
+
+
+@numba.njit(cache=True, nogil=True)
+def add_pairs(
+    start: int,
+    end: int,
+    scores: LedgerScores,
+    impressions: LedgerLabels,
+    numbers: Numbers,
+    sign: int,
+    out: LedgerTarget,
+) -> int:
+    """Adds scores start .. end - 1 of versions that did not serve to what their pairs have; returns where it stopped."""
+    row, series, p, loss, bins, logged_at = scores
+    label, block, item, value, apart, weight, times, weighed = impressions
+    row_of, part_of, _, _, full = numbers
+    sums, parts, _, codes, coded, untracked = out
+    exposed = sums.shape[1] - EXPOSED
+    for k in range(start, end):
+        i = row[k]
+        s = logged_at[i]
+        if s < 0:
+            continue
+        served, other = series[s], series[k]
+        if served == other or row_of[served, 0] < 0:
+            continue
+        r = row_of[served, other + 1]
+        if r < 0:
+            if not full:
+                return k
+            untracked[0] += 1
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                return k
+        clicked, many = np.int64(label[i]), times[i]
+        difference = loss[k] - loss[s]
+        d_fixed, d_sq = fixed(difference), fixed(difference * difference)
+        loss_fixed, p_fixed, other_fixed = fixed(loss[s]), fixed(p[s]), fixed(p[k])
+        promised = fixed(promised_variance(p[s], p[k]))
+        strict = strict_difference(p[s], p[k], clicked, loss[s], difference)
+        strict_fixed, strict_sq = fixed(strict), fixed(strict * strict)
+        code = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
+        cells = many, many * clicked, many * d_fixed, many * loss_fixed, many * p_fixed, many * other_fixed
+        d_sq, clipped, strict_sq = by_square(many, d_sq), many * np.int64(strict != difference), many * strict_sq
+        if weighed:  # there is no strict mode then
+            clipped, strict_sq = excess_of(many, clicked)
+        scalars = d_sq, many * promised, many * strict_fixed, strict_sq, clipped
+        _add_pair(sums, r, 0, block[i], item[i], cells, scalars)
+        if apart[i]:
+            _add_pair(sums, r, WIDTH, block[i], item[i], cells, scalars)
+        if weight[i] > 0:
+            add_exposed(sums, r, exposed, block[i], weight[i], difference, clicked, sign)
+            code = weighted(code, weight[i])
+        if many != 0:
+            code |= copied(abs(many))
+            codes[coded[0]] = code | APART if apart[i] else code
+            coded[0] += 1
+        for d in range(value.shape[1]):
+            q = part_of[r, value[i, d]]
+            parts[q, PART_N + block[i]] += many
+            parts[q, PART_D + block[i]] += many * d_fixed
+            parts[q, PART_Y] += many * clicked
+            parts[q, PART_D_SQ] += d_sq
+    return end
+
+
+@numba.njit(cache=True, nogil=True)
+def new_rows(
+    first: int, scores: LedgerScores, row_of: NDArray[np.int32], numbered: int, most: int, out: NDArray[np.int64]
+) -> int:
+    """Numbers the rows of a whole batch, whose scores from `first` on are others'. out[n]: (served, other + 1)."""
+    row, series, logged_at = scores.row, scores.series, scores.logged_at
+    made = 0
+    for k in range(series.size):
+        s = k if k < first else logged_at[row[k]]
+        if s < 0 or numbered + made == most:
+            continue
+        served = series[s]
+        other = 0 if k < first else series[k] + 1
+        if k >= first and (series[k] == served or row_of[served, 0] < 0):
+            continue
+        if row_of[served, other] < 0:
+            row_of[served, other] = numbered + made
+            out[made, 0], out[made, 1] = served, other
+            made += 1
+    return made
+
+
+@numba.njit(cache=True, nogil=True)
+def new_parts(
+    start: int,
+    end: int,
+    pairs: bool,
+    scores: LedgerScores,
+    value: NDArray[np.int32],
+    numbers: Numbers,
+    numbered: int,
+    out: NDArray[np.int64],
+) -> int:
+    """Numbers the parts of scores start .. end - 1 (`pairs`: of others', or else logged); out[n]: (row, column).
+
+    As many as `out` has room for.
+    """
+    row, series, logged_at = scores.row, scores.series, scores.logged_at
+    row_of, part_of = numbers.row_of, numbers.part_of
+    made = 0
+    for k in range(start, end):
+        i = row[k]
+        s = logged_at[i]
+        if s < 0 or (pairs and (series[k] == series[s] or row_of[series[s], 0] < 0)):
+            continue
+        r = row_of[series[s], series[k] + 1 if pairs else 0]
+        if r < 0:
+            continue
+        for d in range(value.shape[1]):
+            if part_of[r, value[i, d]] < 0:
+                if made == len(out):
+                    return made
+                part_of[r, value[i, d]] = numbered + made
+                out[made, 0], out[made, 1] = r, value[i, d]
+                made += 1
+    return made

@@ -1,0 +1,161 @@
+"""Which impressions of pairs, that somebody besides the server scored, are beyond a user's first so many of a UTC day: what one
+partition counts of its users, for the day that runs.
+
+Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are spread over
+partitions counts in each of them by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.durations import DAY
+from streameval.sketches.directory import mix
+
+MOST_USERS = 1 << 22  # of a day; the impressions of further ones are all beyond
+_FEWEST = 1 << 6  # cells; few so that a warm-up compiles what makes it grow. The table is at most three quarters full
+
+
+_COUNT = np.uint64(0xFF)  # the bits of a cell that count, of a user whose mixed hash has the others; 0: nobody's
+
+
+@numba.njit(cache=True, nogil=True)
+def in_pairs(others: NDArray[np.int32], logged_at: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which of n impressions a server scored (`logged_at` int32[n] >= 0) and somebody else too: `others`, the rows of their scores."""
+    out = np.zeros(logged_at.size, np.bool_)
+    for row in others:
+        out[row] = logged_at[row] >= 0
+    return out
+
+
+@numba.njit(inline="always")
+def _place(key: np.uint64, cells: NDArray[np.uint64]) -> int:
+    """Where a user is, or would be."""
+    mask = np.uint64(cells.size - 1)
+    at = (key >> np.uint64(8)) & mask
+    while cells[at] and (cells[at] ^ key) & ~_COUNT:
+        at = (at + np.uint64(1)) & mask
+    return int(at)
+
+
+class _Arrivals(NamedTuple):
+    """n impressions."""
+
+    user: NDArray[np.uint64]
+    ts: NDArray[np.int64]  # ms
+    counts: NDArray[np.bool_]  # which of them do
+    beyond: NDArray[np.bool_]  # which are beyond the cap: the answer
+
+
+class _Cells(NamedTuple):
+    """A table of users."""
+
+    cells: NDArray[np.uint64]
+    used: NDArray[np.int64]  # [1]: cells that have a user
+    limit: int  # so many at most
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(start: int, until: int, cap: int, arrivals: _Arrivals, table: _Cells, closed: bool) -> int:
+    """Counts impressions from `start` on, before time `until` (ms); returns where it stopped.
+
+    At the table's limit it stops before a new user, or (`closed`) passes it by as beyond.
+    """
+    user, ts, counts, beyond = arrivals
+    cells, used, limit = table
+    for i in range(start, user.size):
+        if ts[i] >= until:
+            return i
+        if not counts[i]:
+            continue
+        key = mix(user[i])
+        at = _place(key, cells)
+        if not cells[at]:
+            if used[0] >= limit:
+                if not closed:
+                    return i
+                beyond[i] = True
+                continue
+            cells[at] = key & ~_COUNT
+            used[0] += 1
+        below = cells[at] & _COUNT < np.uint64(cap)
+        cells[at] += np.uint64(below)  # without a branch: nobody can guess it
+        beyond[i] = not below
+    return int(user.size)
+
+
+@numba.njit(cache=True, nogil=True)
+def _enter(some: NDArray[np.uint64], cells: NDArray[np.uint64]) -> None:
+    """Puts users that are not there into a table that has room for them."""
+    for i in range(some.size):
+        cells[_place(some[i], cells)] = some[i]
+
+
+@numba.njit(cache=True)
+def _packed(users: NDArray[np.uint64], counts: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    out = np.empty(users.size, np.uint64)
+    for i in range(users.size):
+        out[i] = (mix(users[i]) & ~_COUNT) | np.uint64(counts[i])
+    return out
+
+
+class UserCap:
+    """The impressions of every user on one day."""
+
+    def __init__(self, cap: int) -> None:
+        """`cap`: 1 to 255."""
+        self._cap = cap
+        self._day = -(1 << 40)
+        self._used = np.zeros(1, np.int64)
+        self._empty(_FEWEST)
+
+    def beyond(self, user: NDArray[np.uint64], ts: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of n impressions, in order of time, are beyond the cap; those that do not count (`counts`) never are."""
+        arrivals = _Arrivals(user, ts, counts, np.zeros(user.size, np.bool_))
+        i = 0
+        while i < user.size:
+            day = int(ts[i]) // DAY
+            if day > self._day:
+                self._day = day
+                self._used[0] = 0
+                self._empty(_FEWEST)
+            limit = min(self._cells.size * 3 // 4, MOST_USERS)
+            table = _Cells(self._cells, self._used, limit)
+            i = _count(i, (self._day + 1) * DAY, self._cap, arrivals, table, limit == MOST_USERS)
+            if i < user.size and int(ts[i]) // DAY <= self._day:
+                self._grow(self._cells.size * 2)
+        return arrivals.beyond
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return self._cells.nbytes
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {"day": self._day, "cells": np.sort(self._cells[self._cells != 0])}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what `state` gave."""
+        self._day = state["day"]
+        cells = (
+            state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
+        )  # an older checkpoint's
+        size = _FEWEST
+        while size * 3 // 4 < cells.size:
+            size *= 2
+        self._used[0] = cells.size
+        self._empty(size)
+        _enter((cells & ~_COUNT) | np.minimum(cells & _COUNT, np.uint64(self._cap)), self._cells)
+
+    def _empty(self, size: int) -> None:
+        self._cells = np.zeros(size, np.uint64)
+
+    def _grow(self, size: int) -> None:
+        old = self._cells
+        self._empty(size)
+        _enter(old[old != 0], self._cells)

@@ -1,0 +1,1 @@
+"""Deploys and comparisons over time: who is compared with whom, and what every look has found."""

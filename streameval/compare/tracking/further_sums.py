@@ -1,0 +1,312 @@
+"""The sums of further metrics over the windows of a comparison: of pairs, and of two arms by the hour (see `sums`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from streameval.compare.evidence import means, paired, policy, snips
+from streameval.compare.evidence.means import ArmTerms, MeanSums
+from streameval.compare.evidence.partial import PartialAuc
+from streameval.compare.evidence.ratio import Ints, Statistic
+from streameval.compare.ledger.list_rows import ListMetrics
+from streameval.compare.ledger.partial import PAUC
+from streameval.compare.ledger.pieces import RowPieces
+from streameval.compare.ledger.policy import OWN_POLICY
+from streameval.compare.ledger.request_rows import Y_ITEMS, Y_SQUARES, YIELD_CELLS
+from streameval.compare.ledger.row_shape import CLICK_YIELD, RowShape
+from streameval.compare.ledger.snips import SNIPS
+from streameval.compare.ledger.values import V_ITEMS, V_N, V_SQUARES, V_WORTH, VALUE, VALUE_CELLS
+from streameval.compare.ledger.wide_sums import reals, squares
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, GAUC_SCALARS, PAIR_SCALARS, SCALE, SERIES_CELLS, BlockSums
+
+_SCALARS = BLOCKS * SERIES_CELLS
+_ITEMS = _SCALARS + PAIR_SCALARS
+_FIRST = -(1 << 62)  # where the first window begins
+SideValues = tuple[float | None, float | None]  # of baseline and candidate; None: not known
+
+
+class FurtherSums(Protocol):
+    """What one metric needs of its sums."""
+
+    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+        """Adds a row of the ledger; `candidate`: it is what the candidate served."""
+        ...
+
+    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+        """Adds a row of a window of users' AUC that begins at a segment."""
+        ...
+
+    def begin(self, segment: int) -> None:
+        """A window begins at a segment, of which nothing has been gained yet."""
+        ...
+
+    def statistic(self) -> Statistic:
+        """In harm, [1, J]."""
+        ...
+
+    def levels(self) -> SideValues:
+        """The values of the first window."""
+        ...
+
+    def reason(self) -> str | None:
+        """Why the first window tells nothing; None: it does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRows:
+    """Where two arms' means come from: `pick`, the k sums of a row that count; `terms`, an hour's, from those of both arms, int64[2, k].
+
+    `windows`: rows are of windows, not of hours. `nothing`: the reason when no arm has anything. `fewest`: effective samples below which
+    nothing is decided.
+    """
+
+    pick: Callable[[Ints], Ints]
+    terms: Callable[[Ints], ArmTerms]
+    windows: bool = False
+    nothing: str = "too_few_clicks"
+    fewest: float = 0.0
+
+
+class ArmMeans:
+    """sum a / sum w of what either version served; more is better."""
+
+    def __init__(self, rows: ArmRows) -> None:
+        self._of = rows
+        self._rows: dict[int, Ints] = {}  # int64[2, k] by segment
+        self._strata: dict[int, MeanSums | None] = {}  # until a segment changes
+        self._starts = [_FIRST]
+        self._made: MeanSums | None = None
+
+    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`."""
+        if not self._of.windows:
+            self._gain(segment, candidate, row)
+
+    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`."""
+        if self._of.windows:
+            self._gain(segment, candidate, row)
+
+    def _gain(self, segment: int, candidate: bool, row: Ints) -> None:
+        some = self._of.pick(row)
+        rows = self._rows.setdefault(segment, np.zeros((2, some.size), np.int64))
+        rows[int(candidate)] += some
+        self._strata.pop(segment, None)
+        self._made = None
+
+    def begin(self, segment: int) -> None:
+        """See `FurtherSums`."""
+        self._starts.append(segment)
+        self._made = None
+
+    def statistic(self) -> Statistic:
+        """See `FurtherSums`."""
+        sums = self._windows()
+        found = -means.relative(sums)
+        if self._of.fewest:
+            on = means.is_enough(sums, self._of.fewest)
+            found = replace(found, blocks=np.where(on, found.blocks, 0.0), df=np.where(on, found.df, 0.0))
+        return Statistic(*(getattr(found, name)[None] for name in Statistic.__slots__))
+
+    def levels(self) -> SideValues:
+        """See `FurtherSums`: of the hours in which both served, each as weighted in the difference."""
+        sums = self._windows()
+        if not sums.om[0] > 0.0:
+            return None, None
+        old, new = (sums.means[0] / sums.om[0]).tolist()
+        return old, new
+
+    def reason(self) -> str | None:
+        """See `FurtherSums`."""
+        if not any(rows.any() for rows in self._rows.values()):
+            return self._of.nothing
+        if not np.isfinite(self.statistic().theta[0, 0]):
+            return "too_few_clicks"
+        enough = not self._of.fewest or bool(means.is_enough(self._windows(), self._of.fewest)[0])
+        return None if enough else "too_few_effective_samples"
+
+    def _windows(self) -> MeanSums:
+        if self._made is None:
+            for segment, rows in self._rows.items():
+                if segment not in self._strata:
+                    self._strata[segment] = means.stratum(self._of.terms(rows))
+            some = [(s, found) for s in sorted(self._rows) if (found := self._strata[s]) is not None]
+            first = np.searchsorted(np.array([s for s, _ in some], np.int64), np.array(self._starts, np.int64))
+            self._made = means.windows([found for _, found in some], first, BLOCKS)
+        return self._made
+
+
+class PairPiece(Protocol):
+    """How a pair's piece is read, see `evidence.snips`."""
+
+    def turned(self, piece: Ints) -> Ints:
+        """As if the other version had served."""
+        ...
+
+    def statistic(self, piece: Ints) -> Statistic:
+        """Of int64[..., width]: [...], in harm."""
+        ...
+
+    def levels(self, piece: Ints) -> SideValues:
+        """Of int64[width]."""
+        ...
+
+    def reason(self, piece: Ints) -> str | None:
+        """Why a piece int64[width] tells nothing; None: it does."""
+        ...
+
+
+class PairTerms:
+    """The piece of a pair, whichever of the two served."""
+
+    def __init__(self, metric: str, pieces: RowPieces, read: PairPiece) -> None:
+        self._metric, self._pieces, self._read = metric, pieces, read
+        width = next(piece.width for piece, _ in pieces if piece.metric == metric)
+        self._total = np.zeros(width, np.int64)
+        self._starts = [_FIRST]
+        self._before = [np.zeros(width, np.int64)]  # of each window: what is of segments before it
+        self._found: Statistic | None = None
+
+    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`."""
+        piece = self._pieces.of(self._metric, row)
+        if not piece.any():
+            return
+        some = self._read.turned(piece) if candidate else piece
+        self._total += some
+        for start, before in zip(self._starts, self._before, strict=True):
+            if segment < start:
+                np.add(before, some, out=before)
+        self._found = None
+
+    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`: it is of hours."""
+
+    def begin(self, segment: int) -> None:
+        """See `FurtherSums`."""
+        self._starts.append(segment)
+        self._before.append(self._total.copy())
+        self._found = None
+
+    def statistic(self) -> Statistic:
+        """See `FurtherSums`."""
+        if self._found is None:
+            self._found = self._read.statistic((self._total - np.array(self._before))[None])
+        return self._found
+
+    def levels(self) -> SideValues:
+        """See `FurtherSums`."""
+        return self._read.levels(self._total)
+
+    def reason(self) -> str | None:
+        """See `FurtherSums`."""
+        return self._read.reason(self._total)
+
+
+class ListTerms:
+    """A ranking metric of a pair's lists: rows as those of users' AUC."""
+
+    def __init__(self, metric: str, lists: ListMetrics) -> None:
+        self._metric, self._lists = metric, lists
+        self._starts = [_FIRST]
+        self._total = _no_rows()
+        self._before = [_no_rows()]
+        self._found: Statistic | None = None
+
+    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`: it is of windows."""
+
+    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+        """See `FurtherSums`."""
+        part = self._lists.of(self._metric, row)
+        if not part.any():
+            return
+        cut = BLOCKS * GAUC_CELLS
+        some = BlockSums(part[:cut].reshape(BLOCKS, GAUC_CELLS), part[cut:])
+        if candidate:
+            some = paired.oriented_gauc(some)
+        into = [self._total]
+        into += [before for start, before in zip(self._starts, self._before, strict=True) if segment < start]
+        for sums in into:
+            np.add(sums.blocks, some.blocks, out=sums.blocks)
+            np.add(sums.scalars, some.scalars, out=sums.scalars)
+        self._found = None
+
+    def begin(self, segment: int) -> None:
+        """See `FurtherSums`."""
+        self._starts.append(segment)
+        self._before.append(BlockSums(self._total.blocks.copy(), self._total.scalars.copy()))
+        self._found = None
+
+    def statistic(self) -> Statistic:
+        """See `FurtherSums`."""
+        if self._found is None:
+            blocks = self._total.blocks - np.array([b.blocks for b in self._before])
+            scalars = self._total.scalars - np.array([b.scalars for b in self._before])
+            self._found = paired.gauc_statistic(BlockSums(blocks[None], scalars[None]))
+        return self._found
+
+    def levels(self) -> SideValues:
+        """See `FurtherSums`."""
+        lists, d = self._total.blocks.sum(axis=0).tolist()
+        own = int(self._total.scalars[cells.G_W_SERVER])
+        return (own / SCALE / lists, (own + d) / SCALE / lists) if lists else (None, None)
+
+    def reason(self) -> str | None:
+        """See `FurtherSums`."""
+        return None if np.isfinite(self.statistic().theta[0, 0]) else "no_requests"
+
+
+def _no_rows() -> BlockSums:
+    return BlockSums(np.zeros((BLOCKS, GAUC_CELLS), np.int64), np.zeros(GAUC_SCALARS, np.int64))
+
+
+def _clicks(row: Ints) -> Ints:
+    """Clicks and impressions by block of users, then of items."""
+    sides = [row[at : at + BLOCKS * SERIES_CELLS].reshape(BLOCKS, SERIES_CELLS) for at in (0, _ITEMS)]
+    return np.concatenate([side[:, [cells.Y, cells.N]].ravel() for side in sides])
+
+
+def _ctr(picked: Ints) -> ArmTerms:
+    users, items = (part.reshape(2, BLOCKS, 2).astype(np.float64) for part in np.split(picked, 2, axis=1))
+    y, n = users.sum(axis=1).T
+    return ArmTerms(users, items, np.stack([y, y, n], axis=1))
+
+
+def _values(picked: Ints) -> ArmTerms:
+    """Of pieces of `value`."""
+    users, items = (picked[:, at : at + V_ITEMS].reshape(2, BLOCKS, VALUE_CELLS) for at in (0, V_ITEMS))
+    both = [np.stack([reals(side, V_WORTH), side[..., V_N].astype(np.float64)], axis=-1) for side in (users, items)]
+    worth, n = both[0].sum(axis=1).T
+    return ArmTerms(both[0], both[1], np.stack([squares(picked, V_SQUARES), worth, n], axis=1))
+
+
+def _yields(picked: Ints) -> ArmTerms:
+    """Of rows of requests."""
+    users, items = (picked[:, at : at + Y_ITEMS].reshape(2, BLOCKS, YIELD_CELLS) for at in (0, Y_ITEMS))
+    clicks, requests = users.sum(axis=1).T
+    moments = np.stack([picked[:, Y_SQUARES], clicks, requests], axis=1)
+    return ArmTerms(users.astype(np.float64), items / np.array([1.0, SCALE]), moments.astype(np.float64))
+
+
+def further_sums(metric: str, shape: RowShape) -> FurtherSums:
+    """The empty sums of a metric. KeyError: there is no such one."""
+    pieces = shape.pieces
+    arms = {
+        "ctr": ArmRows(_clicks, _ctr),
+        VALUE: ArmRows(partial(pieces.of, VALUE), _values, fewest=snips.FEWEST_EFFECTIVE),
+        CLICK_YIELD: ArmRows(np.copy, _yields, windows=True, nothing="no_requests"),
+    }
+    if metric in arms:
+        return ArmMeans(arms[metric])
+    if metric in shape.lists.metrics:
+        return ListTerms(metric, shape.lists)
+    pairs: dict[str, PairPiece] = {SNIPS: snips, OWN_POLICY: policy, PAUC: PartialAuc(*shape.operating_range)}
+    return PairTerms(metric, pieces, pairs[metric])

@@ -1,0 +1,173 @@
+"""The sums of two versions by hour, and what their difference is best measured through: levels, or an online model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence import before_after
+from streameval.compare.evidence.before_after import UNDEFINED, Level, LevelKind, Shift
+from streameval.compare.evidence.ratio import Ints
+from streameval.compare.tracking.sums import RowName
+from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
+
+WEEK_HOURS, DAY_HOURS = 168, 24  # hours
+SHARE = 0.9  # of the model's impressions in an hour, from which a version served it alone
+FEWEST_DAYS = 3  # of history, below which nothing can be said
+
+THROUGH: tuple[LevelKind, ...] = ("log_loss", "auc")  # may be compared through an online model
+assert SERIES_CELLS == PAIR_CELLS
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """What is compared at a look."""
+
+    alone: list[int]  # of the candidate, hours since the epoch
+    after: list[int]  # those of them that have a counterpart
+    placebo: list[list[int]]  # of each day
+
+    @property
+    def before(self) -> list[int]:
+        """One week earlier."""
+        return [hour - WEEK_HOURS for hour in self.after]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Periods:
+    """Sums int64[G, 8] of one kind; `days` int64[days, 1, 8]."""
+
+    before: Ints
+    after: Ints
+    days: Ints
+
+
+class HourSums:
+    """Of what the baseline and the candidate served, and of their pairs with online models."""
+
+    def __init__(self, baseline: Series, candidate: Series) -> None:
+        self._baseline, self._candidate = baseline, candidate
+        self._rows: dict[RowName, dict[int, Ints]] = {}  # by hour: int64[G, 8], int64[1, 8] before the last week
+        self._all: dict[int, int] = {}  # impressions of the model by hour
+
+    def count(self, hour: int, impressions: int) -> None:
+        """Adds what the model served, whatever its version."""
+        self._all[hour] = self._all.get(hour, 0) + impressions
+
+    def gain(self, hour: int, key: RowName, rows: Ints) -> None:
+        """Adds a row of the ledger: int64[G, 8], or int64[1, 8] where only the sum over blocks counts."""
+        by_hour = self._rows.setdefault(key, {})
+        by_hour[hour] = by_hour[hour] + rows if hour in by_hour else rows.copy()
+
+    def alone(self, version: Series, hour: int, silent: bool = False) -> bool:
+        """Whether a version served nearly all of an hour; `silent`: also if nobody served any."""
+        whole = self._all.get(hour, 0)
+        if whole == 0:
+            return silent
+        rows = self._rows.get((version, None), {}).get(hour)
+        return rows is not None and int(rows[:, cells.N].sum()) >= SHARE * whole
+
+    def sum(self, version: Series, hours: Sequence[int], by: Series | None = None) -> Ints:
+        """int64[G, 8] of a version's served rows, or of its pairs with `by`; only the sum over blocks means something before
+        the last week.
+        """
+        rows = self._rows.get((version, by), {})
+        out = np.zeros((BLOCKS, SERIES_CELLS), np.int64)
+        for hour in hours:
+            if hour in rows:
+                some = rows[hour]
+                out[: len(some)] += some
+        return out
+
+    def periods(self, hours: Hours, by: Series | None) -> Periods | None:
+        """None: not enough is known of how the online model compares."""
+        placebo = hours.placebo
+        if by is not None:
+            placebo = [day for day in placebo if self._covered(self._baseline, day, by)]
+            if len(placebo) < FEWEST_DAYS or not self._covered(self._candidate, hours.after, by):
+                return None
+        days = np.stack([self.sum(self._baseline, day, by).sum(axis=0, keepdims=True) for day in placebo])
+        return Periods(self.sum(self._baseline, hours.before, by), self.sum(self._candidate, hours.after, by), days)
+
+    def shift(self, kind: LevelKind, periods: Periods | None, elapsed: float, by: Series | None) -> Shift:
+        """`elapsed` in days."""
+        if periods is None:
+            return UNDEFINED
+        unit = _unit(kind, periods, by)
+        then, now, usual = (_level(kind, by, rows).over(unit) for rows in (periods.before, periods.after, periods.days))
+        some = usual.value[np.isfinite(usual.value)]
+        return UNDEFINED if some.size < FEWEST_DAYS else before_after.shift(then, now, some, elapsed)
+
+    def yardstick(self, hours: Hours) -> Series | None:
+        """What knows the difference best: an online model that has scored nearly all of both periods, and of half of the placebo
+        days, or, None, the levels.
+        """
+        online = sorted(
+            (other for served, other in self._rows if other is not None and served == self._baseline),
+            key=lambda s: (s.model, s.version),
+        )
+        best, least = None, self._variance(hours, None)
+        for one in online:
+            days = [day for day in hours.placebo if self._covered(self._baseline, day, one)]
+            periods = (self._candidate, hours.after), (self._baseline, hours.before)
+            if not all(self._covered(*period, one) for period in periods) or len(days) < max(
+                FEWEST_DAYS, len(hours.placebo) / 2
+            ):
+                continue
+            variance = self._variance(hours, one)
+            if variance < least and not self._learns(hours, days, one):
+                best, least = one, variance
+        return best
+
+    def _variance(self, hours: Hours, by: Series | None) -> float:
+        """Of log loss and AUC together: the geometric mean, infinite where unknown."""
+        periods, elapsed = self.periods(hours, by), len(hours.after) / DAY_HOURS
+        both = math.prod(self.shift(kind, periods, elapsed, by).variance() for kind in THROUGH)
+        return math.sqrt(both) if math.isfinite(both) else math.inf
+
+    def _learns(self, hours: Hours, days: Sequence[Sequence[int]], by: Series) -> bool:
+        """Whether the difference to an online model has a trend: a week of it is more than the difference's own error."""
+        when = np.array([day[0] / DAY_HOURS for day in days])
+        when = when - when.mean()
+        rows = np.stack([self.sum(self._baseline, day, by).sum(axis=0, keepdims=True) for day in days])
+        periods, elapsed = self.periods(hours, by), len(hours.after) / DAY_HOURS
+        for kind in THROUGH:
+            value = _level(kind, by, rows).over(_unit(kind, periods, by)).value
+            slope = float(when @ value / (when @ when))
+            rest = value - value.mean() - slope * when
+            error = math.sqrt(float(rest @ rest) / max(value.size - 2, 1) / float(when @ when))
+            own = math.sqrt(float(self.shift(kind, periods, elapsed, by).variance()))
+            if abs(slope) > 2 * error and abs(slope) * WEEK_HOURS / DAY_HOURS > own:
+                return True
+        return False
+
+    def _covered(self, version: Series, hours: Sequence[int], by: Series) -> bool:
+        """Whether an online model has scored nearly all that a version served in these hours."""
+        scored = self.sum(version, hours, by)[:, cells.PAIR_N].sum()
+        return bool(scored >= SHARE * self.sum(version, hours)[:, cells.N].sum())
+
+
+def _unit(kind: LevelKind, periods: Periods | None, by: Series | None) -> float:
+    """What a level is measured in: log loss in the baseline's entropy per click."""
+    if kind != "log_loss" or periods is None:
+        return 1.0
+    n, y = (cells.N, cells.Y) if by is None else (cells.PAIR_N, cells.PAIR_Y)
+    return before_after.entropy_per_click(float(periods.before[:, n].sum()), float(periods.before[:, y].sum()))
+
+
+def _level(kind: LevelKind, by: Series | None, rows: NDArray[np.int64]) -> Level:
+    if by is not None and kind in THROUGH:
+        yardstick: Literal["log_loss", "auc"] = "auc" if kind == "auc" else "log_loss"
+        return before_after.yardstick(yardstick, rows)
+    level = before_after.levels(kind, rows)
+    if kind == "auc":  # nothing is placed until its hour is over
+        placed = (rows[..., [cells.PHI1, cells.PHI0]] != 0).any(axis=(-2, -1))
+        level = Level(np.where(placed, level.value, math.nan), level.devs)
+    return level

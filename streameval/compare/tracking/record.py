@@ -1,0 +1,144 @@
+"""The record of a comparison: changes of its verdict, and looks to plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from streameval.compare.reading.reading import COMPARED, Looks, Verdict, VerdictChange
+
+MOST_LOOKS = 400  # that are kept to plot; then every other one is dropped
+MOST_CHANGES = 100
+UNKNOWN = (math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: int
+    impressions: int
+    clicks: int
+    log_e: float
+    metrics: tuple[tuple[float, float, float, float], ...]  # difference, lower, upper, log e of each
+
+
+class Record:
+    """Changes and looks, oldest first."""
+
+    def __init__(self, metrics: tuple[str, ...] = COMPARED) -> None:
+        """`metrics`: of which looks tell."""
+        self._metrics = metrics
+        self.changes: list[VerdictChange] = []
+        self.withheld: str | None = None  # why nothing is decided now
+        self._looks: list[_Look] = []
+        self._drawn = 0  # impressions at the last look that was kept
+
+    def withhold(self, at: int, withheld: str | None, verdict: Verdict) -> None:
+        """Whether the labels are reliable, at every look."""
+        was, self.withheld = self.withheld, withheld
+        if (withheld is None) == (was is None):
+            return
+        if withheld is None:
+            self._add(VerdictChange(at, "restored", verdict, "labels are reliable again"))
+        else:
+            self._add(VerdictChange(at, "withheld", verdict, withheld))
+
+    def note(
+        self, at: int, was: Verdict, now: Verdict, before: float | None, worse: float, not_worse: float = 0.0
+    ) -> None:
+        """What a look has changed; `before` and `worse`: log e for worse at the look before and at this one."""
+        evidence = {"log_e_worse": worse, "log_e_not_worse": not_worse}
+        if now != was:
+            text = f"{was} -> {now}".replace("_", " ")
+            self._add(VerdictChange(at, "verdict" if was == "undecided" else "contrary", now, text, evidence))
+        elif now == "worse" and before is not None and worse < 0 <= before:
+            self._add(VerdictChange(at, "contrary", now, "the evidence behind the verdict is gone", evidence))
+
+    def start_over(self, at: int, why: str) -> None:
+        """Starts over: only what comes from now on counts."""
+        self._add(VerdictChange(at, "anew", "undecided", why))
+        self._drawn = 0
+
+    def retract(self, at: int, was: Verdict, now: Verdict) -> None:
+        """Retracts what was found."""
+        text = f"{was} was found while clicks were delayed, and is retracted".replace("_", " ")
+        if was == now:
+            text = "verdicts on single metrics, found while clicks were delayed, are retracted"
+        self._add(VerdictChange(at, "retracted", now, text))
+
+    def due(self, impressions: int) -> bool:
+        """Whether a look with so many impressions is to be drawn: they have grown by a 50th."""
+        return impressions - self._drawn > self._drawn // 50
+
+    def draw(
+        self,
+        at: int,
+        impressions: int,
+        clicks: int,
+        differences: Mapping[str, tuple[float, float, float]],
+        log_e: Mapping[str, float],
+        overall: float,
+    ) -> None:
+        """Keeps a look. `differences`: difference, lower, upper by metric; `log_e`: of each, and `overall`."""
+        self._drawn = impressions
+        metrics = tuple((*differences.get(name, UNKNOWN), log_e[name]) for name in self._metrics)
+        self._looks.append(_Look(at, impressions, clicks, overall, metrics))
+        if len(self._looks) > MOST_LOOKS:
+            del self._looks[:-1:2]
+
+    def looks(self) -> Looks | None:
+        """For the readers; None before the first."""
+        if not self._looks:
+            return None
+        table = np.array([look.metrics for look in self._looks])  # [T, metrics, 4]
+        names = ("difference", "lower", "upper", "log_e")
+        metrics = {m: {name: table[:, i, k] for k, name in enumerate(names)} for i, m in enumerate(self._metrics)}
+        return Looks(
+            np.array([look.at for look in self._looks]),
+            np.array([look.impressions for look in self._looks]),
+            np.array([look.log_e for look in self._looks]),
+            metrics,
+            np.array([look.clicks for look in self._looks]),
+        )
+
+    def last(self) -> tuple[int, int, dict[str, tuple[float, float, float]]] | None:
+        """(impressions, clicks, differences as in `draw`) of the last look that was drawn."""
+        if not self._looks:
+            return None
+        look = self._looks[-1]
+        return look.impressions, look.clicks, {m: look.metrics[i][:3] for i, m in enumerate(self._metrics)}
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "changes": [asdict(change) for change in self.changes],
+            "withheld": self.withheld,
+            "drawn": self._drawn,
+            "looks": [
+                [look.at, look.impressions, look.clicks, look.log_e, *map(list, look.metrics)] for look in self._looks
+            ],
+        }
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], metrics: tuple[str, ...] = COMPARED) -> Record:
+        """From what `state` returned."""
+        out = cls(metrics)
+        out.changes = [VerdictChange(**change) for change in state["changes"]]
+        out.withheld, out._drawn = state["withheld"], state["drawn"]
+        out._looks = [
+            _Look(at, n, clicks, log_e, tuple((_real(m[0]), _real(m[1]), _real(m[2]), _real(m[3])) for m in metrics))
+            for at, n, clicks, log_e, *metrics in state["looks"]
+        ]
+        return out
+
+    def _add(self, change: VerdictChange) -> None:
+        self.changes.append(change)
+        del self.changes[1:-MOST_CHANGES]  # the first stays
+
+
+def _real(value: float | None) -> float:
+    """JSON has neither NaN nor infinities: in a checkpoint both are null."""
+    return math.nan if value is None else value

@@ -1,0 +1,55 @@
+"""What each series is there for: live, shadow, learning or retired.
+
+A version that serves is live (`watch`). One that does not, and scores what others serve, is a shadow; an online model is
+learning first (`learning`). One that did either and does neither is retired: its model has served so many impressions
+without its score that at the share from which versions are noticed, twenty would have been its own, as with live versions
+that are gone. One of which only scores without final labels are known is a shadow already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+from streameval.compare.reading.reading import Role
+from streameval.compare.tracking.watch import MISSED, Watch
+from streameval.events.batch import Series
+
+MOST_SCORING = 512  # series that are remembered
+
+
+class Roles:
+    """Which series score what others serve, or did. `share`: see `Watch`."""
+
+    def __init__(self, share: float) -> None:
+        self._gone = MISSED / share
+        self._scoring: dict[Series, tuple[str, int]] = {}  # whose traffic, and its impressions without a score
+
+    def look(self, scored: Mapping[Series, str], served: Mapping[str, int]) -> None:
+        """A look's labels: the models whose impressions others scored, and impressions by model that serves."""
+        for series, (model, missed) in self._scoring.items():
+            self._scoring[series] = model, missed + served.get(model, 0)
+        self._scoring |= {series: (model, 0) for series, model in scored.items()}
+        if len(self._scoring) > MOST_SCORING:
+            kept = sorted(self._scoring.items(), key=lambda item: (item[1][1], astuple(item[0])))
+            self._scoring = dict(kept[:MOST_SCORING])
+
+    def of(self, series: Series, watch: Watch, learned: bool) -> Role:
+        """A series' role; `learned`: an online model that has learned enough to be evaluated."""
+        if series.source == "online" and not learned:
+            return Role("learning")
+        share = watch.share(series.model, series.version) if series.source == "logged" else 0.0
+        if series.source == "logged" and (share > 0 or watch.is_live(series.model, series.version)):
+            return Role("live", share)
+        if series in self._scoring:
+            return Role("shadow" if self._scoring[series][1] < self._gone else "retired")
+        return Role("retired" if watch.knows(series.model, series.version) else "shadow")
+
+    def state(self) -> list[list[Any]]:
+        """Everything, as plain values."""
+        return [[*astuple(series), model, missed] for series, (model, missed) in self._scoring.items()]
+
+    def restore(self, state: list[list[Any]]) -> None:
+        """Restores what `state` returned."""
+        self._scoring = {Series(*names): (model, missed) for *names, model, missed in state}

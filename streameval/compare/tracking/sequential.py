@@ -1,0 +1,399 @@
+"""A comparison by sums and sequential evidence: what was decided and when, and what its readers see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence import strict
+from streameval.compare.evidence.decision import Estimates, LogE, column, decide, missing_floor
+from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule, harm
+from streameval.compare.evidence.paired import GAP, MID
+from streameval.compare.evidence.ratio import Ints, Statistic
+from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
+from streameval.compare.reading.reading import (
+    COMPARED,
+    SIGN,
+    Comparison,
+    Deploy,
+    Estimate,
+    MetricReading,
+    Setup,
+    Verdict,
+)
+from streameval.compare.tracking.core_readings import core_readings
+from streameval.compare.tracking.further import FurtherMetrics
+from streameval.compare.tracking.sums import ComparisonSums, PairedSums, RowName, SplitSums
+from streameval.compare.tracking.tracked import Exposure, Tracked, finite, known
+from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import SCALE
+
+GROWTH = 32  # a look is taken once the impressions have grown by a 32nd: looks more often would tell nothing new
+
+
+class SequentialTracked(Tracked):
+    """Both versions scored the same impressions, or serve disjoint users: sums with evidence at every look."""
+
+    def __init__(
+        self,
+        deploy: Deploy,
+        setup: Setup,
+        baseline: Series,
+        candidate: Series,
+        start: int,
+        segment: int,
+        rule: Rule,
+        *,
+        shape: RowShape = PLAIN_ROWS,
+    ) -> None:
+        """See `Tracked`; `shape`: of the rows of the ledger."""
+        super().__init__(deploy, setup, baseline, candidate, start, segment, rule)
+        self.evidence = Evidence(rule, start)
+        self._pieces = shape.pieces
+        self._further = FurtherMetrics(rule, setup, (baseline, candidate), start, shape)
+        self._sums: ComparisonSums = self._new_sums()
+        self._held: list[tuple[int, RowName, Ints]] = []
+        self._starts: list[int] = []  # segments at which later windows began
+        self._since: list[int | None] = []  # ms: where the traffic of later windows begins
+        self._now: Estimate | None = None  # what the verdict fell on, at the last look that was drawn
+        self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
+        self._seen = 0  # impressions at the last look
+        self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
+        self._reading: Comparison | None = None  # until something changes
+
+    @property
+    def verdict(self) -> Verdict:
+        """See `Tracked`."""
+        return self.evidence.standing().verdict
+
+    def log_loss(self) -> Statistic | None:
+        """See `Tracked`."""
+        statistics = self._statistics()
+        return statistics["log_loss"][0, 0] if "log_loss" in statistics else None
+
+    def arms(self) -> Ints | None:
+        """See `Tracked`."""
+        return self._sums.arms() if isinstance(self._sums, SplitSums) else None
+
+    def exposure(self) -> Exposure | None:
+        """See `Tracked`."""
+        if not isinstance(self._sums, PairedSums):
+            return None
+        found = {name: some[0, 0] for name, some in self._sums.statistics().items()}
+        return Exposure(self._sums.whole(), found, self._sums.exposed(), self._further.exposed_lists())
+
+    def rho(self) -> float | None:
+        """See `Tracked`."""
+        return self.evidence.rho()
+
+    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `Tracked`."""
+        if segment >= self.segment and self.kept:
+            self._sums.gain(segment, key, self._pieces.core(row))
+            self._further.gain(segment, key, row)
+            self._reading = None
+
+    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `Tracked`."""
+        if segment >= self.segment and self.kept:
+            self._sums.gain_gauc(segment, key, row)
+            self._further.gain_window(segment, key, row)
+            self._reading = None
+
+    def keys(self) -> list[RowName]:
+        """See `Tracked`."""
+        if self.setup == "paired":
+            return [(self.baseline, self.candidate), (self.candidate, self.baseline)]
+        return [(self.baseline, None), (self.candidate, None)]
+
+    def hold(self, placed: Mapping[tuple[int, RowName], Ints]) -> None:
+        """See `Tracked`."""
+        self.release()
+        for (segment, key), row in placed.items():
+            self.gain(segment, key, row)
+            self._held.append((segment, key, row))
+        self.holds = True
+
+    def release(self) -> None:
+        """See `Tracked`."""
+        for segment, key, row in self._held:
+            self.gain(segment, key, -row)
+        self._held, self.holds = [], False
+
+    def lapsed(self, at: int, least: int) -> bool:
+        """Whether a version that does not serve was found worse, and is evaluated again: `worse` is final only for what serves.
+
+        When all evidence is gone; at the first look after the one that found it, chance alone may leave too little. A
+        model that goes on learning also once the verdict has stood for as long as it took, and for `least`, ms.
+        """
+        found = self.evidence.standing().worse_at
+        if self.deploy.kind != "shadow" or found is None:
+            return False
+        past = self.candidate.source == "online" and at - found >= max(least, found - self.start)
+        return past or self._log_e()[0][OVERALL] < 0
+
+    def begin(self, segment: int, since: int | None = None) -> None:
+        """See `Tracked`."""
+        if self.windows < self.rule.windows:
+            self._starts.append(segment)
+            self.windows += 1
+            self._since.append(since)
+            self._sums.begin(segment)
+            self._further.begin(segment)
+
+    def withhold(self, at: int, why: str) -> None:
+        """See `Tracked`."""
+        self._record.withhold(at, why, self.verdict)
+        self._reading = None
+
+    def retract(self, since: int, at: int) -> None:
+        """See `Tracked`."""
+        was = self.verdict
+        taken = bool(self.evidence.retract(at, since))
+        if self._further.retract(at, since) or taken:
+            self._record.retract(at, was, self.verdict)
+            self._reading = None
+            if self.verdict != was:
+                self._decision = self._now = None
+
+    def is_due(self) -> bool:
+        """See `Tracked`."""
+        return not self.learning and self._sums.impressions() - self._seen > self._seen // GROWTH
+
+    def start_over(self, start: int, segment: int, why: str) -> None:
+        """See `Tracked`."""
+        self._record.start_over(start, why)
+        self.start, self.segment, self.learning = start, segment, False
+        self.evidence = Evidence(self.rule, start)
+        self._further.start_over(start)
+        self._empty(windows=True)
+        self._decision = self._now = self._path = self._strict_margin = self._reading = None
+        self._seen = 0
+
+    def look(self, at: int, withheld: str | None) -> None:
+        """See `Tracked`."""
+        self._record.withhold(at, withheld, self.verdict)
+        self.looked, self._reading = at, None
+        if withheld is not None or not self.is_due():
+            return
+        self._seen = impressions = self._sums.impressions()
+        statistics = self._statistics()
+        was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
+        clicks = self._sums.clicks()
+        self._further.look(at, clicks)
+        path = self.evidence.advance(
+            np.array([at]),
+            clicks,
+            statistics,
+            self._strict(),
+            correlation=self._sums.correlation(),
+            capped=self._sums.capped(),
+            further=self._further.deciding(),
+        )
+        worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
+        self._path = worse, not_worse
+        self._decide(at, was, statistics)
+        self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
+        self._now = self._estimate_now(statistics)
+        log_e = {name: self._log_e()[0][column(self.rule, name)] for name in self._metrics_of_looks()}
+        self._record.draw(at, impressions, int(clicks[0, 0]), self._differences(statistics), log_e, worse[OVERALL])
+
+    # -- what it shows -------------------------------------------------------------------------------------------
+
+    def reading(self) -> Comparison:
+        """See `Tracked`."""
+        if self._reading is None:
+            self._reading = self._from_sums() if self.kept else self._remains()
+        return self._reading
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """See `Tracked`."""
+        return super().state() | {
+            "starts": list(self._starts),
+            "seen": self._seen,
+            "path": None if self._path is None else [list(part) for part in self._path],
+            "record": self._record.state(),
+            "evidence": self.evidence.state(),
+            "further": self._further.state(),
+            "strict_margin": self._strict_margin,
+            "learning": self.learning,
+            "since": list(self._since),
+            "decision": None if self._decision is None else self._decision.state(),
+            "now": None if self._now is None else asdict(self._now),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `Tracked`."""
+        super().restore(state)
+        self.evidence = Evidence.restore(self.rule, state["evidence"])
+        self._further.restore(state.get("further", {}))
+        self._strict_margin = state["strict_margin"]
+        # checkpoints that are older do not have the rest
+        since = state.get("since") or [None] * len(state["starts"])
+        for segment, begun in zip(state["starts"], since, strict=True):
+            self.begin(segment, begun)
+        self.learning = state.get("learning", False)
+        self._now = None if state.get("now") is None else Estimate(**state["now"])
+        self._seen = state["seen"]
+        self._path = None if state["path"] is None else (list(state["path"][0]), list(state["path"][1]))
+
+    def forget_sums(self) -> None:
+        """See `Tracked`."""
+        self._empty()
+        for segment in self._starts:
+            self._sums.begin(segment)
+            self._further.begin(segment)
+
+    def freeze(self) -> None:
+        """See `Tracked`."""
+        if self.kept:
+            self.kept, self._reading = False, None
+            self._empty(windows=True)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _from_sums(self) -> Comparison:
+        baseline, candidate = self._sums.totals()
+        split = self.setup == "split"
+        clicks, blocks = int(self._sums.clicks()[0, 0]), self._sums.blocks()
+        standing = self.evidence.standing()
+        floor = missing_floor(self.rule, 0 if self.looked is None else self.looked - self.start, clicks, blocks)
+        reason = self._record.withheld
+        if reason is None and standing.verdict == "undecided":
+            reason = "learning" if self.learning else floor
+        worse, not_worse = log_e = self._log_e()
+        statistics = self._statistics()
+        return self._read(
+            self._estimate_now(statistics),
+            log_e,
+            impressions=int(baseline[cells.N]) + (int(candidate[cells.N]) if split else 0),
+            clicks=clicks,
+            blocks=blocks,
+            since=standing.worse_at if standing.verdict == "worse" else standing.not_worse_at,
+            reason=reason,
+            log_e_worse=finite(worse[OVERALL]),
+            log_e_not_worse=finite(not_worse[OVERALL]),
+            p_worse=min(1.0, math.exp(-standing.peak_worse)),
+            metrics=self._metrics(log_e, statistics),
+            floors_met=not self.learning and floor is None,
+            clustered_by=self._sums.clustered_by(),
+            retracted=standing.retracted_at is not None,
+        )
+
+    def _remains(self) -> Comparison:
+        """Without sums: impressions and differences are those of the last look that was drawn."""
+        reading, last = self._from_sums(), self._record.last()
+        if last is None:
+            return reading
+        impressions, clicks, differences = last
+        why = reading.reason if reading.withheld else "no_longer_kept" if reading.verdict == "undecided" else None
+        metrics = []
+        for metric in reading.metrics:
+            value, low, high = map(known, differences[metric.metric])
+            reason = metric.reason if value is None else None
+            metrics.append(replace(metric, difference=value, lower=low, upper=high, reason=reason))
+        return replace(
+            reading,
+            impressions=impressions,
+            clicks=clicks,
+            metrics=tuple(metrics),
+            reason=why,
+            floors_met=clicks >= self.rule.min_clicks,
+        )
+
+    def _log_e(self) -> LogE:
+        """At the last look; 0 before the first."""
+        worse, not_worse = self._path or ([0.0] * (OVERALL + 1), [0.0] * (OVERALL + 1))
+        more_worse, more_not_worse = self._further.log_es()
+        return [*worse, *more_worse], [*not_worse, *more_not_worse]
+
+    def _decide(self, at: int, was: Verdict, statistics: Mapping[str, Statistic]) -> None:
+        """Keeps what a verdict falls on, and where that is now."""
+        if self.verdict == "undecided":
+            self._decision = None
+        elif self.verdict != was:
+            starts = [self.start, *self._since]
+            strict = self.rule.strict and self.setup == "paired"
+            self._decision = decide(
+                self.rule, self.verdict, at, self._log_e(), partial(self._estimates, statistics), starts, strict=strict
+            )
+            self._now = self._estimate_now(statistics)
+
+    def _estimate_now(self, statistics: Mapping[str, Statistic]) -> Estimate | None:
+        """What the verdict fell on, as it is now; without sums as it was at the last look that was drawn."""
+        if self._decision is None or not self.kept:
+            return None if self._decision is None else self._now
+        return self._estimates(statistics, self._decision.window).get(self._decision.on.metric)
+
+    def _estimates(self, statistics: Mapping[str, Statistic], window: int) -> Estimates:
+        """Of every metric, over one window."""
+        found = self._differences(statistics, window, sides=1)
+        return {name: Estimate(*map(known, of)) for name, of in found.items()}
+
+    def _statistics(self) -> dict[str, Statistic]:
+        """Of every window; one that never serves looks under-predicting by selection alone, so its calibration is left out."""
+        out = self._sums.statistics()
+        if self.deploy.kind == "shadow":
+            for name in (MID, GAP):
+                out.pop(name, None)
+        return out
+
+    def _metrics_of_looks(self) -> tuple[str, ...]:
+        """See `Tracked`."""
+        return (*COMPARED, *self.rule.more)
+
+    def _empty(self, windows: bool = False) -> None:
+        """Without sums; with `windows` also as if no window but the first had begun."""
+        self._sums, self._held, self.holds = self._new_sums(), [], False
+        self._further.empty()
+        if windows:
+            self._starts, self._since, self.windows = [], [], 1
+
+    def _new_sums(self) -> ComparisonSums:
+        kind = PairedSums if self.setup == "paired" else SplitSums
+        return kind(self.baseline, self.candidate, bool(self.rule.weighed))
+
+    def _strict(self) -> NDArray[np.float64] | None:
+        """log e float64[1] of the strict mode, 0 before its margin is known; None: it is off, or the setup has none.
+
+        The margin in nats is the relative one of the log loss that the baseline has when the floors of clicks and users
+        are met; its own error, a few percent of what is a choice anyway, is left aside.
+        """
+        if not self.rule.strict or not isinstance(self._sums, PairedSums):
+            return None
+        baseline, _ = self._sums.totals()
+        clicks, n = int(self._sums.clicks()[0, 0]), int(baseline[cells.N])
+        if self._strict_margin is None:
+            if clicks < self.rule.min_clicks or self._sums.blocks() < self.rule.min_blocks:
+                return np.zeros(1)
+            self._strict_margin = self.rule.margins["log_loss"] * int(baseline[cells.L]) / SCALE / n
+        scalars = self._sums.strict()
+        d, squares = int(scalars[cells.D_STRICT]) / SCALE, int(scalars[cells.D_STRICT_SQ]) / SCALE
+        return np.array([strict.log_e(d, squares, n, min(self._strict_margin, 0.99))])
+
+    def _differences(
+        self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
+    ) -> dict[str, tuple[float, float, float]]:
+        """(difference, lower, upper) by metric, of one window (`sides`: see `bounds`); NaN and infinite where unknown."""
+        clicks, at = int(self._sums.clicks()[0, window]), (0, window)
+        estimates, bounds = harm(statistics), self.evidence.bounds(statistics, clicks, window, sides, at)
+        out = {}
+        for name, value in estimates.items():
+            low, high = (float(b) for b in bounds[name])
+            difference = SIGN[name] * float(value[at])
+            out[name] = (difference, low, high) if SIGN[name] > 0 else (difference, -high, -low)
+        return out | self._further.differences(self._sums.clicks(), window, sides)
+
+    def _metrics(self, log_e: LogE, statistics: Mapping[str, Statistic]) -> tuple[MetricReading, ...]:
+        differences = self._differences(statistics)
+        core = core_readings(self.rule, self.evidence, self._sums, statistics, differences, log_e)
+        return (*core, *self._further.readings(self._sums.clicks(), differences))

@@ -1,0 +1,94 @@
+"""Stretches without any click where many were due: the clicks are held up, and the labels are wrong until they have come.
+
+A pane without a click is not looked at before the next one with a click is known. If in the stretch between, at the CTR so far, at least
+`SILENT_CLICKS` should have come (chance of that by luck: e**-30), its panes are put off until nothing in them can be corrected any
+more. All from labels as they were when they were due, so it depends on the events alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streameval.counting.join_panes import SILENT_CLICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Panes [first, end) without a click, that were put off; `found`: the pane at which so many were due."""
+
+    first: int
+    end: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is to be done with complete panes."""
+
+    looks: list[int]  # panes to look at now, in order
+    silent: list[Stretch]
+    waiting: int | None  # the pane at which a stretch that goes on was found silent
+
+
+class Silence:
+    """The stretches of all partitions of a process."""
+
+    def __init__(self) -> None:
+        self._impressions = 0
+        self._clicks = 0
+        self.put_off: set[int] = set()
+
+    def due(self, panes: Iterable[tuple[int, int, int]], over: bool) -> Due:
+        """`panes`: (pane, impressions, clicks) that are complete and were not looked at, in order; `over`: the last ones."""
+        out = Due([], [], None)
+        quiet: list[tuple[int, int]] = []
+        expected, found = 0.0, None
+        for pane, impressions, clicks in panes:
+            if not clicks:
+                quiet.append((pane, impressions))
+                expected += self._expected(impressions)
+                if found is None and expected >= SILENT_CLICKS:
+                    found = pane
+                continue
+            self._end(out, quiet, found)
+            out.looks.append(pane)
+            self._take(impressions, clicks)
+            quiet, expected, found = [], 0.0, None
+        if over or not self._clicks:
+            self._end(out, quiet, found)
+            if found is not None:  # there will be no other look that takes in what is there
+                out.looks.append(quiet[-1][0])
+            return out
+        return Due(out.looks, out.silent, found)
+
+    def forget_before(self, pane: int) -> None:
+        """What was put off before a pane has been taken in."""
+        self.put_off = {one for one in self.put_off if one >= pane}
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.put_off)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        self._impressions, self._clicks = state["impressions"], state["clicks"]
+        self.put_off = set(state["put_off"])
+
+    def _expected(self, impressions: int) -> float:
+        return impressions * self._clicks / self._impressions if self._impressions else 0.0
+
+    def _end(self, out: Due, quiet: list[tuple[int, int]], found: int | None) -> None:
+        """A stretch without clicks has ended."""
+        if found is not None:
+            out.silent.append(Stretch(quiet[0][0], quiet[-1][0] + 1, found))
+            self.put_off |= {pane for pane, _ in quiet}
+            return
+        for pane, impressions in quiet:
+            out.looks.append(pane)
+            self._take(impressions, 0)
+
+    def _take(self, impressions: int, clicks: int) -> None:
+        self._impressions += impressions
+        self._clicks += clicks

@@ -1,0 +1,400 @@
+"""The sums behind one comparison, over the windows of its e-processes: exact, whatever comes late or is restarted.
+
+What a look adds comes as rows of the ledger (`counting.ledger`), each of one segment of an hour at the most. The first
+window holds everything since the comparison began; later ones begin every few hours and hold what is of segments from
+there on, so a correction of an old impression changes only the windows that hold it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from streameval.compare.evidence import joint, paired, split
+from streameval.compare.evidence.evidence import Capped
+from streameval.compare.evidence.paired import oriented, oriented_gauc
+from streameval.compare.evidence.ratio import FEWEST_ITEMS, Ints, Reals, Statistic
+from streameval.compare.evidence.split import StrataSums
+from streameval.compare.ledger.exposure import EXPOSED, turned
+from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import (
+    BLOCKS,
+    GAUC_CELLS,
+    GAUC_SCALARS,
+    PAIR_CELLS,
+    PAIR_SCALARS,
+    SCALE,
+    SERIES_CELLS,
+    BlockSums,
+)
+
+RowName = tuple[Series, Series | None]  # who served, and who else scored; None: what the server did alone
+_SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row of the ledger
+_ITEMS = _SCALARS + PAIR_SCALARS  # first cell by item
+_WIDTH = _ITEMS + BLOCKS * PAIR_CELLS  # of all; behind it what is apart, if users are capped; then by propensity
+
+
+class ComparisonSums(Protocol):
+    """What a comparison needs of its sums."""
+
+    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+        """Adds a row of the ledger; rows of others are passed by."""
+        ...
+
+    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
+        """Adds a pair's GAUC sums of the window of users' AUC that begins at a segment (see `counting.gauc_rows`)."""
+        ...
+
+    def begin(self, segment: int) -> None:
+        """A window begins at a segment, of which nothing has been gained yet."""
+        ...
+
+    def clicks(self) -> Ints:
+        """int64[1, J] of the windows."""
+        ...
+
+    def statistics(self) -> dict[str, Statistic]:
+        """Each [1, J]."""
+        ...
+
+    def correlation(self) -> Reals:
+        """Of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
+        ...
+
+    def impressions(self) -> int:
+        """That count in the first window."""
+        ...
+
+    def capped(self) -> Capped | None:
+        """The same of at most so many impressions of a user and day; None: nobody counts them."""
+        ...
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
+        ...
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """GAUC of baseline and candidate over the first window; None: not known."""
+        ...
+
+    def blocks(self) -> int:
+        """Blocks of users that have anything."""
+        ...
+
+    def clustered_by(self) -> str:
+        """What errors may be shared by: "user", or "user_and_item"."""
+        ...
+
+
+class PairedSums:
+    """Both versions scored the same impressions."""
+
+    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False) -> None:
+        self._forth, self._back, self._weighed = (baseline, candidate), (candidate, baseline), weighed
+        self._total = self._empty()
+        self._before = [self._empty()]  # of each window: what is of segments before it
+        self._is_capped = False  # whether what is apart is known
+        self._apart: tuple[BlockSums, list[BlockSums]] | None = None  # the same of that; None: there is none yet
+        self._exposed = np.zeros(EXPOSED, np.int64)
+        self._gauc = self._empty_gauc()
+        self._gauc_before = [self._empty_gauc()]
+        self._starts: list[int] = [-(1 << 62)]
+        self._made: BlockSums | None = None  # the windows, and what they come to, until something is gained
+        self._clicks: Ints | None = None
+        self._found: dict[str, Statistic] | None = None
+        self._together: Reals | None = None
+
+    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`."""
+        back = key == self._back
+        if not back and key != self._forth:
+            return
+        self._changed()
+        self._gain(segment, row[:_WIDTH], back, self._total, self._before)
+        if row.size >= 2 * _WIDTH:
+            self._is_capped = True
+            apart = row[_WIDTH : 2 * _WIDTH]
+            if apart.any():
+                if self._apart is None:
+                    self._apart = self._empty(), [self._empty() for _ in self._starts]
+                self._gain(segment, apart, back, *self._apart)
+        if row.size % _WIDTH:
+            self._exposed += turned(row[-EXPOSED:]) if back else row[-EXPOSED:]
+
+    def _gain(self, segment: int, row: Ints, back: bool, total: BlockSums, befores: list[BlockSums]) -> None:
+        some = oriented(_sums(row)) if back else _sums(row)
+        self._add(total, some)
+        for start, before in zip(self._starts, befores, strict=True):
+            if segment < start:
+                self._add(before, some)
+
+    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`."""
+        cut = BLOCKS * GAUC_CELLS
+        some = BlockSums(row[:cut].reshape(BLOCKS, GAUC_CELLS), row[cut : cut + GAUC_SCALARS])
+        if key == self._back:
+            some = oriented_gauc(some)
+        elif key != self._forth:
+            return
+        self._changed()
+        self._add(self._gauc, some)
+        for start, before in zip(self._starts, self._gauc_before, strict=True):
+            if segment < start:
+                self._add(before, some)
+
+    def begin(self, segment: int) -> None:
+        """See `ComparisonSums`."""
+        self._starts.append(segment)
+        self._gauc_before.append(BlockSums(self._gauc.blocks.copy(), self._gauc.scalars.copy()))
+        self._changed()
+        for total, befores in [(self._total, self._before)] + ([] if self._apart is None else [self._apart]):
+            before = self._empty()
+            self._add(before, total)
+            befores.append(before)
+
+    def clicks(self) -> Ints:
+        """See `ComparisonSums`."""
+        if self._clicks is None:
+            self._clicks = paired.clicks(self._windows(), self._weighed)
+        return self._clicks
+
+    def statistics(self) -> dict[str, Statistic]:
+        """See `ComparisonSums`."""
+        if self._found is None:
+            self._found = paired.statistics(self._windows(), _less(self._gauc, self._gauc_before), self._weighed)
+        return self._found
+
+    def correlation(self) -> Reals:
+        """See `ComparisonSums`."""
+        if self._together is None:
+            self._together = joint.correlation(*paired.deviations(self._windows()))
+        return self._together
+
+    def capped(self) -> Capped | None:
+        """See `ComparisonSums`. GAUC is of all impressions only."""
+        if not self._is_capped:
+            return None
+        if self._apart is None:
+            statistics = {name: some for name, some in self.statistics().items() if name != "gauc"}
+            return Capped(self.clicks(), statistics, self.correlation())
+        windows, apart = self._windows(), _less(*self._apart)
+        assert windows.items is not None
+        assert apart.items is not None
+        windows = BlockSums(windows.blocks - apart.blocks, windows.scalars - apart.scalars, windows.items - apart.items)
+        correlation = joint.correlation(*paired.deviations(windows))
+        statistics = paired.statistics(windows, weighed=self._weighed)
+        return Capped(paired.clicks(windows, self._weighed), statistics, correlation)
+
+    def impressions(self) -> int:
+        """See `ComparisonSums`."""
+        return int(self._total.blocks[:, cells.PAIR_N].sum())
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """See `ComparisonSums`."""
+        sums = self._total.blocks.sum(axis=0)
+        baseline, candidate = np.zeros(SERIES_CELLS, np.int64), np.zeros(SERIES_CELLS, np.int64)
+        server = self._total.scalars
+        for out, p, other in ((baseline, cells.PAIR_P, 0), (candidate, cells.PAIR_P_OTHER, 1)):
+            out[cells.N], out[cells.Y], out[cells.P] = sums[cells.PAIR_N], sums[cells.PAIR_Y], sums[p]
+            out[cells.L] = sums[cells.PAIR_L] + other * sums[cells.D]
+            out[cells.PHI1] = server[cells.SERVER_PHI1] + other * sums[cells.PAIR_PHI1]
+            out[cells.PHI0] = server[cells.SERVER_PHI0] + other * sums[cells.PAIR_PHI0]
+        return baseline, candidate
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """See `ComparisonSums`."""
+        weight, wd = self._gauc.blocks.sum(axis=0).tolist()
+        own = int(self._gauc.scalars[cells.G_W_SERVER])
+        return (own / SCALE / weight, (own + wd) / SCALE / weight) if weight else (None, None)
+
+    def blocks(self) -> int:
+        """See `ComparisonSums`."""
+        return int((self._total.blocks[:, cells.PAIR_N] > 0).sum())
+
+    def clustered_by(self) -> str:
+        """See `ComparisonSums`."""
+        assert self._total.items is not None
+        return _clustered_by(self._total.items[:, cells.PAIR_N], int(self._total.blocks[:, cells.PAIR_N].sum()))
+
+    def strict(self) -> Ints:
+        """The scalars of the first window, int64[k]."""
+        return self._total.scalars.copy()
+
+    def whole(self) -> BlockSums:
+        """The sums of the first window."""
+        return self._total
+
+    def exposed(self) -> Ints:
+        """What is weighted by inverse propensity in the first window, int64[EXPOSED] (see `exposure`)."""
+        return self._exposed.copy()
+
+    def _windows(self) -> BlockSums:
+        if self._made is None:
+            self._made = _less(self._total, self._before)
+        return self._made
+
+    def _changed(self) -> None:
+        self._made = self._clicks = self._found = self._together = None
+
+    @staticmethod
+    def _empty() -> BlockSums:
+        return _sums(np.zeros(_ITEMS + BLOCKS * PAIR_CELLS, np.int64))
+
+    @staticmethod
+    def _empty_gauc() -> BlockSums:
+        return BlockSums(np.zeros((BLOCKS, GAUC_CELLS), np.int64), np.zeros(GAUC_SCALARS, np.int64))
+
+    @staticmethod
+    def _add(into: BlockSums, some: BlockSums) -> None:
+        np.add(into.blocks, some.blocks, out=into.blocks)
+        np.add(into.scalars, some.scalars, out=into.scalars)
+        if into.items is not None and some.items is not None:
+            np.add(into.items, some.items, out=into.items)
+
+
+def _less(total: BlockSums, before: list[BlockSums]) -> BlockSums:
+    """[1, J, ...]: the windows' own."""
+    items = None if total.items is None else np.array([b.items for b in before])
+    each = BlockSums(np.array([b.blocks for b in before]), np.array([b.scalars for b in before]), items)
+    whole = BlockSums(total.blocks[None], total.scalars[None], None if total.items is None else total.items[None])
+    return paired.windows(whole, each)
+
+
+def _sums(row: Ints) -> BlockSums:
+    """Views of a row of the ledger."""
+    blocks, items = (part.reshape(BLOCKS, PAIR_CELLS) for part in (row[:_SCALARS], row[_ITEMS:_WIDTH]))
+    return BlockSums(blocks, row[_SCALARS:_ITEMS], items)
+
+
+def _clustered_by(by_item: Ints, impressions: int) -> str:
+    """From impressions by block of items."""
+    known = by_item.sum() >= paired.COVERED * impressions and (by_item > 0).sum() >= FEWEST_ITEMS
+    return "user_and_item" if impressions and known else "user"
+
+
+class SplitSums:
+    """Both versions served, disjoint users: strata are segments."""
+
+    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False) -> None:
+        self._arms = (baseline, candidate)
+        self._starts: list[int] = [-(1 << 62)]
+        self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
+        # by user, spread, by item: of segments, and of the windows, until they change
+        self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}
+        self._made: tuple[StrataSums, Reals, StrataSums] | None = None
+
+    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`."""
+        if key[1] is not None or key[0] not in self._arms:
+            return
+        rows = self._rows.setdefault(segment, np.zeros((2, _WIDTH), np.int64))
+        rows[self._arms.index(key[0])] += row[:_WIDTH]
+        self._strata.pop(segment, None)
+        self._made = None
+
+    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`: there are no pairs."""
+
+    def begin(self, segment: int) -> None:
+        """See `ComparisonSums`."""
+        self._starts.append(segment)
+        self._made = None
+
+    def clicks(self) -> Ints:
+        """See `ComparisonSums`: of the arm that has fewer."""
+        by_segment = {
+            s: np.array(
+                [rows[:, cells.Y : _SCALARS : SERIES_CELLS].sum(axis=1), rows[:, _SCALARS + cells.CLICKS_EXCESS]]
+            )
+            for s, rows in self._rows.items()
+            if self._counts(rows)
+        }
+        nothing = np.zeros((2, 2), np.int64)
+        both = (sum((c for s, c in by_segment.items() if s >= start), nothing) for start in self._starts)
+        return np.array([[paired.effective(*one).min() for one in both]], np.int64)
+
+    def statistics(self) -> dict[str, Statistic]:
+        """See `ComparisonSums`."""
+        by_user, spreads, by_item = self._windows()
+        return split.statistics(by_user, spreads, by_item)
+
+    def correlation(self) -> Reals:
+        """See `ComparisonSums`."""
+        return joint.correlation(*split.deviations(self._windows()[0]))
+
+    def capped(self) -> None:
+        """See `ComparisonSums`: pairs alone have it."""
+
+    def _windows(self) -> tuple[StrataSums, Reals, StrataSums]:
+        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
+        if self._made is not None:
+            return self._made
+        some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
+        for s in some:
+            if s not in self._strata:
+                users, items = (_arms(self._rows[s], part) for part in (slice(0, _SCALARS), slice(_ITEMS, None)))
+                spread = split.spread(users, self._rows[s][:, _SCALARS:_ITEMS])
+                self._strata[s] = split.strata(*users), spread, split.strata(*items)
+        j = len(self._starts)
+        totals, devs, spreads = np.zeros((2, j, 2, 8)), np.zeros((2, j, 2, 6, BLOCKS)), np.zeros((j, 2, 5))
+        for j, start in enumerate(self._starts):
+            for s in some:
+                if s >= start:
+                    by_user, spread, by_item = self._strata[s]
+                    spreads[j] += spread
+                    for i, one in enumerate((by_user, by_item)):
+                        totals[i, j] += one.totals
+                        devs[i, j] += one.devs
+        by_user, by_item = (StrataSums(totals[i][None], devs[i][None]) for i in range(2))
+        self._made = by_user, spreads[None], by_item
+        return self._made
+
+    def impressions(self) -> int:
+        """See `ComparisonSums`: of both, in the hours in which both served."""
+        return int(self.arms()[:, :, cells.N].sum())
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """See `ComparisonSums`: of the hours in which both served."""
+        baseline, candidate = self.arms().sum(axis=1)
+        return baseline, candidate
+
+    def arms(self) -> Ints:
+        """Sums of the arms over the hours in which both served, int64[2, G, 8]."""
+        out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
+        for rows in self._rows.values():
+            if self._counts(rows):
+                out += _arms(rows, slice(0, _SCALARS))
+        return out
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """See `ComparisonSums`: it is of pairs."""
+        return None, None
+
+    def blocks(self) -> int:
+        """See `ComparisonSums`: of the arm that has fewer."""
+        some = [rows[:, cells.N : _SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
+        return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
+
+    def clustered_by(self) -> str:
+        """See `ComparisonSums`."""
+        by_item = sum(
+            (
+                _arms(rows, slice(_ITEMS, None))[:, :, cells.N].sum(axis=0)
+                for rows in self._rows.values()
+                if self._counts(rows)
+            ),
+            np.zeros(BLOCKS, np.int64),
+        )
+        return _clustered_by(by_item, int(self.arms()[:, :, cells.N].sum()))
+
+    @staticmethod
+    def _counts(rows: Ints) -> bool:
+        """Whether both served in this hour."""
+        return bool((rows[:, cells.N : _SCALARS : SERIES_CELLS].sum(axis=1) > 0).all())
+
+
+def _arms(rows: Ints, part: slice) -> Ints:
+    """int64[2, G, 8] of the arms' rows."""
+    return rows[:, part].reshape(2, BLOCKS, SERIES_CELLS)

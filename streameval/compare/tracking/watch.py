@@ -1,0 +1,183 @@
+"""Noticing deploys by the traffic itself, from counts of served impressions by pane.
+
+A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` of them in all since
+it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A live version is
+*gone* when its model has served so many impressions without it that at `share` twenty of them would have been its own.
+When one that is gone comes back, that is a deploy again: a roll-back. Time is event time, so the same traffic gives the
+same deploys, whenever it is read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from streameval.compare.reading.reading import Deploy
+
+RECENT = 5  # panes over which shares are taken
+FEWEST = 30  # recent impressions of a version before its share means anything
+MISSED = 20  # expected impressions that did not come
+MOST_VERSIONS = 256  # of a model that are remembered
+
+
+@dataclass(slots=True)
+class _Version:
+    first: int | None = None  # ms: when it appeared
+    total: int = 0  # since then
+    live: bool = False
+    before: bool = False  # it has been live before
+    missed: int = 0  # impressions of its model since its last
+
+
+@dataclass(slots=True)
+class _Model:
+    recent: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    versions: dict[str, _Version] = field(default_factory=dict)
+    champion: str | None = None
+
+
+class Watch:
+    """What has been seen of every model. Deploys get their numbers from `number`, which grows."""
+
+    def __init__(self, share: float, count: int) -> None:
+        self._share = share
+        self._count = count
+        self._models: dict[str, _Model] = {}
+        self.number = 0
+
+    def pane(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
+        """Takes in a pane [start, end) in ms: impressions by (model, version). Returns the deploys noticed by it.
+
+        Panes come in order; one whose late impressions come again is taken in at the time it comes.
+        """
+        out = []
+        by_model: dict[str, dict[str, int]] = {}
+        for (model, version), n in sorted(served.items()):
+            by_model.setdefault(model, {})[version] = n
+        for model, counts in by_model.items():
+            out += self._model(model, start, end, counts)
+        return out
+
+    def shadow(self, model: str, version: str, at: int, noticed: int) -> Deploy:
+        """The deploy of a version that only scores what another one serves."""
+        return self._deploy(model, version, self.champion(model), at, "shadow", noticed)
+
+    def announced(self, model: str, version: str, at: int, note: str, link: str) -> Deploy:
+        """The deploy that CI/CD announced; its traffic may be yet to come."""
+        replaces = self.champion(model)
+        deploy = self._deploy(model, version, None if replaces == version else replaces, at, "deploy", None)
+        return Deploy(**{**_fields(deploy), "announced": True, "note": note, "link": link})
+
+    def champion(self, model: str) -> str | None:
+        """The live version of a model that serves most."""
+        known = self._models.get(model)
+        return known.champion if known else None
+
+    def is_live(self, model: str, version: str) -> bool:
+        """Whether a version serves its model now."""
+        known = self._models.get(model)
+        return known is not None and version in known.versions and known.versions[version].live
+
+    def knows(self, model: str, version: str) -> bool:
+        """Whether a version has served, however little."""
+        known = self._models.get(model)
+        return known is not None and version in known.versions
+
+    def share(self, model: str, version: str) -> float:
+        """A version's share of its model's recent impressions."""
+        known = self._models.get(model)
+        recent = {} if known is None else self._recent(known)
+        return recent.get(version, 0) / max(sum(recent.values()), 1)
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        models = {
+            name: {
+                "recent": [dict(counts) for counts in model.recent],
+                "versions": {version: asdict(one) for version, one in model.versions.items()},
+                "champion": model.champion,
+            }
+            for name, model in self._models.items()
+        }
+        return {"number": self.number, "models": models}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        self.number = state["number"]
+        self._models = {
+            name: _Model(
+                deque(saved["recent"], maxlen=RECENT),
+                {version: _Version(**one) for version, one in saved["versions"].items()},
+                saved["champion"],
+            )
+            for name, saved in state["models"].items()
+        }
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _model(self, name: str, start: int, end: int, counts: Mapping[str, int]) -> list[Deploy]:
+        model = self._models.setdefault(name, _Model())
+        model.recent.append(dict(counts))
+        served = sum(counts.values())
+        for version, n in counts.items():
+            one = model.versions.setdefault(version, _Version())
+            one.first = start if one.first is None else one.first
+            one.total += n
+            one.missed = 0
+        for version, one in model.versions.items():
+            if version not in counts:
+                one.missed += served
+                if one.missed >= MISSED / self._share and one.first is not None:
+                    one.first, one.total, one.live = None, 0, False
+        out = []
+        recent = self._recent(model)
+        whole = sum(recent.values())
+        for version in sorted(counts, key=lambda v: (-recent[v], v)):
+            one = model.versions[version]
+            enough = recent[version] >= max(FEWEST, self._share * whole) or one.total >= self._count
+            if one.live or not enough or one.first is None:
+                continue
+            kind: Literal["deploy", "rollback"] = "rollback" if one.before else "deploy"
+            replaces = model.champion if model.champion != version else None
+            out.append(self._deploy(name, version, replaces, one.first, kind, end))
+            one.live = one.before = True
+            if model.champion is None:
+                model.champion = version
+        live = [v for v, one in model.versions.items() if one.live]
+        model.champion = max(live, key=lambda v: (recent.get(v, 0), v == model.champion), default=model.champion)
+        self._bound(model)
+        return out
+
+    @staticmethod
+    def _recent(model: _Model) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for counts in model.recent:
+            for version, n in counts.items():
+                out[version] = out.get(version, 0) + n
+        return out
+
+    @staticmethod
+    def _bound(model: _Model) -> None:
+        surplus = len(model.versions) - MOST_VERSIONS
+        if surplus > 0:
+            oldest = sorted((one.live, -one.missed, version) for version, one in model.versions.items())
+            for _, _, version in oldest[:surplus]:
+                del model.versions[version]
+
+    def _deploy(
+        self,
+        model: str,
+        version: str,
+        replaces: str | None,
+        at: int,
+        kind: Literal["deploy", "rollback", "shadow"],
+        noticed: int | None,
+    ) -> Deploy:
+        self.number += 1
+        return Deploy(str(self.number), model, version, replaces, at, kind, noticed)
+
+
+def _fields(deploy: Deploy) -> dict[str, Any]:
+    return {name: getattr(deploy, name) for name in Deploy.__slots__}

@@ -1,0 +1,284 @@
+"""Closed requests by propensity: DCG and precision as if everything had been shown alike, and NDCG by stratum.
+
+A request counts for a version that scored all of its impressions (see `request_lists`). For the weighted sums all of them must
+have a propensity: what an item without one would add is not known. Strata are of the clicks that have one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.request_lists import RankedLists, Rankings
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.sketches.blocks import blocks_of, fixed
+from streameval.sketches.exposed_lists import (
+    EX_CELLS,
+    EX_CLIPPED,
+    EX_CUT_CELLS,
+    EX_DCG,
+    EX_HITS,
+    EX_ITEMS,
+    EX_LESS_DCG,
+    EX_LESS_HITS,
+    EX_LESS_SQUARE,
+    EX_LESS_WEIGHT,
+    EX_LISTS,
+    EX_SQUARE,
+    EX_WEIGHT,
+    EXPOSED_TALLY,
+    exposed_cut,
+    mean_discount,
+    mean_within,
+    standing,
+    strata_ndcg,
+)
+from streameval.sketches.exposure import MOST_VALUE, WeightRule, add_fine
+from streameval.sketches.layout import Layout
+from streameval.sketches.list_cells import GROUP_SHIFT, GROUPS
+from streameval.sketches.list_terms import discounts
+from streameval.sketches.propensity import PropensityGrid, fine_bin
+from streameval.sketches.sparse import SparseVector
+
+
+class _Items(NamedTuple):
+    """Impressions, by row."""
+
+    gain: NDArray[np.float64]
+    label: NDArray[np.int8]
+    propensity: NDArray[np.float64]  # they weigh by; NaN: none; empty: of none
+    stratum: NDArray[np.int16]  # bin; -1: none; empty: of none
+
+
+class _Cuts(NamedTuple):
+    k: NDArray[np.int64]
+    discount: NDArray[np.float64]  # see `list_terms`
+    strata: int  # the first cell of strata
+
+
+class ExposedLists:
+    """Where one board's requests are summed. `layout`: of its vectors."""
+
+    def __init__(self, layout: Layout, rule: WeightRule) -> None:
+        options = layout.options
+        cuts, gain = ((), "click") if options is None else (options.k, options.gain)
+        self._rule, self._gain, self._row_cells = rule, gain, layout.size
+        strata = None if options is None or not cuts else options.strata
+        names = [EXPOSED_TALLY, *map(exposed_cut, cuts)] if cuts else []
+        found = [layout.tally(name) for name in names]
+        # where the cells of a row of `_sums` stand in a series' vector, in its order
+        parts = [at + np.arange(GROUPS * len(tally.cells)) for tally, at in (one for one in found if one is not None)]
+        k = np.array(cuts, np.int64)
+        self._cuts = _Cuts(k, discounts(int(k.max(initial=0))), sum(part.size for part in parts))
+        self._grid = None
+        if strata is not None and (of := layout.tally(strata_ndcg(strata, cuts, gain))) is not None:
+            self._grid = PropensityGrid.of(strata)
+            parts.append(of[1] + np.arange(len(of[0].cells)))
+        self._places = np.concatenate([np.empty(0, np.int64), *parts])
+        assert bool((np.diff(self._places) > 0).all())  # cells are written in order
+        self._sums = np.zeros((0, self._places.size), np.int64)  # by series; all 0 between calls
+
+    def observe(self, board: Scoreboard, labelled: Labelled, ranked: RankedLists, sign: int) -> None:
+        """Adds (or takes out) whole requests."""
+        if not self._cuts.k.size:
+            return
+        weighed, stratum = self._known(board, labelled)
+        if not (weighed.size or stratum.size):
+            return
+        lists, rankings = ranked.lists, ranked.rankings
+        group = blocks_of(lists.user).astype(np.int64) >> GROUP_SHIFT
+        items = _Items(self._gains(labelled), labelled.label, weighed, stratum)
+        series = int(rankings.series.max(initial=-1)) + 1
+        if series > self._sums.shape[0]:
+            self._sums = np.zeros((series, self._places.size), np.int64)
+        for number, some in ranked.by_pane():
+            if _sum_lists(
+                some, lists.begin, rankings, group, items, self._cuts, self._rule, sign=sign, sums=self._sums
+            ):
+                board.overall.add(number, self._drain())
+
+    def _known(self, board: Scoreboard, labelled: Labelled) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+        """(propensities, bins of strata) of the impressions; empty where none has any."""
+        nothing = np.empty(0)
+        weighed = labelled.fields.get(board.weigh_by, nothing)
+        if not (weighed > 0).any():
+            weighed = nothing
+        of = labelled.fields.get(board.strata_by, nothing)
+        stratum = np.empty(0, np.int16)
+        if self._grid is not None and (of > 0).any():
+            stratum = np.empty(of.size, np.int16)
+            _bins(of, self._grid, stratum)
+        return weighed, stratum
+
+    def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
+        """What every impression adds to DCG, undiscounted."""
+        if self._gain == "click":
+            return labelled.label.astype(np.float64)
+        value = np.where(labelled.label != 0, labelled.fields["value"].clip(0.0, MOST_VALUE), 0.0)
+        return {"value": np.positive, "sqrt_value": np.sqrt, "log_value": np.log1p}[self._gain](value)
+
+    def _drain(self) -> SparseVector:
+        """What was summed, by cells of the board's vectors."""
+        flat = self._sums.ravel()
+        some = np.flatnonzero(flat)
+        values = flat[some]
+        flat[some] = 0
+        row, at = np.divmod(some, self._places.size)
+        return SparseVector(row * self._row_cells + self._places[at], values)
+
+
+@numba.njit(cache=True, nogil=True)
+def _bins(propensity: NDArray[np.float64], grid: PropensityGrid, out: NDArray[np.int16]) -> None:
+    for i in range(propensity.size):
+        out[i] = fine_bin(propensity[i], grid.edges, grid.lookup) if propensity[i] > 0.0 else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum_lists(
+    some: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    rankings: Rankings,
+    group: NDArray[np.int64],
+    items: _Items,
+    cuts: _Cuts,
+    rule: WeightRule,
+    sign: int,
+    sums: NDArray[np.int64],
+) -> bool:
+    """Adds some lists, by series that scored them whole, to `sums` (see `ExposedLists`). Returns whether anything was added."""
+    first, series, start, key, _ = rankings
+    size = 0
+    for one in some:
+        size = max(size, begin[one + 1] - begin[one])
+    mine = np.empty(size, np.int64)
+    own = np.zeros(EX_CELLS, np.int64)  # what the list adds to every series
+    clicked, terms = np.empty(size, np.int64), np.empty(size)
+    added = False
+    flat, width = sums.ravel(), sums.shape[1]  # a view; one of a row costs as much as the sums
+    for one in some:
+        if first[one] == first[one + 1]:
+            continue
+        a, n = begin[one], begin[one + 1] - begin[one]
+        weighs = _weigh(items.propensity, a, n, rule, sign, own)
+        clicks, strata = 0, False
+        for i in range(n):
+            if items.label[a + i]:
+                clicked[clicks] = i
+                clicks += 1
+                strata = strata or (items.stratum.size > 0 and items.stratum[a + i] >= 0)
+        if not weighs and not strata:
+            continue
+        added = True
+        for e in range(first[one], first[one + 1]):
+            of = series[e]
+            if weighs:
+                for c in range(EX_CELLS):
+                    flat[of * width + group[one] * EX_CELLS + c] += own[c]
+                for c in range(clicks):
+                    i = clicked[c]
+                    at = standing(key, start[e], n, i)
+                    weight = 1.0 / max(items.propensity[a + i], rule.least)
+                    _add_item(flat, (of * width, group[one]), at, weight, items.gain[a + i], cuts, rule.most, sign)
+            if strata:
+                _add_strata(
+                    sums[of], key, (start[e], a, n), clicked[:clicks], items, cuts, terms=terms, mine=mine, sign=sign
+                )
+    return added
+
+
+@numba.njit(cache=True, nogil=True)
+def _weigh(
+    propensity: NDArray[np.float64], a: int, n: int, rule: WeightRule, sign: int, own: NDArray[np.int64]
+) -> bool:
+    """Writes what a list of items a to a + n - 1 adds to every series; False: an item has no propensity."""
+    if not propensity.size:
+        return False
+    own[:] = 0
+    own[EX_LISTS], own[EX_ITEMS] = sign, sign * n
+    for i in range(a, a + n):
+        if not propensity[i] > 0.0:
+            return False
+        weight = 1.0 / max(propensity[i], rule.least)
+        own[EX_CLIPPED] += sign * int(weight > rule.most or propensity[i] < rule.least)
+        add_fine(own, EX_WEIGHT, weight, sign)
+        add_fine(own, EX_SQUARE, weight * weight, sign)
+        if weight > rule.most:
+            add_fine(own, EX_LESS_WEIGHT, weight - rule.most, sign)
+            add_fine(own, EX_LESS_SQUARE, weight * weight - rule.most * rule.most, sign)
+    return True
+
+
+@numba.njit(inline="always")
+def _add_item(
+    sums: NDArray[np.int64],
+    where: tuple[int, int],
+    at: tuple[int, int],
+    weight: float,
+    gain: float,
+    cuts: _Cuts,
+    most: float,
+    sign: int,
+) -> None:
+    """Adds a clicked item that stands `at` (above, level) at every cut that it may reach; `where`: a series' first cell in
+    `sums`, and the group of users."""
+    above, level = at
+    first, group = where
+    for j in range(cuts.k.size):
+        if above >= cuts.k[j]:
+            continue
+        cell = first + GROUPS * EX_CELLS + (j * GROUPS + group) * EX_CUT_CELLS
+        gained = gain * mean_discount(above, level, cuts.k[j], cuts.discount)
+        within = mean_within(above, level, cuts.k[j])
+        add_fine(sums, cell + EX_DCG, weight * gained, sign)
+        add_fine(sums, cell + EX_HITS, weight * within, sign)
+        if weight > most:
+            add_fine(sums, cell + EX_LESS_DCG, (weight - most) * gained, sign)
+            add_fine(sums, cell + EX_LESS_HITS, (weight - most) * within, sign)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_strata(
+    sums: NDArray[np.int64],
+    key: NDArray[np.float64],
+    span: tuple[int, int, int],
+    clicked: NDArray[np.int64],
+    items: _Items,
+    cuts: _Cuts,
+    terms: NDArray[np.float64],
+    mine: NDArray[np.int64],
+    sign: int,
+) -> None:
+    """Adds, for every bin with a gain, the NDCG of its items in the whole list to one series' sums.
+
+    `span`: where its keys and its items begin, and how many there are; `clicked`: which of them.
+    """
+    start, a, n = span
+    for c in range(clicked.size):
+        b = items.stratum[a + clicked[c]]
+        first, m = b >= 0, 0
+        for other in range(clicked.size):
+            if items.stratum[a + clicked[other]] == b and items.gain[a + clicked[other]] > 0.0:
+                first = first and (m > 0 or other == c)  # a bin once, at its first item with a gain
+                mine[m] = clicked[other]
+                m += 1
+        if not first or m == 0:
+            continue
+        cell = cuts.strata + b * (1 + cuts.k.size)
+        sums[cell] += sign
+        for j in range(cuts.k.size):
+            k = cuts.k[j]
+            for i in range(m):
+                above, level = standing(key, start, n, mine[i])
+                terms[i] = items.gain[a + mine[i]] * mean_discount(above, level, k, cuts.discount)
+            terms[:m].sort()  # so that sums have one order
+            got = terms[:m].sum()
+            for i in range(m):
+                terms[i] = items.gain[a + mine[i]]
+            terms[:m].sort()
+            ideal = 0.0
+            for i in range(min(m, k)):
+                ideal += terms[m - 1 - i] * (cuts.discount[i + 1] - cuts.discount[i])
+            sums[cell + 1 + j] += sign * fixed(got / ideal)

@@ -1,0 +1,246 @@
+"""Ranking metrics averaged by user: what every user's lists came to, of one series, in the run and in every window.
+
+A user's row holds what his lists are divided by (how many there are, with a click, ...) and the sums of the metrics, in
+int64: at most `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of its square,
+is kept beside the rows as they change: reading is O(1), and any order gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.view import UserMeans
+from streameval.sketches.list_cells import Averages
+
+_MERGE_AT = 64  # parts that a pane collects before they become one
+_HALF = 15  # bits; a mean has 30, and its square is summed in three parts
+_LOW = (1 << _HALF) - 1
+# of a metric: users that have a mean, its sum, and the parts of its square
+_USERS, _SUM, _HIGH, _MIDDLE, _SMALL = range(5)
+_Part = tuple[NDArray[np.int32], NDArray[np.int64]]  # slots of users, cells of their rows
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(row: NDArray[np.int64], below: NDArray[np.int64], totals: NDArray[np.int64], sign: int) -> None:
+    """Adds the means of one user to the totals, or takes them out."""
+    first = row.size - below.size
+    for j in range(below.size):
+        if row[below[j]] > 0:
+            mean = np.int64(np.rint(float(row[first + j]) / float(row[below[j]])))
+            high, low = mean >> _HALF, mean & _LOW
+            totals[j, _USERS] += sign
+            totals[j, _SUM] += sign * mean
+            totals[j, _HIGH] += sign * high * high
+            totals[j, _MIDDLE] += sign * high * low
+            totals[j, _SMALL] += sign * low * low
+
+
+@numba.njit(cache=True, nogil=True)
+def _apply(
+    rows: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    below: NDArray[np.int64],
+    slot: NDArray[np.int32],
+    cells: NDArray[np.int64],
+    sign: int,
+) -> None:
+    for i in range(slot.size):
+        row = rows[slot[i]]
+        _count(row, below, totals, -1)
+        for c in range(row.size):
+            row[c] += sign * cells[i, c]
+        _count(row, below, totals, +1)
+
+
+class _Rows:
+    """Rows of users, by slot, and the totals of their means."""
+
+    def __init__(self, averages: Averages) -> None:
+        self._below = np.array(averages.below, np.int64)
+        self.rows = np.zeros((0, averages.cells), np.int64)
+        self.totals = np.zeros((len(averages.names), 5), np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes
+
+    def apply(self, part: _Part, sign: int) -> None:
+        slot, cells = part
+        top = int(slot.max(initial=-1)) + 1
+        if top > len(self.rows):
+            more = np.zeros((max(top, len(self.rows) * 5 // 4) - len(self.rows), self.rows.shape[1]), np.int64)
+            self.rows = np.concatenate((self.rows, more))
+        _apply(self.rows, self.totals, self._below, slot, cells, sign)
+
+    def means(self) -> tuple[UserMeans, ...]:
+        out = []
+        for users, total, high, middle, small in self.totals.tolist():
+            out.append(UserMeans(users, total, (high << 2 * _HALF) + (middle << _HALF + 1) + small))
+        return tuple(out)
+
+
+@dataclass(slots=True)
+class _Window:
+    """The rows of the panes [start, end); `rows` is None while nobody looks, or the window holds the whole run."""
+
+    length: int
+    rows: _Rows | None = None
+    applied: dict[int, int] = field(default_factory=dict)  # parts taken in, by pane
+
+    def forget(self) -> None:
+        self.rows = None
+        self.applied.clear()
+
+
+class ListUsers:
+    """One series' users: a log by pane, the run, and the windows."""
+
+    def __init__(self, windows: list[int], averages: Averages) -> None:
+        """`windows`: lengths in panes."""
+        self._averages = averages
+        self._run = _Rows(averages)
+        self._windows = [_Window(length) for length in windows]
+        self._log: dict[int, list[_Part]] = {}
+        self._log_bytes = 0
+        self._first, self._last = 1 << 62, -(1 << 62)  # panes that were ever added to
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything that is kept."""
+        windows = sum(w.rows.nbytes for w in self._windows if w.rows is not None)
+        return self._run.nbytes + windows + self._log_bytes
+
+    def add(self, pane: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
+        """Adds int64[n, cells] to the rows of n users, signed; a user may stand there twice."""
+        part = slot, cells
+        parts = self._log.setdefault(pane, [])
+        if len(parts) >= _MERGE_AT:
+            self._merge(pane)
+        parts.append(part)
+        self._log_bytes += _nbytes(part)
+        self._first, self._last = min(self._first, pane), max(self._last, pane)
+        self._run.apply(part, +1)
+
+    def means(self, window: int | None, end: int) -> tuple[UserMeans, ...]:
+        """By metric, of the run (`window` None) or of a window (index) that ends at pane `end`."""
+        if window is None:
+            return self._run.means()
+        of = self._windows[window]
+        start = end - of.length
+        if start <= self._first and self._last < end:
+            of.forget()
+            return self._run.means()
+        if of.rows is None or not any(start <= pane < end for pane in of.applied):
+            of.forget()
+            of.rows = _Rows(self._averages)
+        for pane in [pane for pane in of.applied if not start <= pane < end]:
+            for part in self._log[pane][: of.applied.pop(pane)]:
+                of.rows.apply(part, -1)
+        for pane in [pane for pane in self._log if start <= pane < end]:
+            for part in self._log[pane][of.applied.get(pane, 0) :]:
+                of.rows.apply(part, +1)
+            of.applied[pane] = len(self._log[pane])
+        return of.rows.means()
+
+    def rows(self, window: int | None, end: int) -> NDArray[np.int64]:
+        """The rows by slot, int64[slots, cells], of the run or of a window as in `means`: a view."""
+        self.means(window, end)
+        found = None if window is None else self._windows[window].rows
+        return self._run.rows if found is None else found.rows
+
+    def pane(self, number: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of some users in one pane, int64[users, cells]."""
+        out = np.zeros((slots.size, self._averages.cells), np.int64)
+        for slot, cells in self._log.get(number, []):
+            at = np.searchsorted(slots, slot)
+            found = (at < slots.size) & (slots[np.minimum(at, slots.size - 1)] == slot) if slots.size else at < 0
+            np.add.at(out, at[found], cells[found])
+        return out
+
+    def forget_before(self, pane: int) -> None:
+        """Drops the log of old panes; the run keeps its rows."""
+        for number in [n for n in self._log if n < pane]:
+            self._log_bytes -= sum(map(_nbytes, self._log.pop(number)))
+        for window in self._windows:
+            if any(number < pane for number in window.applied):
+                window.forget()
+
+    def keep(self, slots: NDArray[np.int64], renumbered: NDArray[np.int32]) -> None:
+        """Forgets every user but those of `slots`, whose new slots `renumbered` gives (-1 for the others)."""
+        rows = self._run.rows[slots[slots < len(self._run.rows)]]
+        self._run = _Rows(self._averages)
+        self._run.apply((np.arange(len(rows), dtype=np.int32), rows), +1)
+        for window in self._windows:
+            window.forget()
+        for parts in self._log.values():
+            parts[:] = [(new[new >= 0], cells[new >= 0]) for new, cells in ((renumbered[s], c) for s, c in parts)]
+        self._log_bytes = sum(_nbytes(part) for parts in self._log.values() for part in parts)
+
+    def state(self) -> dict[str, Any]:
+        """Everything but the windows, which follow from it; the log is packed when the writer calls for it."""
+        return {
+            "metrics": list(self._averages.names),
+            "run": self._run.rows.copy(),
+            "first": self._first,
+            "last": self._last,
+            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}, self._averages.cells),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned; slots must mean the same users. Of other metrics nothing is taken over."""
+        if state["metrics"] != list(self._averages.names) or state["run"].shape[1] != self._averages.cells:
+            return
+        run = state["run"]
+        self._run.apply((np.arange(len(run), dtype=np.int32), run), +1)
+        self._first, self._last = min(self._first, state["first"]), max(self._last, state["last"])
+        log = state["log"]
+        ends = np.cumsum(log["length"])
+        for number, start, end in zip(log["pane"].tolist(), ends - log["length"], ends, strict=True):
+            part = log["slot"][start:end].copy(), log["cells"][start:end].copy()
+            self._log[number] = [part]
+            self._log_bytes += _nbytes(part)
+
+    def _merge(self, pane: int) -> None:
+        """Makes one part of a pane's, if no window holds only some of them."""
+        parts = self._log[pane]
+        holding = [window for window in self._windows if pane in window.applied]
+        if any(window.applied[pane] != len(parts) for window in holding):
+            return
+        self._log_bytes -= sum(map(_nbytes, parts))
+        parts[:] = [_sum(parts)]
+        self._log_bytes += _nbytes(parts[0])
+        for window in holding:
+            window.applied[pane] = 1
+
+
+def _nbytes(part: _Part) -> int:
+    return part[0].nbytes + part[1].nbytes
+
+
+def _sum(parts: list[_Part]) -> _Part:
+    """One row for every user, those that are 0 left out."""
+    slot, place = np.unique(np.concatenate([slot for slot, _ in parts]), return_inverse=True)
+    cells = np.concatenate([cells for _, cells in parts])
+    total = np.zeros((slot.size, cells.shape[1]), np.int64)
+    np.add.at(total, place, cells)
+    some = total.any(axis=1)
+    return slot[some], total[some]
+
+
+def _pack(log: Mapping[int, tuple[_Part, ...]], cells: int) -> dict[str, NDArray[Any]]:
+    """The log as columns, one part a pane."""
+    numbers = sorted(log)
+    parts = [_sum(list(log[number])) for number in numbers]
+    return {
+        "pane": np.array(numbers, np.int64),
+        "length": np.array([slot.size for slot, _ in parts], np.int64),
+        "slot": np.concatenate([np.empty(0, np.int32), *(slot for slot, _ in parts)]),
+        "cells": np.concatenate([np.empty((0, cells), np.int64), *(of for _, of in parts)]),
+    }

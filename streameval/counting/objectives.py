@@ -1,0 +1,92 @@
+"""Objectives: labels of their own, by which the scores of some versions are counted once more.
+
+An impression is positive for an objective when it was clicked and the click was worth enough. Its scores are then those of
+further series (`Series.objective`), which have all that a series has. A later click may raise the value of an impression
+above the threshold, so its label changes without the click's: the joiner reports that as a changed row, and what was counted
+is taken out and counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.scoreboard import Labelled
+from streameval.events.batch import RETIRED, Catalog
+from streameval.events.columns import Scored, ScoreList
+from streameval.events.fields import FIELDS, Field, Join
+
+# What a click was worth when its label was due: whether a label was corrected is then known of every objective.
+_IN_TIME = replace(FIELDS["value"], name="value_in_time", join=Join.LARGEST_IN_TIME, given_as="value")
+_Codes = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveRule:
+    """One objective: clicks worth `at_least` are positive, for versions that match one of the patterns."""
+
+    name: str
+    at_least: float
+    versions: tuple[str, ...]
+
+
+def kept(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """What rows keep for objectives beside `fields`; those of clicks come first."""
+    return (*(f for f in fields if f.join is not None), _IN_TIME, *(f for f in fields if f.join is None))
+
+
+class Objectives:
+    """Whose scores count for which objective, under which codes. One per partition."""
+
+    def __init__(self, rules: Sequence[ObjectiveRule], catalog: Catalog) -> None:
+        self._rules = tuple(rules)
+        self._catalog = catalog
+        self._changes = -1  # of the catalog
+        self._codes: list[_Codes] = []
+
+    def codes(self) -> list[_Codes]:
+        """By objective and plain series the code that it counts under, -1: it does not. On the loop's thread."""
+        if self._changes != self._catalog.changes:
+            plain = [(code, one) for code, one in enumerate(self._catalog.series) if not one.objective]
+            self._codes = [np.full(len(self._catalog.series), -1, np.int32) for _ in self._rules]
+            for rule, codes in zip(self._rules, self._codes, strict=True):
+                for code, series in plain:
+                    if series != RETIRED and any(fnmatchcase(series.version, one) for one in rule.versions):
+                        codes[code] = self._catalog.objective_code(code, rule.name)
+            self._changes = self._catalog.changes
+        return self._codes
+
+    def of(self, labelled: Labelled, scored: Scored, codes: Sequence[_Codes]) -> list[tuple[Labelled, Scored]]:
+        """The same impressions with the label of each objective, and the scores that count for it. `codes`: from `codes`."""
+        out = []
+        for rule, code in zip(self._rules, codes, strict=True):
+            some = _counted_as(scored, code)
+            policies = None if labelled.policies is None else _policies_as(labelled.policies, code)
+            # a version may have policies and, for these impressions, no scores
+            if some.series.size or (policies is not None and policies.series.size):
+                value = labelled.fields["value"]
+                label = (labelled.label == 1) & (value >= rule.at_least)
+                late = label & (labelled.fields.get(_IN_TIME.name, value) < rule.at_least)
+                out.append((replace(labelled, label=label.astype(np.int8), corrected=late, policies=policies), some))
+        return out
+
+
+def _policies_as(policies: ScoreList, codes: _Codes) -> ScoreList:
+    series = codes[policies.series]
+    on = series >= 0
+    return ScoreList(policies.row[on], series[on], policies.p[on])
+
+
+def _counted_as(scored: Scored, codes: _Codes) -> Scored:
+    """The scores of the series that have a code there, under that code."""
+    series = codes[scored.series]
+    on = series >= 0
+    if on.all():
+        return replace(scored, series=series)
+    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(on)))
+    bounds = tuple(before[list(scored.bounds)].tolist())
+    return Scored(bounds, scored.row[on], series[on], scored.p[on], scored.violation[on])

@@ -1,0 +1,69 @@
+"""Counts labelled impressions by propensity, in the fine bins that strata are cut from (see `sketches.propensity`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.measured import Measured
+from streameval.counting.windows import Panes
+from streameval.events.columns import Scored
+from streameval.sketches.accumulate import CURVE_BITS
+from streameval.sketches.layout import Layout
+from streameval.sketches.propensity import (
+    STRATA_BITS,
+    PropensityGrid,
+    PropensityRows,
+    PropensityScores,
+    StrataRoom,
+    strata_delta,
+)
+from streameval.sketches.sparse import SparseVector
+
+assert STRATA_BITS == CURVE_BITS  # `Measured.bin` is that of the curves
+
+
+class PropensityCounts:
+    """Adds to the tallies of strata; a pane holds only the cells that are used."""
+
+    def __init__(self, layout: Layout) -> None:
+        """With a layout that has no strata, nothing is ever added."""
+        strata = None if layout.options is None else layout.options.strata
+        self.is_kept = strata is not None
+        if strata is None:
+            return
+        sums, clicks = layout.tally(strata.sums), layout.tally(strata.clicks)
+        assert sums is not None
+        assert clicks is not None
+        assert sums[1] < clicks[1]  # cells are written in order
+        self._grid = PropensityGrid.of(strata)
+        self._at = layout.size, sums[1], clicks[1]
+        self._room = StrataRoom.of(0, 0, 0)
+
+    def observe(
+        self,
+        panes: Panes,
+        propensity: NDArray[np.float64],
+        label: NDArray[np.int8],
+        scored: Scored,
+        known: Measured,
+        sign: int,
+    ) -> None:
+        """Adds (or with sign -1 takes out) scores to the panes; NaN: the impression has no propensity."""
+        if not self.is_kept:
+            return
+        room = self._reserved(int(scored.series.max(initial=-1)) + 1, scored.series.size)
+        scores = PropensityScores(scored.series, scored.row, scored.p, known.loss, known.bin)
+        rows = PropensityRows(label, propensity)
+        cuts = np.stack(known.cuts, axis=1)  # [panes + 1, givers]
+        for j, number in enumerate(known.panes):
+            ranges = np.stack((cuts[j], cuts[j + 1]), axis=1)
+            n = strata_delta(ranges, scores, rows, self._grid, self._at, sign, room)
+            panes.add(number, SparseVector(room.cells[:n].copy(), room.values[:n].copy()))
+
+    def _reserved(self, series: int, scores: int) -> StrataRoom:
+        room = self._room
+        if len(room.sums) < series or room.clicks.size < scores:
+            most = max(len(room.sums), series), self._grid.edges.size + 1, max(room.clicks.size, scores)
+            self._room = room = StrataRoom.of(*most)
+        return room

@@ -1,0 +1,165 @@
+"""Propensities by who and what: a logistic regression of an item's and a user's bias, fitted at the start of every hour.
+
+It is fitted to what was shown and to the candidates beside it that were not, of the 24 hours before: labels that matured on
+time, and candidates that came on time. At most `_MOST` of them, 25 bytes each, in an hour, and in a fit: beyond, users are
+sampled by their id, and those left out have no propensity. Nor has an item or user that the fit knows nothing of. A
+candidate that is delivered twice counts once, by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.estimates import Maturing, hours_of
+from streameval.counting.popularity import places_in, sampled
+from streameval.events.batch import Impressions
+from streameval.exposure.logistic import Biases, fit
+
+_MOST = 1 << 17  # rows
+_HOURS = 24
+_NEVER = -(1 << 62)
+_Ids = NDArray[np.uint64]
+_Flags = NDArray[np.bool_]
+_NO_IDS = np.empty(0, np.uint64)
+_NO_FLAGS = np.empty(0, np.bool_)
+_NO_BIASES = Biases(np.empty(0), np.empty(0), 0.0)
+
+
+class _Hour:
+    """What was shown and what was not, of the users of a level; the level follows from the rows, in any order."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self._size = 0
+        self._parts: list[tuple[_Ids, _Ids, _Flags, _Ids]] = []
+
+    def add(self, item: _Ids, user: _Ids, ids: _Ids | None = None) -> None:
+        """Adds what was shown, or with `ids` candidates that were not, by those."""
+        keep = sampled(user, self.level)
+        n = int(np.count_nonzero(keep))
+        self.put(item[keep], user[keep], np.full(n, ids is None), np.zeros(n, np.uint64) if ids is None else ids[keep])
+        if self._size > _MOST:
+            self._fit_in(self.level)
+        while self._size > _MOST:
+            self.level += 1
+            self._fit_in(self.level)
+
+    def put(self, item: _Ids, user: _Ids, shown: _Flags, ids: _Ids) -> None:
+        self._parts.append((item, user, shown, ids))
+        self._size += item.size
+
+    def rows(self, level: int) -> tuple[_Ids, _Ids, _Flags, _Ids]:
+        """(item, user, shown, id) of the users of a level that is at least the hour's own, every candidate once.
+
+        The id is 0 of what was shown, and of candidates of a checkpoint that had none.
+        """
+        item, user, ids = (np.concatenate([_NO_IDS, *(part[n] for part in self._parts)]) for n in (0, 1, 3))
+        shown = np.concatenate([_NO_FLAGS, *(part[2] for part in self._parts)])
+        keep = sampled(user, level)
+        keep[np.flatnonzero(keep)[_again(ids[keep])]] = False
+        return item[keep], user[keep], shown[keep], ids[keep]
+
+    def _fit_in(self, level: int) -> None:
+        rows = self.rows(level)
+        self._parts, self._size = [], 0
+        self.put(*rows)
+
+
+class ShownModel:
+    """The model of one partition."""
+
+    def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
+        self._pane = pane
+        self._hour = _NEVER  # whose model it is
+        self._hours: dict[int, _Hour] = {}
+        self._items, self._users, self._biases = _NO_IDS, _NO_IDS, _NO_BIASES
+
+    def of(self, rows: Maturing) -> NDArray[np.float64]:
+        """See `Propensities`."""
+        out = np.full(rows.hour.size, np.nan)
+        for hour, on in rows.fresh_hours():
+            if hour > self._hour:
+                self._hour = hour
+                self._fit()
+            item, user = rows.item[on], rows.user[on]
+            (i, item_known), (u, user_known) = places_in(self._items, item), places_in(self._users, user)
+            known = item_known & user_known
+            found = self._biases.propensity(i[known], u[known])
+            out[on[known]] = np.where(found > 0, found, np.nan)  # never shown before, as far as is known
+            self._hours.setdefault(hour, _Hour()).add(item, user)
+        return out
+
+    def relabelled(
+        self,
+        hour: NDArray[np.int64],
+        label: NDArray[np.int8],
+        given: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Items are shown whatever becomes of them."""
+        return given
+
+    def considered(self, candidates: Impressions) -> None:
+        """See `Propensities`."""
+        hour = hours_of(candidates.ts, self._pane)
+        for one in np.unique(hour).tolist():
+            on = (hour == one) & (candidates.item != 0)
+            if one > self._hour - _HOURS:
+                self._hours.setdefault(one, _Hour()).add(candidates.item[on], candidates.user[on], candidates.id[on])
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        hours = []
+        for hour, kept in sorted(self._hours.items()):
+            item, user, shown, ids = _ordered(*kept.rows(kept.level))
+            hours.append({"hour": hour, "level": kept.level, "item": item, "user": user, "shown": shown, "id": ids})
+        biases = {"item_bias": self._biases.item, "user_bias": self._biases.user, "off": self._biases.off}
+        return {"hour": self._hour, "hours": hours, "items": self._items, "users": self._users, **biases}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        self._hour = state["hour"]
+        self._items, self._users = state["items"].copy(), state["users"].copy()
+        self._biases = Biases(state["item_bias"].copy(), state["user_bias"].copy(), state["off"])
+        for saved in state["hours"]:
+            self._hours[saved["hour"]] = kept = _Hour()
+            kept.level = saved["level"]
+            ids = saved["id"].copy() if "id" in saved else np.zeros(saved["item"].size, np.uint64)
+            kept.put(saved["item"].copy(), saved["user"].copy(), saved["shown"].astype(np.bool_), ids)
+
+    def _fit(self) -> None:
+        """Fits what came before the hour, and lets go of what the next one does not want."""
+        before = [kept for hour, kept in sorted(self._hours.items()) if self._hour - _HOURS <= hour < self._hour]
+        level = max((kept.level for kept in before), default=0)
+        while True:
+            parts = [kept.rows(level) for kept in before]
+            if sum(part[0].size for part in parts) <= _MOST:
+                break
+            level += 1
+        item, user, ids = (np.concatenate([_NO_IDS, *(part[n] for part in parts)]) for n in (0, 1, 3))
+        item, user, shown, _ = _ordered(item, user, np.concatenate([_NO_FLAGS, *(part[2] for part in parts)]), ids)
+        self._items, self._users, self._biases = _NO_IDS, _NO_IDS, _NO_BIASES
+        if shown.any() and not shown.all():
+            self._items, i = np.unique(item, return_inverse=True)
+            self._users, u = np.unique(user, return_inverse=True)
+            found = fit(i.astype(np.int64), u.astype(np.int64), shown, self._items.size, self._users.size)
+            self._biases = found
+        for hour in [hour for hour in self._hours if hour <= self._hour - _HOURS]:
+            del self._hours[hour]
+
+
+def _again(ids: _Ids) -> _Flags:
+    """Ids that have stood there before, 0 never."""
+    out = np.ones(ids.size, np.bool_)
+    out[np.unique(ids, return_index=True)[1]] = False
+    return out & (ids != 0)
+
+
+def _ordered(item: _Ids, user: _Ids, shown: _Flags, ids: _Ids) -> tuple[_Ids, _Ids, _Flags, _Ids]:
+    """Rows in an order of their own: sums of reals do not depend on how they came."""
+    order = np.lexsort((ids, shown, user, item))
+    return item[order], user[order], shown[order], ids[order]

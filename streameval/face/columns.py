@@ -1,0 +1,256 @@
+"""Columns of a labelled table as counting wants them: ids hashed, names coded, numbers checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streameval.counting.scoreboard import Labelled
+from streameval.events.batch import Catalog
+from streameval.events.columns import Scored
+from streameval.events.hashing import hash_strings
+from streameval.sketches.blocks import item_blocks_of
+
+PIECE = 1 << 16  # rows that are made ready while the piece before is counted
+_HOUR = 946_684_800_000  # ms: 2000-01-01 00:00, the hour in which rows without a time are put, as panes of a minute
+_PANES, _FEWEST = 60, 512  # of it at the most, and rows of a pane at the least
+_BLOCK, _MANY = 64, 1 << 20  # rows that stay together when more than so many are shuffled: ten times as fast
+_EMPTY = np.uint64(0xEF46DB3751D8E999)  # the hash of ""
+NOBODY = 4096  # users that rows without one are spread over: errors are then between rows, as if each stood alone
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which column of a table holds what; None: none does. `scores` gives the columns of pClick by version: the first
+    version served, the others scored along. With a `version` column there is one, of whatever version the row names."""
+
+    label: str
+    scores: Mapping[str, str]
+    user: str | None = None
+    version: str | None = None
+    model: str | None = None
+    ts: str | None = None
+    request: str | None = None
+    item: str | None = None
+    value: str | None = None
+    slices: Mapping[str, str] = field(default_factory=dict)  # column by dimension
+
+    def names(self) -> set[str]:
+        """Every column that is read."""
+        alone = (self.label, self.user, self.version, self.model, self.ts, self.request, self.item, self.value)
+        return {name for name in (*alone, *self.scores.values(), *self.slices.values()) if name is not None}
+
+    def texts(self) -> set[str]:
+        """Those that are ids or names, however much they look like numbers."""
+        some = (self.user, self.version, self.model, self.request, self.item, *self.slices.values())
+        return {name for name in some if name is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows, in order of time."""
+
+    labelled: Labelled
+    scored: Scored
+    request: NDArray[np.uint64] | None  # 0: none
+
+
+class TableRows:
+    """The rows of a table in order of time. Raises ValueError for columns that are missing or hold what they must not.
+
+    Rows without a time have no order either, for a table may be sorted by score or label: they are shuffled, always alike.
+    """
+
+    def __init__(self, table: pa.Table, columns: Columns, catalog: Catalog) -> None:
+        """`catalog`: of the dimensions `columns.slices`, in that order."""
+        self._columns, self._catalog = columns, catalog
+        missing = sorted(columns.names() - set(table.column_names))
+        if missing:
+            raise ValueError(f"there is no column {missing[0]!r}; there are {', '.join(table.column_names)}")
+        table = table.select(sorted(columns.names()))
+        self._order: NDArray[np.int64] | None = None  # None: as the table has them
+        if columns.ts is None:
+            self._order, self.ts = _shuffled(table.num_rows)
+        else:
+            self.ts = _times(columns.ts, table[columns.ts])
+            if bool((self.ts[1:] < self.ts[:-1]).any()):
+                self._order = np.argsort(self.ts, kind="stable")
+                self.ts = self.ts[self._order]
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def pieces(self, size: int = PIECE) -> Iterator[Piece]:
+        """All rows, so many at a time."""
+        for start in range(0, len(self), size):
+            yield self._piece(start, min(start + size, len(self)))
+
+    def _piece(self, start: int, end: int) -> Piece:
+        n, columns, order = end - start, self._columns, self._order
+        some = self._table.slice(start, n) if order is None else self._table.take(pa.array(order[start:end]))
+
+        def column(name: str) -> pa.Array:
+            whole = some[name].combine_chunks()
+            return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+
+        def check(
+            good: NDArray[np.bool_], option: str, name: str, what: str, values: NDArray[np.float64] | None
+        ) -> None:
+            if not good.all():
+                row = int(np.argmin(good))
+                shown = "" if values is None else f" is {values[row]}:"
+                row += start
+                at = row if order is None else order[row]
+                raise ValueError(f"{option}: {name!r} of row {at}{shown} {what}".replace(" is nan:", " is missing:"))
+
+        def ids(option: str, name: str) -> NDArray[np.uint64]:
+            hashes = hash_strings(as_text(option, name, column(name)))
+            hashes[hashes == _EMPTY] = 0  # "" is no id
+            return hashes
+
+        def number(option: str, name: str) -> NDArray[np.float64]:
+            return _numbers(option, name, column(name))
+
+        if columns.user is None:
+            user = _spread(start, end)
+        else:
+            user = ids("user", columns.user)
+            check(user != 0, "user", columns.user, "is missing", None)
+        label = number("label", columns.label)
+        check((label == 0) | (label == 1), "label", columns.label, "must be 0 or 1", label)
+        codes = [
+            _codes(as_text(f"slices[{dimension!r}]", name, column(name), values=True), self._value_of(d))
+            for d, (dimension, name) in enumerate(columns.slices.items())
+        ]
+        series, scores = [], []
+        for version, name in columns.scores.items():
+            p = number("score", name)
+            check((p >= 0) & (p <= 1), "score", name, "must be in [0, 1]", p)
+            scores.append(p)
+            series.append(self._series(column, version, n))
+        row, none = np.arange(n, dtype=np.int32), np.zeros(n * len(scores), np.bool_)
+        bounds = tuple(n * i for i in range(len(scores) + 1))
+        return Piece(
+            Labelled(
+                ts=self.ts[start:end],
+                user=user,
+                slices=self._catalog.combine(codes) if codes else np.zeros(n, np.int64),
+                label=label.astype(np.int8),
+                corrected=np.zeros(n, np.bool_),
+                fields={} if columns.value is None else {"value": np.nan_to_num(number("value", columns.value))},
+                fresh=np.ones(n, np.bool_),
+                item=None if columns.item is None else item_blocks_of(ids("item", columns.item)),
+            ),
+            Scored(bounds, np.tile(row, len(scores)), np.concatenate(series), np.concatenate(scores), none),
+            None if columns.request is None else ids("request", columns.request),
+        )
+
+    def _series(self, column: Callable[[str], pa.Array], version: str, n: int) -> NDArray[np.int32]:
+        of_model, of_version = self._columns.model, self._columns.version
+        models, model = _named("model", of_model, column, "default", n)
+        versions, of = _named("version", of_version, column, version, n)
+        pair = model * len(versions) + of
+        code = np.zeros(len(models) * len(versions), np.int32)
+        for one in pair[np.sort(np.unique(pair, return_index=True)[1])].tolist() if of_model or of_version else [0]:
+            code[one] = self._catalog.series_code(models[one // len(versions)], versions[one % len(versions)])
+        return code[pair]
+
+    def _value_of(self, dimension: int) -> Callable[[str | None], int]:
+        def code(value: str | None) -> int:
+            return self._catalog.value_code(dimension, value) if value else 0
+
+        return code
+
+
+def _shuffled(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(rows in an order of no meaning, a time for each)."""
+    width = _BLOCK if n > _MANY else 1
+    blocks = np.arange(-(-n // width))
+    np.random.default_rng(0).shuffle(blocks[1:])  # the first version of the table stays the first
+    order = (blocks[:, None] * width + np.arange(width)).ravel()
+    rows = max(-(-n // _PANES), _FEWEST)  # of a pane
+    return order[order < n], _HOUR + np.arange(n) // rows * 60_000
+
+
+def _times(name: str, column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Event times in ms: integers are ms already, text is ISO 8601."""
+    if column.null_count:
+        raise ValueError(f"ts: {column.null_count} values of the column {name!r} are missing")
+    kind = column.type
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("us"))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        elif not pa.types.is_integer(kind):
+            raise ValueError(f"ts: the column {name!r} is {kind}: must be integer ms, a timestamp or ISO 8601")
+        return np.ascontiguousarray(column.cast(pa.int64()).to_numpy())
+    except pa.ArrowException as error:
+        raise ValueError(f"ts: the column {name!r} cannot be read as times: {error}") from None
+
+
+def _numbers(option: str, name: str, column: pa.Array) -> NDArray[np.float64]:
+    """NaN where there is none."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    ):
+        raise ValueError(f"{option}: the column {name!r} is {kind}: must be numbers")
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def as_text(option: str, name: str, column: pa.Array, values: bool = False) -> pa.Array:
+    """Ids and names as text, as the events of a log write them; `values`: also numbers and booleans, as JSON does."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        inner = kind.value_type
+        if pa.types.is_string(inner) or pa.types.is_large_string(inner):
+            return column
+        column = column.dictionary_decode()
+        kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if values and (pa.types.is_boolean(kind) or pa.types.is_floating(kind)):
+        encoded = column.dictionary_encode()
+        words = [json.dumps(value) for value in encoded.dictionary.to_pylist()]
+        return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(words, pa.string()))
+    raise ValueError(f"{option}: the column {name!r} is {kind}: must be text{'' if values else ' or integers'}")
+
+
+def _codes(texts: pa.Array, code: Callable[[str | None], int]) -> NDArray[np.int64]:
+    values, index = _encoded(texts)
+    return np.array([code(value) for value in values], np.int64)[index]
+
+
+def _named(
+    option: str, name: str | None, column: Callable[[str], pa.Array], default: str, n: int
+) -> tuple[list[str], NDArray[np.int64]]:
+    """(names, the place of each row's): what the column says, the default where it says nothing."""
+    if name is None:
+        return [default], np.zeros(n, np.int64)
+    values, index = _encoded(as_text(option, name, column(name)))
+    return [value or default for value in values], index
+
+
+def _encoded(texts: pa.Array) -> tuple[list[str | None], NDArray[np.int64]]:
+    """(values, the place of each row's), in order of appearance; the last one is None, for rows without."""
+    encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    values: list[str | None] = [*encoded.dictionary.to_pylist(), None]
+    index = pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1)
+    return values, index.to_numpy(zero_copy_only=False)
+
+
+def _spread(start: int, end: int) -> NDArray[np.uint64]:
+    row = np.arange(start, end, dtype=np.uint64) % np.uint64(NOBODY)
+    return row * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)

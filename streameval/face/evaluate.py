@@ -1,0 +1,211 @@
+"""`evaluate`: a table, or the events of a log, to results, without a config."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streameval.app import replay
+from streameval.face.columns import Columns
+from streameval.face.labelled import evaluate_labelled
+from streameval.face.monitor import Monitor
+from streameval.face.options import WeightingName, make_settings
+from streameval.face.result import Evaluation
+from streameval.face.tables import as_table, column_names, file_columns, is_table_file, read_table
+from streameval.loop.options import values_counted
+from streameval.process.progress import shown
+from streameval.settings.tree import Settings
+
+Paths = str | Path | Sequence[str | Path]
+_Scores = str | Sequence[str] | Mapping[str, str]
+_NAMES = {  # the column that is taken for an option that names none, if the table has it
+    "label": "clicked", "score": "pclick", "user": "user_id", "version": "model_version", "model": "model", "ts": "ts",
+    "request": "request_id", "item": "item_id", "value": "value",
+}  # fmt: skip
+_UNBOUNDED = 1 << 53  # bytes for users: their rows are in memory already
+
+
+def evaluate(
+    data: Any,
+    *,
+    clicks: Any = None,
+    label: str | None = None,
+    score: _Scores | None = None,
+    user: str | None = None,
+    version: str | None = None,
+    model: str | None = None,
+    ts: str | None = None,
+    request: str | None = None,
+    item: str | None = None,
+    value: str | None = None,
+    slices: Sequence[str] = (),
+    baseline: str | None = None,
+    windows: Sequence[str] = (),
+    edges: Sequence[float] | None = None,
+    quantiles: int | None = None,
+    weighting: WeightingName | None = None,
+    attribution_window: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """AUC, GAUC, log loss, calibration and the rest, by version, window, slice and pClick bucket, with standard errors.
+
+    `data` is a pandas, Polars or Arrow table (or a mapping of columns), the path of one (Parquet, Arrow, CSV), or of a log
+    of events (JSON lines); of paths there may be several. A table has a row an impression, and its labels
+
+    - inline, as a column of 0 and 1: every row counts; or
+    - as clicks: `clicks` is a table of `impression_id` and `ts`, or `data` has rows of both kinds (`type`). They are joined in
+      event time, as `streameval replay` joins them; impressions then need `impression_id` and `ts`, too.
+
+    `label` to `value` name columns; by default those that are called as in events are taken, if they are there (`clicked`, `pclick`,
+    `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`). Without users there is no GAUC, and
+    standard errors take rows for independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing.
+
+    Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns, as
+    a list or by version, else each on its own rows. `slices` are columns whose values get results of their own; `windows`, such as ("1h",
+    "24h"), end with the newest row. The other options are as in the settings, of which `settings` is the whole tree.
+
+    Raises ValueError for columns that are missing or hold what they must not, and (ConfigError) for options; TypeError for
+    what is no table, SourceError for a log that cannot be read.
+    """
+    options = make_settings(
+        _unbounded(settings),
+        windows=windows,
+        slices=[name.removeprefix("slices.") for name in slices],
+        edges=edges,
+        quantiles=quantiles,
+        weighting=weighting,
+        attribution_window=attribution_window,
+    )
+    given = (label, score, user, version, model, ts, request, item, value)
+    named = dict(zip(_NAMES, given, strict=True))
+    with shown("evaluate"):
+        return _evaluate(data, clicks, named, slices, options, baseline)
+
+
+def _evaluate(
+    data: Any, clicks: Any, named: Mapping[str, Any], slices: Sequence[str], settings: Settings, baseline: str | None
+) -> Evaluation:
+    """A log is replayed, a table with labels counted, and one without joined with its clicks."""
+    paths = _paths(data)
+    if paths is not None and not all(is_table_file(path) for path in paths):
+        if clicks is not None or baseline is not None or any(name is not None for name in named.values()):
+            raise ValueError(
+                "a log of events has the fields of events, its clicks in one of the files, and compares versions as they "
+                'were deployed; give other names by settings={"files": {"columns": {"pclick": "score"}}}'
+            )
+        return Evaluation(replay(settings, paths, users=True))
+    if paths is None and column_names(data) is None:
+        data = as_table(data)  # a reader, say: what it has is known once it was read
+    known = (column_names(data) or []) if paths is None else file_columns(paths[0])
+    columns = _columns(named, slices, known, settings)
+    if clicks is not None or (columns.label not in known and "type" in known) or settings.models:
+        if baseline is not None:
+            raise ValueError("baseline: what is joined in event time compares versions as they were deployed")
+        return _joined(_read(data, paths, set(known), columns), clicks, columns, settings)
+    if settings.windows.sliding and columns.ts is None:
+        raise ValueError("windows: rows need a column of times, ts")
+    return evaluate_labelled(_read(data, paths, columns.names(), columns), columns, settings, baseline)
+
+
+def _paths(data: Any) -> list[Path] | None:
+    """The paths that are given; None: it is a table."""
+    if isinstance(data, (str, Path)):
+        return [Path(data)]
+    if isinstance(data, (list, tuple)) and data and all(isinstance(one, (str, Path)) for one in data):
+        return [Path(one) for one in data]
+    return None
+
+
+def _unbounded(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The tree without a budget for users, and without a file for what cannot be used, unless it says otherwise."""
+    tree = {
+        section: dict(value) if isinstance(value, Mapping) else value for section, value in (settings or {}).items()
+    }
+    for section, key, value in (("users", "memory", _UNBOUNDED), ("files", "dead_letters", "")):
+        part = tree.setdefault(section, {})
+        if isinstance(part, dict):
+            part.setdefault(key, value)
+    return tree
+
+
+def _columns(named: Mapping[str, Any], slices: Sequence[str], known: Collection[str], settings: Settings) -> Columns:
+    """Which columns are meant. Raises ValueError for one that is named and not there."""
+    there = ", ".join(known)
+
+    def found(option: str) -> str | None:
+        name = named[option]
+        if name is None:
+            return _NAMES[option] if _NAMES[option] in known else None
+        if name not in known:
+            raise ValueError(f"{option} = {name!r}: there is no such column; there are {there}")
+        return str(name)
+
+    several = named["score"] is not None and not isinstance(named["score"], str)
+    if several and named["version"] is not None:
+        raise ValueError(
+            "version: a column of versions and several score columns are two ways to say the same; give one"
+        )
+    version = None if several else found("version")
+    score = named["score"] or _NAMES["score"]
+    if isinstance(score, str):  # without a name in the events, a version is called by its column
+        score = {"unknown" if named["score"] is None else score: score}
+    scores = dict(score) if isinstance(score, Mapping) else {name: name for name in score}
+    for name in scores.values():
+        if name not in known:
+            raise ValueError(f"score = {name!r}: there is no such column; there are {there}")
+    of_slices = {}
+    for name in slices:
+        dimension = name.removeprefix("slices.")
+        column = next((one for one in (name, f"slices.{dimension}") if one in known), None)
+        if column is None:
+            raise ValueError(f"slices = {name!r}: there is no such column; there are {there}")
+        of_slices[dimension] = column
+    valued = values_counted(settings) or settings.ranking.gain != "click"
+    if valued and found("value") is None:
+        raise ValueError(f"value: the settings need what clicks are worth; name a column of it; there are {there}")
+    return Columns(
+        label=found("label") or _NAMES["label"],
+        scores=scores,
+        user=found("user"),
+        version=version,
+        model=found("model"),
+        ts=found("ts"),
+        request=found("request"),
+        item=found("item"),
+        value=found("value") if valued else None,
+        slices=of_slices,
+    )
+
+
+def _read(data: Any, paths: Sequence[Path] | None, wanted: Collection[str], columns: Columns) -> pa.Table:
+    if paths is None:
+        return as_table(data, wanted)
+    return pa.concat_tables([read_table(path, wanted, columns.texts()) for path in paths], promote_options="permissive")
+
+
+def _joined(table: pa.Table, clicks: Any, columns: Columns, settings: Settings) -> Evaluation:
+    """Labels come as clicks, or a model learns from them: the loop of `replay`, over tables."""
+    monitor = Monitor(settings=settings)
+    if isinstance(clicks, (str, Path)):
+        path = Path(clicks)
+        clicks = read_table(path, file_columns(path), ("impression_id",))
+    monitor.update(_as_events(table, columns), clicks)
+    monitor.finish()
+    return monitor.snapshot()
+
+
+def _as_events(table: pa.Table, columns: Columns) -> pa.Table:
+    """The table with the names that events have for its columns."""
+    served, *others = columns.scores.items()
+    names = {served[1] if one == "score" else getattr(columns, one): name for one, name in _NAMES.items()}
+    names |= {column: f"predictions.{version}" for version, column in others}
+    names |= {column: f"slices.{dimension}" for dimension, column in columns.slices.items()}
+    kept = [name for name in table.column_names if name in names or name not in names.values()]
+    table = table.select(kept).rename_columns([names.get(name, name) for name in kept])
+    if columns.version is None and served[0] != "unknown":
+        version = pa.array([served[0]] * table.num_rows, pa.string()).dictionary_encode()
+        table = table.append_column("model_version", version)
+    return table

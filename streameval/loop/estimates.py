@@ -1,0 +1,101 @@
+"""Estimated propensities of the joiner's rows: given when labels mature, kept in the row, and given again when a label changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.estimates import Maturing, Propensities, field_of_estimate, hours_of
+from streameval.counting.scoreboard import Labelled
+from streameval.events.batch import Batch, Impressions
+from streameval.events.columns import take_impressions
+from streameval.join.joiner import Joiner
+from streameval.join.policy import CLICKED, LATE, NEVER
+
+
+class RowPropensities:
+    """Of one partition. `by_source`: every estimator that is asked for."""
+
+    def __init__(self, by_source: Mapping[str, Propensities], pane: int) -> None:
+        """`pane` in ms."""
+        self._by_source = dict(by_source)
+        self._pane = pane
+
+    def considered(self, batch: Batch, joiner: Joiner) -> None:
+        """The candidates of a batch that the joiner has not taken in yet."""
+        if len(batch.candidates):
+            some = on_time(
+                batch, int(joiner.progress.newest[0]), joiner.policy.allowed_lateness, joiner.policy.correction_horizon
+            )
+            for one in self._by_source.values():
+                one.considered(some)
+
+    def mature(self, joiner: Joiner, rows: NDArray[np.int64]) -> None:
+        """Gives rows that have just matured, in order of time, their propensities."""
+        table = joiner.table
+        ids = table.item_id[rows] if table.item_id.size else np.zeros(rows.size, np.uint64)
+        state = table.state[rows]
+        some = Maturing(
+            hours_of(table.ts[rows], self._pane),
+            ids,
+            table.user[rows],
+            table.slices[rows].astype(np.int64, copy=False),
+            (state & CLICKED).astype(np.int8),
+            (state & LATE) == 0,
+        )
+        for source, one in self._by_source.items():
+            number = [field.name for field in table.kept].index(field_of_estimate(source))
+            table.write_field(number, rows, one.of(some), joiner.front + joiner.known)
+
+    def relabelled(self, labelled: Labelled) -> dict[str, NDArray[np.float64]]:
+        """Fields of rows whose labels have changed since they were given propensities; `labelled`: as they are now."""
+        hour = hours_of(labelled.ts, self._pane)
+        names = {source: field_of_estimate(source) for source in self._by_source}
+        return {
+            names[source]: one.relabelled(hour, labelled.label, labelled.fields[names[source]])
+            for source, one in self._by_source.items()
+        }
+
+    def alone(self, labelled: Labelled) -> dict[str, NDArray[np.float64]]:
+        """Fields of impressions that were never joined, in order of time; of no item."""
+        nobody = np.zeros(labelled.ts.size, np.uint64)
+        some = Maturing(
+            hours_of(labelled.ts, self._pane), nobody, labelled.user, labelled.slices, labelled.label, labelled.fresh
+        )
+        return {field_of_estimate(source): one.of(some) for source, one in self._by_source.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`, by source."""
+        return {source: one.state() for source, one in self._by_source.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` gave; what was not asked for then begins anew."""
+        for source, one in self._by_source.items():
+            if state.get(source) is not None:
+                one.restore(state[source])
+
+
+def on_time(batch: Batch, newest: int, lateness: int, ahead: int) -> Impressions:
+    """The candidates of a batch that are not behind the newest event before them in their log by more than the lateness.
+
+    What becomes of them must not depend on where a batch ends. `newest`: event before the batch; what is further than
+    `ahead` beyond it says nothing of the others. All in ms.
+    """
+    candidates, clicks = batch.candidates, batch.clicks
+    ts, order = batch.impressions.ts, batch.impressions.order
+    if batch.shared:
+        ts, order = np.concatenate((ts, clicks.ts)), np.concatenate((order, clicks.order))
+    arrival = np.argsort(order, kind="stable")
+    ts = ts[arrival]
+    if newest != NEVER:
+        ts = np.where(ts > newest + ahead, NEVER, ts)
+    reached = np.maximum.accumulate(np.concatenate((np.array([newest]), ts)))
+    before = reached[np.searchsorted(order[arrival], candidates.order)]
+    good = (candidates.ts >= before - lateness) & ((candidates.ts <= before + ahead) | (before == NEVER))
+    if good.all():
+        return candidates
+    rows = np.flatnonzero(good)
+    return take_impressions(candidates, rows, candidates.order[rows])

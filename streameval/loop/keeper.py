@@ -1,0 +1,395 @@
+"""The life of this worker's partitions: assigned (restored), written periodically, released, dropped.
+
+The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` gives in
+milliseconds and that another thread packs and writes, one partition after the other, while ingest goes on; the same
+thread writes the panes that are complete to the history. A disk that is slow makes all this rarer, one that is full
+makes it fail: both are said, and ingest does not stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streameval.join.policy import FOREVER, NEVER
+from streameval.loop.pipeline import Pipeline
+from streameval.models.protocol import ModelError
+from streameval.results.snapshot import CheckpointState, HistoryState
+from streameval.settings.tree import Settings
+from streameval.sources.registry import kind_of_source
+from streameval.store.checkpoints import Checkpoints
+from streameval.store.errors import FencedError, StoreError
+from streameval.store.history.rows import PaneRows
+from streameval.store.history.writer import HistoryWriter
+from streameval.store.thread import WorkThread
+
+log = logging.getLogger(__name__)
+
+# What a checkpoint depends on: with another value the counts in it would mean something else.
+BINDING = (
+    "join.attribution_window", "join.allowed_lateness", "join.correction_horizon", "join.score_at", "join.request_gap",
+    "windows", "slices", "users.weighting", "buckets.edges", "models", None, "compare.gauc_window",
+)  # fmt: skip  # None: what the kind of source says
+UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
+FENCED_SECONDS = 120.0  # by then Kafka must have revoked a partition that is not ours (session timeout, rebalance)
+BEGIN_SECONDS = 1.0  # between two checks whether it is known where reading of a new partition began
+HISTORY_SECONDS = 5.0  # between two checks for panes to write
+FOLD_SECONDS = 300.0
+_MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
+
+
+@dataclass(slots=True)
+class _Held:
+    """A partition of this worker."""
+
+    files: Checkpoints
+    due: float  # monotonic seconds
+    released: bool = False  # written for its next owner, which is not known yet
+    written_at: float | None = None  # wall clock of the state that was last written
+    restarts: int = 0  # how often the partition was restored, over all of its life
+    settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Work of the writing thread; `note` is called when it has ended, on the loop's thread."""
+
+    future: Future[Any]
+    note: Callable[[Future[Any]], None]
+
+
+class PartitionKeeper:
+    """The partitions of this worker and their state on disk; see `streameval.sources.protocol.Keeper`. One thread."""
+
+    def __init__(
+        self, settings: Settings, pipeline: Pipeline, clock: Callable[[], float], history: HistoryWriter
+    ) -> None:
+        """`clock`: wall-clock seconds. `history` is closed by `close`."""
+        self._pipeline = pipeline
+        self._clock = clock
+        self._history = history
+        self._folder = Path(settings.store.path) / "checkpoints"
+        self._keep = settings.store.keep
+        self._interval = settings.store.checkpoint_interval / 1000
+        self._drain = settings.store.drain_timeout / 1000
+        self._horizon = settings.join.correction_horizon
+        self._binding = binding(settings)
+        self._held: dict[int, _Held] = {}
+        self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was seen to have it
+        self._writer = WorkThread("store")
+        self._job: _Job | None = None
+        self._history_due = self._fold_due = 0.0  # monotonic seconds
+        self._numbers = CheckpointState()
+        self._history_bytes = history.nbytes
+        self._history_works = True
+        pipeline.has_history = True
+
+    # -- what a source calls -------------------------------------------------------------------------------------
+
+    def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
+        """See `Keeper.take`. Raises StoreError."""
+        offsets: dict[tuple[str, int], int] = {}
+        empty: list[int] = []
+        for partition in sorted(partitions - self._held.keys()):
+            begin = time.monotonic()
+            self._fenced.pop(partition, None)
+            files = Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
+            files.claim()
+            self._writer.submit(_claim, self._history, partition, files.epoch)
+            found = files.load()
+            held = _Held(files, begin + self._interval)
+            if found is None:
+                empty.append(partition)
+                held.due = begin  # so that where it begins is known as soon as it has begun
+            else:
+                tree, apart, path = found
+                self._check_binding(tree["settings"], path)
+                offsets |= self._restore(partition, tree, apart, path)
+                held.written_at, held.restarts = tree["at"], tree["restarts"] + 1
+                held.settled = self._settled(partition)
+                self._numbers.restores += 1
+                self._numbers.restore_seconds = time.monotonic() - begin
+                log.info("partition %d: restored from %s in %.1f s", partition, path.name, time.monotonic() - begin)
+            self._held[partition] = held
+        if empty:
+            text = "no checkpoint in %s for partitions %s: starting empty"
+            log.info(text, self._folder, ", ".join(map(str, empty)))
+        return offsets
+
+    def topic_ids(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], str]:
+        """See `Keeper.topic_ids`."""
+        return {place: known for p in partitions for place, known in self._pipeline.topic_ids(p).items()}
+
+    def release(self, partitions: frozenset[int]) -> None:
+        """See `Keeper.release`: written within `store.drain_timeout`, as many as fit into it."""
+        self._release(partitions, time.monotonic() + self._drain)
+
+    def _release(self, partitions: frozenset[int], deadline: float) -> None:
+        for partition in sorted(partitions & self._held.keys()):
+            self._finish(deadline)
+            if time.monotonic() > deadline or self._job is not None:
+                log.error("partition %d: released without a last checkpoint: store.drain_timeout exceeded", partition)
+                self._numbers.failures += 1
+                continue
+            self._checkpoint(partition)
+            self._finish(deadline)
+            if partition in self._held:
+                self._held[partition].released = True
+
+    def regain(self, partitions: frozenset[int]) -> None:
+        """See `Keeper.regain`."""
+        for partition in partitions & self._held.keys():
+            self._held[partition].released = False
+
+    def drop(self, partitions: frozenset[int]) -> None:
+        """See `Keeper.drop`."""
+        for partition in partitions & self._fenced.keys():
+            del self._fenced[partition]
+        for partition in partitions & self._held.keys():
+            del self._held[partition]
+            self._pipeline.forget_partition(partition)
+            log.info("partition %d: dropped", partition)
+
+    # -- what the loop calls -------------------------------------------------------------------------------------
+
+    def holds(self, partition: int) -> bool:
+        """Whether events of a partition are ours to count."""
+        return partition in self._held
+
+    def tick(self) -> None:
+        """Begins what is due, if nothing is under way; never waits for the disk.
+
+        Raises StoreError when another worker has a partition that Kafka goes on to give to this one.
+        """
+        self._finish(None)
+        now = time.monotonic()
+        for partition, since in self._fenced.items():
+            if now > since + FENCED_SECONDS:
+                raise StoreError(
+                    f"{self._folder}: partition {partition} was taken by a worker that is not of this consumer group: "
+                    "give every group a store.path of its own"
+                )
+        behind = max((m.unwritten for m in self._pipeline.partitions.values()), default=0)
+        if behind > _MANY_PANES and self._history_works:  # a fast replay waits for the disk; a failing one is passed by
+            self._finish(now + 1.0)
+        if self._job is not None:
+            return
+        if self._history_due <= now or behind > _MANY_PANES:
+            self._write_history(fold=self._fold_due <= now)
+            return
+        ours = [partition for partition, held in self._held.items() if not held.released]
+        due = min(ours, key=lambda partition: self._held[partition].due, default=None)
+        if due is not None and self._held[due].due <= now:
+            self._checkpoint(due)
+
+    def close(self) -> None:
+        """Writes the history and every partition once more, within `store.drain_timeout`, and releases them."""
+        deadline = time.monotonic() + self._drain
+        self._finish(deadline)
+        if self._job is None:
+            self._write_history(fold=False)
+        self._release(frozenset(self._held), deadline)
+        if self._job is None and time.monotonic() < deadline:  # what this last checkpoint has settled
+            self._write_history(fold=True)
+            self._finish(deadline)
+        self._writer.submit(self._history.close)
+        self._writer.close(max(0.0, deadline - time.monotonic()))
+
+    def state(self) -> CheckpointState:
+        """The numbers of now."""
+        written = [held.written_at for held in self._held.values()]
+        self._numbers.oldest = min((at for at in written if at is not None), default=None)
+        self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
+        self._numbers.never_written = sum(at is None for at in written)
+        return self._numbers.copy()
+
+    def history_state(self) -> HistoryState:
+        """The numbers of now."""
+        counts = self._history.counts
+        partitions = self._pipeline.partitions.values()
+        return HistoryState(
+            bytes=self._history_bytes,
+            **{name: counts[name] for name in _COUNTS},
+            unwritten=sum(m.unwritten for m in partitions),
+            lost=sum(m.never_written for m in partitions),
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _checkpoint(self, partition: int) -> None:
+        held = self._held[partition]
+        begin = time.monotonic()
+        held.due = begin + self._interval
+        state = self._pipeline.partition_state(partition)
+        if state is None:  # reading has not begun yet
+            held.due = begin + min(BEGIN_SECONDS, self._interval)
+            return
+        at, settled = self._clock(), self._settled(partition)
+        tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **state}
+        self._numbers.pause_seconds = time.monotonic() - begin
+
+        def note(future: Future[tuple[int, float]]) -> None:
+            if self._held.get(partition) is held:
+                self._pipeline.state_written(partition)
+            try:
+                self._numbers.bytes, self._numbers.write_seconds = future.result()
+            except FencedError as error:
+                self._fence(partition, held, error)
+            except StoreError as error:
+                self._numbers.failures += 1
+                log.error("%s", error)
+            else:
+                self._numbers.written += 1
+                held.written_at, held.settled = at, settled
+
+        self._job = _Job(self._writer.submit(_write, held.files, tree), note)
+
+    def _write_history(self, fold: bool) -> None:
+        now = time.monotonic()
+        self._history_due = now + HISTORY_SECONDS
+        if fold:
+            self._fold_due = now + FOLD_SECONDS
+        rows = self._pipeline.history_rows([p for p, held in self._held.items() if not held.released])
+        partitions = {partition: self._pipeline.partitions[partition] for partition in rows}
+        holdings = {partition: self._held[partition] for partition in rows}
+        epochs = {partition: held.files.epoch for partition, held in holdings.items()}
+        settled = {p: held.settled for p, held in self._held.items() if held.settled is not None}
+        newest = max((m.newest_event for m in self._pipeline.partitions.values()), default=NEVER)
+
+        def note(future: Future[dict[int, StoreError]]) -> None:
+            failed = future.result()
+            for partition, part in partitions.items():
+                part.written(partition not in failed)
+            for partition, error in failed.items():
+                if isinstance(error, FencedError):
+                    self._fence(partition, holdings[partition], error)
+                else:
+                    log.error("history: %s", error)
+            self._history_bytes = self._history.nbytes
+            self._history_works = not failed
+
+        job = self._writer.submit(_add_to_history, self._history, rows, epochs, settled if fold else None, newest)
+        self._job = _Job(job, note)
+
+    def _finish(self, deadline: float | None) -> None:
+        """Finishes the job that is done; waits for it until `deadline`, if given."""
+        if self._job is None:
+            return
+        if deadline is not None:
+            wait([self._job.future], max(0.0, deadline - time.monotonic()))
+        if self._job.future.done():
+            job, self._job = self._job, None
+            job.note(job.future)
+
+    def _fence(self, partition: int, held: _Held, error: FencedError) -> None:
+        """Drops what another worker has taken since; `held`: as it was when the write began.
+
+        A partition can be lost, come back and be claimed again while an earlier write is under way.
+        """
+        if self._held.get(partition) is held:
+            self._numbers.fenced += 1
+            log.error("%s; partition %d is dropped", error, partition)
+            self.drop(frozenset({partition}))
+            self._fenced[partition] = time.monotonic()
+
+    def _settled(self, partition: int) -> int | None:
+        part = self._pipeline.partitions.get(partition)
+        if part is None or part.firm in (NEVER, FOREVER):
+            return None
+        return part.firm - self._horizon
+
+    def _restore(
+        self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path
+    ) -> dict[tuple[str, int], int]:
+        part = tree["monitor"]
+        for name, data in apart.items():
+            part["learners"][int(name)]["model"]["pickle"] = data
+        try:
+            return self._pipeline.restore_partition(partition, tree)
+        except ModelError as error:
+            raise StoreError(f"{path}: {error}") from None
+
+    def _check_binding(self, saved: Mapping[str, Any], path: Path) -> None:
+        for key, value in self._binding.items():
+            if saved.get(key) != value:
+                raise StoreError(
+                    f"{path}: was written with {key} = {saved.get(key)!r}, which is now {value!r}: its counts "
+                    f"would mean something else. Set {key} back, or set another store.path (or move {path.parent.parent} "
+                    "away) to start over"
+                )
+
+
+_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
+
+
+def binding(settings: Settings) -> dict[str, Any]:
+    """The settings that a checkpoint depends on, as plain values."""
+    tree = settings.model_dump(mode="json")
+    for model in tree["models"]:
+        for key in UNBOUND:
+            del model[key]
+    out: dict[str, Any] = {}
+    for key in (key for one in BINDING for key in ([one] if one else kind_of_source(settings).binding)):
+        node: Any = tree
+        for part in key.split("."):
+            node = node[part]
+        if isinstance(node, dict):
+            out |= {f"{key}.{name}": value for name, value in node.items()}
+        else:
+            out[key] = node
+    return {**out, "sampling": settings.sampling.binding}  # older ones have none
+
+
+def _write(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
+    """(bytes, seconds) of one checkpoint; pickles go apart."""
+    begin = time.monotonic()
+    apart = {}
+    part = tree["monitor"]
+    for number, learner in enumerate(part["learners"] if part else ()):
+        if "pickle" in learner["model"]:
+            apart[str(number)] = learner["model"].pop("pickle")
+    return files.save(tree, apart), time.monotonic() - begin
+
+
+def _claim(history: HistoryWriter, partition: int, epoch: int) -> None:
+    try:
+        history.write(partition, epoch, [])
+    except StoreError as error:  # the first panes will report it again
+        log.error("history: %s", error)
+
+
+def _add_to_history(
+    history: HistoryWriter,
+    rows: Mapping[int, list[PaneRows]],
+    epochs: Mapping[int, int],
+    settled: Mapping[int, int] | None,
+    newest: int,
+) -> dict[int, StoreError]:
+    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written.
+
+    Those are not folded either: an hour without their last changes could never get them.
+    """
+    failed: dict[int, StoreError] = {}
+    for partition, panes in rows.items():
+        try:
+            history.write(partition, epochs[partition], panes)
+        except StoreError as error:
+            failed[partition] = error
+    whole = {partition: before for partition, before in (settled or {}).items() if partition not in failed}
+    if whole and newest > NEVER:
+        try:
+            while history.fold(whole, newest):
+                pass
+        except StoreError as error:
+            log.error("history: parts not merged: %s", error)
+    if not failed:
+        try:
+            history.refresh()
+        except StoreError as error:  # the next call tries again
+            log.warning("history: points not refreshed: %s", error)
+    return failed

@@ -1,0 +1,140 @@
+"""The parts of a partition, as the settings have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.live import LiveAuctions, keys_of
+from streameval.counting.estimates import LOGGED, Propensities, estimated, field_of_estimate
+from streameval.counting.objectives import ObjectiveRule, Objectives, kept
+from streameval.counting.outcomes import OutcomePropensities, RandomSlice
+from streameval.counting.popularity import ItemPopularity
+from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.shown_model import ShownModel
+from streameval.events.batch import Catalog, Impressions
+from streameval.events.fields import needed
+from streameval.join.policy import JoinPolicy
+from streameval.loop.estimates import RowPropensities
+from streameval.loop.options import options_of, values_counted, weight_rule
+from streameval.loop.recalibration import Recalibration
+from streameval.models.learner import Learner, ModelPlace
+from streameval.models.registry import make_model
+from streameval.settings.measures import Auction
+from streameval.settings.tree import Settings
+
+
+def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
+    """`hold`: how long (ms) rows are kept beyond the correction horizon."""
+    join, sources = settings.join, estimators(settings)
+    keep = kept(needed(settings)) if _valued(settings) else needed(settings)
+    return JoinPolicy(
+        attribution_window=join.attribution_window,
+        allowed_lateness=join.allowed_lateness,
+        correction_horizon=join.correction_horizon,
+        max_pending=join.max_pending,
+        wide_slices=catalog.radix ** len(catalog.dimensions) >= 1 << 32,
+        hold=hold,
+        mark=_keys(settings.auction) if settings.auction.points else None,
+        items=bool({"popularity", "logistic"}.intersection(sources)),
+        keep=(*keep, *map(estimated, sources)),
+        negatives=settings.sampling.negatives,
+        recalibrate=_recalibration(settings, catalog),
+    )
+
+
+def _recalibration(settings: Settings, catalog: Catalog) -> Recalibration | None:
+    return Recalibration(options_of(settings).sampling, catalog) if settings.sampling.recalibrate else None
+
+
+def _valued(settings: Settings) -> bool:
+    """Whether anything that is counted again when a label changes reads what a click was worth when the label was due."""
+    return bool(settings.objectives) or not {"value", "policy_value"}.isdisjoint(settings.compare.more)
+
+
+def _keys(settings: Auction) -> Callable[[Impressions], NDArray[np.uint64]]:
+    return lambda impressions: keys_of(impressions, settings.slots)
+
+
+def auctions(settings: Settings) -> LiveAuctions | None:
+    """The auctions of one partition; None: none are run again."""
+    if not settings.auction.points:
+        return None
+    join = settings.join
+    return LiveAuctions(settings.auction, settings.windows.pane, join.request_gap, join.correction_horizon)
+
+
+def objectives_of(settings: Settings, catalog: Catalog) -> Objectives | None:
+    """What counts scores again by the labels of objectives; None: there are none."""
+    rules = [ObjectiveRule(one.name, one.value_at_least, one.versions) for one in settings.objectives]
+    return Objectives(rules, catalog) if rules else None
+
+
+def scoreboard(settings: Settings, catalog: Catalog, slice_rows: SliceRows, users_budget: int) -> Scoreboard:
+    """`users_budget`: this partition's share of `users.memory`, bytes."""
+    pane = settings.windows.pane
+    return Scoreboard(
+        slice_rows,
+        len(catalog.dimensions),
+        options_of(settings),
+        pane,
+        [window // pane for window in settings.windows.sliding],
+        settings.users.weighting,
+        users_budget=users_budget,
+        horizon=settings.join.correction_horizon,
+        weights=weight_rule(settings),
+        weigh_by=_field(settings.exposure.propensity),
+        strata_by=_field(settings.strata.by if settings.strata.by == "popularity" else "logged"),
+        values=values_counted(settings),
+        weighed=settings.sampling.weighed,
+    )
+
+
+def _field(source: str) -> str:
+    return LOGGED if source == "logged" else field_of_estimate(source)
+
+
+def estimators(settings: Settings) -> tuple[str, ...]:
+    """The ways in which propensities are estimated here."""
+    asked = settings.exposure.propensity, settings.strata.by
+    return tuple(source for source in ("naive_bayes", "popularity", "logistic") if source in asked)
+
+
+def reads_candidates(settings: Settings) -> bool:
+    """Whether anything is made of what was considered and not shown."""
+    return bool(settings.auction.points) or "logistic" in estimators(settings)
+
+
+def estimates(settings: Settings, catalog: Catalog) -> RowPropensities | None:
+    """What estimates propensities; None: nothing does."""
+    pane, sources = settings.windows.pane, estimators(settings)
+    makers: dict[str, Callable[[], Propensities]] = {
+        "naive_bayes": lambda: OutcomePropensities(_randomised(settings, catalog), settings.join.correction_horizon),
+        "popularity": ItemPopularity,
+        "logistic": lambda: ShownModel(pane),
+    }
+    return RowPropensities({source: makers[source]() for source in sources}, pane) if sources else None
+
+
+def _randomised(settings: Settings, catalog: Catalog) -> RandomSlice:
+    """The slice that was shown at random."""
+    name, _, value = settings.exposure.randomised.partition(":")
+    dimension = catalog.dimensions.index(name)
+    return RandomSlice(dimension, catalog.value_code(dimension, value), catalog.radix)
+
+
+def learners(settings: Settings, catalog: Catalog, place: ModelPlace) -> list[Learner]:
+    """The online models of one partition; `place`: where its impressions come from. Raises ModelError."""
+    return [
+        Learner(
+            make_model(model),
+            catalog.series_code(model.name, "online", "online"),
+            model.name,
+            place,
+            model.max_failures,
+            model.revision,
+        )
+        for model in settings.models
+    ]

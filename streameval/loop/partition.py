@@ -1,0 +1,400 @@
+"""The progressive-validation loop of one partition: join -> score -> observe -> learn.
+
+The rule, kept here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
+through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions
+are scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch
+size, and at batch size 1 without lateness the loop is River's `simulate_qa`.
+
+The rule is also checked: a score is stored with the model's training watermark (the latest moment at which any label
+it has learned became known), and a score whose watermark lies after its impression counts as a violation. An
+impression that arrives behind the watermark is therefore not scored online at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.live import LiveAuctions
+from streameval.compare.counted import Counted
+from streameval.counting.objectives import Objectives
+from streameval.counting.panestats import PaneStats
+from streameval.counting.requests import Requests
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.events.batch import Batch, Codes, Features, empty_clicks, empty_impressions
+from streameval.events.columns import Scored
+from streameval.join.joiner import Joiner
+from streameval.join.leaps import MOST, Leaps
+from streameval.join.policy import CLICKED, FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.loop.estimates import RowPropensities
+from streameval.loop.reading import Conflicts
+from streameval.loop.row_counts import LabelListener, RowCounts, timed
+from streameval.models.learner import Learner
+from streameval.process.background import Background
+
+TABLES = ("join", "panes", "ledger", "users", "models")
+BUDGETS = ("impressions", "held_clicks", "quarantine", "users")
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition's state, and the loop over its batches."""
+
+    policy: JoinPolicy
+    scoreboard: Scoreboard
+    counted: Counted  # what comparisons need
+    learners: list[Learner]
+    request_gap: int
+    score_at: Literal["impression", "label"] = "impression"
+    shared: bool = True
+    listener: LabelListener | None = None
+    auctions: LiveAuctions | None = None
+    objectives: Objectives | None = None
+    estimates: RowPropensities | None = None
+    background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
+    leaps: list[Leaps] = field(init=False)  # by input: events far ahead of the others, before the joiner
+    joiner: Joiner = field(init=False)
+    requests: Requests = field(init=False)
+    panes: PaneStats = field(init=False)
+    rows: RowCounts = field(init=False)
+    conflicts: Conflicts | None = None  # what the last step refused
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
+
+    def __post_init__(self) -> None:
+        self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
+        self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.progress.inputs)]
+        self.panes = PaneStats(self.scoreboard.pane)
+        self.counted.begin(self.joiner, [learner.series for learner in self.learners])
+        self.rows = RowCounts(
+            policy=self.policy,
+            joiner=self.joiner,
+            requests=self.requests,
+            scoreboard=self.scoreboard,
+            panes=self.panes,
+            counted=self.counted,
+            grace=self.policy.attribution_window if self.score_at == "label" else 0,
+            background=self.background,
+            seconds=self.seconds,
+            listener=self.listener,
+            auctions=self.auctions,
+            objectives=self.objectives,
+            estimates=self.estimates,
+        )
+
+    def step(self, batch: Batch) -> None:
+        """Takes one batch through the loop: all of it but what `leaps` holds back."""
+        self.rows.considered(batch)
+        if self.joiner.progress.inputs == 1:
+            shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
+        else:
+            shown = self.leaps[0].screen(batch.impressions, empty_clicks())
+            clicked = self.leaps[1].screen(empty_impressions(), batch.clicks)
+        for leaps in self.leaps:
+            self.counted.joins.ahead(leaps.take_ahead())
+        count = 0
+        if shown.before is not None or clicked.before is not None:
+            nothing = empty_impressions(), empty_clicks()
+            count = self._step(
+                replace(batch, impressions=(shown.before or nothing)[0], clicks=(clicked.before or nothing)[1])
+            ).size
+        refused = self._step(replace(batch, impressions=shown.now[0], clicks=clicked.now[1]))
+        if count + refused.size:
+            places = (shown.now[0].order if shown.places is None else shown.places)[refused]
+            self.conflicts = Conflicts(count + refused.size, places[places >= 0], batch)
+
+    def _step(self, batch: Batch) -> NDArray[np.int32]:
+        """Impressions that were refused, by number."""
+        if not len(batch):
+            return np.empty(0, np.int32)
+        self._settle(self.joiner.mature(self.joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
+        with timed(self.seconds, "join"):
+            rows, flips = self.joiner.add(batch)
+            self.panes.seen(self.joiner.table.ts[rows])
+            on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
+            self.counted.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
+            self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
+            self.rows.arrived(batch.impressions, rows)
+        self.rows.correct(flips)
+        with timed(self.seconds, "requests"):  # closed requests that get another impression close again later
+            self.rows.requests_changed(self.requests.closed(self.joiner.table.request[rows]), -1)
+            self.requests.link(self.joiner.table, rows, self.joiner.front)
+        if self.score_at == "impression":
+            self._score(rows)
+        self._advance()
+        return self.joiner.take_conflicts()
+
+    def set_idle(self, input_number: int, idle: bool) -> None:
+        """Marks an input as idle, or as active again."""
+        self.joiner.progress.set_idle(input_number, idle)
+        self._advance()
+
+    def show(self) -> None:
+        """While an input is silent: counts what the watermark has passed, for readers, until it matures.
+
+        Nothing is learned of it, and no comparison nor curve is made of it: what the silent input holds back may come yet.
+        """
+        rows = self.joiner.show()
+        for piece in self.rows.pieces(rows):
+            self.rows.count_shown(piece, +1)
+        if rows.size:
+            with timed(self.seconds, "requests"):
+                self.rows.requests_changed(self.requests.close(self.joiner.progress.watermark), +1)
+
+    def count(self, labelled: Labelled, scored: Scored) -> None:
+        """Counts impressions whose labels are final, in order of time, without a join; nothing of a comparison."""
+        self.counts["impressions"] += labelled.ts.size
+        self.counts["matured"] += labelled.ts.size
+        self.rows.count_labelled(labelled, scored)
+
+    def count_requests(self, labelled: Labelled, scored: Scored, request: NDArray[np.int32]) -> None:
+        """Counts whole requests of impressions that were counted so; `request` numbers them from 0."""
+        self.rows.count_requests(labelled, scored, request)
+
+    def finish(self) -> None:
+        """The stream has ended: everything matures, every request closes."""
+        for leaps in self.leaps:
+            self._step(Batch(0, *leaps.finish(), self.shared))
+        self.joiner.finish()
+        self._advance()
+
+    def complete_until(self) -> int | None:
+        """Every impression before this time (ms) has its final label; None before the first event."""
+        watermark = self.joiner.progress.watermark
+        if watermark == NEVER:
+            return None
+        return FOREVER if watermark >= FOREVER else watermark - self.policy.attribution_window
+
+    @property
+    def inputs(self) -> int:
+        """1: impressions and clicks come in one log; 2: in two."""
+        return self.joiner.progress.inputs
+
+    @property
+    def firm(self) -> int:
+        """Labels are final before this time (ms) less the attribution window; NEVER before the first event."""
+        return self.joiner.progress.firm
+
+    @property
+    def watermark(self) -> int:
+        """What readers are shown has come this far (ms); NEVER before the first event."""
+        return self.joiner.progress.watermark
+
+    @property
+    def newest_event(self) -> int:
+        """ms; NEVER before the first event."""
+        return self.joiner.progress.newest_event
+
+    @property
+    def quarantined(self) -> int:
+        """Events that wait because their time is far ahead of their input's others."""
+        return sum(map(len, self.leaps))
+
+    @property
+    def runaways(self) -> Counter[str]:
+        """Quarantined events whose stream never caught up, by the names of the report."""
+        return sum((leaps.counts for leaps in self.leaps), Counter[str]())
+
+    def fates(self) -> Counter[str]:
+        """What became of the events, by the names of the report."""
+        counts = self.joiner.counts + self.counts + self.runaways
+        counts.update(quarantined=self.quarantined, pending=self.joiner.pending)
+        return counts
+
+    def table_bytes(self) -> dict[str, int]:
+        """Memory by table, as `TABLES` names them."""
+        return {
+            "join": self.joiner.nbytes + self.requests.nbytes + self.rows.auctions_nbytes,
+            "panes": self.scoreboard.nbytes,
+            "ledger": self.counted.nbytes + self.scoreboard.references.nbytes,
+            "users": self.scoreboard.users.nbytes,
+            "models": sum(learner.model.nbytes for learner in self.learners),
+        }
+
+    def budget_used(self) -> dict[str, float]:
+        """How full every bounded table is, as `BUDGETS` names them; docs/operations.md says what happens at 1."""
+        most, users = self.policy.max_pending, self.scoreboard.users
+        return {
+            "impressions": self.joiner.known / most,
+            "held_clicks": self.joiner.held / most,
+            "quarantine": max((len(leaps) / MOST for leaps in self.leaps), default=0.0),
+            "users": users.nbytes / users.budget,
+        }
+
+    def series_in_use(self) -> set[int]:
+        """Codes of the series that a pane, an impression in memory or a model is about."""
+        held = self.joiner.series_in_use().union(self.rows.in_auctions(), *(one.series_in_use() for one in self.leaps))
+        return held | self.scoreboard.overall.rows() | {learner.series for learner in self.learners}
+
+    def retire(self, code: int) -> None:
+        """Forgets a series."""
+        self.scoreboard.retire(code)
+        self.counted.clear(code)
+
+    @property
+    def unwritten(self) -> int:
+        """Panes that the history has still to take."""
+        return self.scoreboard.overall.unwritten
+
+    @property
+    def never_written(self) -> int:
+        """Panes that left memory before the history could take them."""
+        return self.scoreboard.overall.never_written
+
+    def written(self, done: bool) -> None:
+        """The history has taken the panes of the last `take_unwritten`, or has failed to."""
+        self.scoreboard.overall.written(done)
+
+    def take_unwritten(self) -> list[int]:
+        """Complete panes that changed since they were written; not before their requests are closed, each of which
+        changes its pane."""
+        complete = self.complete_until()
+        return self.scoreboard.overall.take_unwritten(
+            0 if complete is None else (complete - self.request_gap) // self.scoreboard.pane
+        )
+
+    def forget_before(self, pane: int, unwritten: int) -> None:
+        """Panes leave memory: those before `pane` that no correction can change, and that are not among the newest
+        `unwritten` that the history has still to take."""
+        # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
+        changeable = self.firm - self.policy.correction_horizon
+        first = self.scoreboard.overall.needed_from(min(pane, changeable // self.scoreboard.pane), unwritten)
+        self.scoreboard.forget_before(first)
+        self.panes.forget_before(first)
+
+    # -- the steps -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Labels mature as far as is firm; requests close; what is too old is dropped."""
+        joiner = self.joiner
+        upto = max(joiner.progress.firm, joiner.pressure_watermark())
+        self._settle(joiner.mature(upto))
+        with timed(self.seconds, "requests"):
+            self.rows.requests_changed(self.requests.close(joiner.progress.firm), +1)
+        self.rows.run_auctions(upto)
+        self.rows.compute_gauc()
+        with timed(self.seconds, "join"):
+            joiner.runs.drop_features()
+            joiner.forget()
+            self.panes.judged(*joiner.take_judged())
+
+    def _score(self, rows: NDArray[np.int64]) -> None:
+        """Online models score rows that are not late; the score keeps how far the model had learned."""
+        if not self.learners or not rows.size:
+            return
+        with timed(self.seconds, "score"):
+            table = self.joiner.table
+            late = (table.state[rows] & LATE) != 0
+            if late.any():
+                self.counts["late_unscored"] += int(late.sum())
+                rows = rows[~late]
+            if not rows.size:
+                return
+            for part, features in self._features(rows):
+                for number, learner in enumerate(self.learners):
+                    table.score[number][rows[part]] = learner.score(features)
+                    table.trained[number][rows[part]] = learner.trained
+
+    def _settle(self, rows: NDArray[np.int64]) -> None:
+        """Mature labels: (score,) learn, then observe what was scored before; in this order."""
+        if not rows.size:
+            return
+        shown = rows[(self.joiner.table.state[rows] & SHOWN) != 0]
+        for piece in self.rows.pieces(shown):
+            self.rows.count_shown(piece, -1)
+        self.joiner.table.state[shown] &= ~np.uint8(SHOWN)
+        if self.score_at == "label":
+            self._score(rows)
+        if self.learners:
+            with timed(self.seconds, "learn"):
+                self._learn(rows)
+        with timed(self.seconds, "settle"):
+            for piece in self.rows.pieces(rows):
+                self.rows.count(piece)
+
+    def _learn(self, rows: NDArray[np.int64]) -> None:
+        table = self.joiner.table
+        known = int(table.ts[rows[-1]]) + self.policy.attribution_window
+        asked = [learner for learner in self.learners if learner.suspended is None]
+        for part, features in self._features(rows):
+            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
+            for number, learner in enumerate(self.learners):
+                if learner.suspended is None:
+                    done = learner.learn(features, label)
+                    if learner.suspended is not None:
+                        self._withdraw(number, rows, part.start + done - 1)
+        for learner in asked:
+            learner.trained = max(learner.trained, known)
+
+    def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
+        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
+
+        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
+        """
+        table = self.joiner.table
+        if self.score_at == "label":
+            after = rows[last + 1 :]
+        else:
+            live = np.arange(self.joiner.front, self.joiner.front + self.joiner.known)
+            after = live[table.ts[live] >= table.ts[rows[last]] + self.policy.attribution_window]
+        self.rows.hide(after[(table.state[after] & SHOWN) != 0])
+        score = table.score[number].copy()  # a checkpoint that is being written reads the old one
+        score[after] = np.nan
+        table.score[number] = score
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything between two batches, for `restore`: arrays, plain values, and calls that give more of them.
+
+        What changes is copied now, or by the counting thread in its turn; calls are for the thread that writes.
+        """
+        return {
+            "shared": self.shared,
+            "leaps": [leaps.state() for leaps in self.leaps],
+            "joiner": self.joiner.state(scores_change=self.score_at == "label"),
+            "requests": self.requests.state(self.joiner.front),
+            "panes": self.panes.state(),
+            "arrivals": self.counted.arrivals.state(),
+            "joins": self.counted.joins.state(),
+            "counts": dict(self.counts),
+            **self.rows.state(),
+            "learners": [one.state() for one in self.learners],
+            "scoreboard": self.background.call(self.scoreboard.state).result,
+            "ledger": self.background.call(self.counted.ledger.state).result,
+            "gauc_marks": self.counted.gauc.marks(),
+            "gauc": self.background.call(self.counted.gauc.state).result,
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
+        """Restores what `state` returned, into a partition that has seen nothing (see `Scoreboard.restore`)."""
+        self.joiner.restore(state["joiner"], codes)
+        for number, leaps in enumerate(self.leaps):
+            if "leaps" in state:
+                leaps.restore(state["leaps"][number], codes)
+            else:  # written before there were any
+                leaps.begin_at(int(state["joiner"]["newest"][number]))
+        self.requests.restore(state["requests"])
+        self.panes.restore(state["panes"])
+        self.counted.arrivals.restore(state["arrivals"], codes.series)
+        self.counted.joins.restore(state.get("joins", []))  # none: written before there were any
+        self.counts = Counter(state["counts"])
+        self.rows.restore(state, codes)
+        for one, saved in zip(self.learners, state["learners"], strict=True):
+            one.restore(saved)
+        self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
+        self.counted.ledger.restore(state["ledger"], codes)
+        self.counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)
+
+    def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
+        if pieces := self.joiner.runs.features(rows):
+            return pieces
+        nothing = np.empty(0, np.uint64), np.empty(0)  # events without any features: every row is empty
+        dicts: tuple[dict[str, float], ...] = tuple({} for _ in range(rows.size))
+        return [(slice(0, rows.size), Features(np.zeros(rows.size + 1, np.int64), *nothing, dicts))]

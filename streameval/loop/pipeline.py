@@ -1,0 +1,341 @@
+"""All partitions of this process, and the snapshot over them. Knows no source and no reader."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import astuple, replace
+from typing import Any
+
+from streameval.compare.announce import Announcements
+from streameval.compare.comparisons import Comparisons
+from streameval.compare.counted import Counted
+from streameval.counting.scoreboard import SliceRows
+from streameval.events.batch import Batch, Catalog, Series
+from streameval.join.policy import NEVER
+from streameval.loop import make, usage
+from streameval.loop.idle import IdleInputs
+from streameval.loop.options import guarded, options_of
+from streameval.loop.partition import TABLES, Partition
+from streameval.loop.reading import Conflicts, Reading, reported
+from streameval.loop.retirement import Retirement
+from streameval.loop.row_counts import LabelListener
+from streameval.models.learner import ModelPlace
+from streameval.models.registry import make_model
+from streameval.process.background import Background
+from streameval.results.evaluate import Evaluator, PartTotals
+from streameval.results.health import HealthJudge, Joined, unreliable
+from streameval.results.panes import PaneHistory
+from streameval.results.snapshot import (
+    Snapshot,
+    Surroundings,
+    UserColumns,
+    empty_snapshot,
+)
+from streameval.results.user_columns import UserLookup
+from streameval.settings.tree import Settings
+from streameval.store.history.rows import PaneRows, pane_rows
+
+UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
+
+
+class Pipeline:
+    """Takes batches of any partition; `advance` moves on what readers see, `snapshot` shows it. Used by one thread."""
+
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float], announcements: Announcements | None = None
+    ) -> None:
+        """`clock`: wall-clock seconds; `announcements`: of deploys. Raises ModelError if a configured model cannot be made."""
+        self.settings = settings
+        self.catalog = Catalog(
+            settings.slices.dimensions, settings.slices.max_values, mainline=settings.auction.mainline
+        )
+        self._clock = clock
+        self._pane = settings.windows.pane
+        self._windows = [window // self._pane for window in settings.windows.sliding]
+        self._slice_rows = SliceRows(self.catalog)
+        options, edges = options_of(settings), settings.buckets.edges
+        self._evaluator = Evaluator(
+            self.catalog, self._slice_rows, options, settings.buckets.quantiles, self._pane, self._windows
+        )
+        self._health = HealthJudge(self._pane)
+        told, least = announcements or Announcements(), settings.exposure.min_propensity
+        guard = least if guarded(settings) else None
+        measures: dict[str, Any] = {"least": least, "operating_range": settings.metrics.operating_range}
+        measures["guard_cut"] = None if guard is None else max(settings.ranking.k, default=None)
+        measures["weighed"] = settings.sampling.by
+        self._comparisons = Comparisons(
+            settings.compare, self.catalog, self._pane, settings.join, edges, told, guard, **measures
+        )
+        self._panes = PaneHistory(self.catalog, self._slice_rows, options, self._pane)
+        self._users = UserLookup(self.catalog)
+        self._retirement = Retirement(self.catalog)
+        self._idle = IdleInputs(clock, settings.join.idle_timeout / 1000.0)
+        self.inputs: tuple[str, ...] = ("impressions", "clicks")  # the source's; set before the first batch
+        self.listener: LabelListener | None = None  # is notified of labels; set before the first batch
+        self.on_conflicts: Callable[[Conflicts], None] | None = None  # keeps what was refused for its id
+        self.has_history = False  # panes are kept until `history_rows` is called
+        self.all_heard_from = True  # every partition has been heard from: what is complete is known
+        self.partitions: dict[int, Partition] = {}
+        self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the partitions: read, publish
+        self._background = Background()  # one for all partitions: they share the numbering of slices
+        self._readings: dict[int, Reading] = {}  # by partition
+        self._latest = empty_snapshot(clock(), options)
+        for model in settings.models:  # fail at the start, not at the first batch
+            make_model(model)
+
+    # -- events come ---------------------------------------------------------------------------------------------
+
+    def take(self, batch: Batch) -> None:
+        """One batch through its partition's loop."""
+        reading = self._readings.setdefault(batch.partition, Reading())
+        reading.take(batch)
+        part = self.partitions.get(batch.partition)
+        if batch.gaps:
+            reading.gaps.open(batch.gaps, NEVER if part is None else part.watermark)
+        if not len(batch) and not (len(batch.candidates) and make.reads_candidates(self.settings)):
+            return
+        for name, events in ((self.inputs[0], batch.impressions), (self.inputs[-1], batch.clicks)):
+            if len(events):
+                reading.gaps.close([name], int(events.ts.max()))
+        if part is None:
+            part = self.partitions[batch.partition] = self._make_partition(batch.partition, batch.shared)
+            self._idle.know(batch.partition, part.inputs)
+        for number in range(part.inputs):
+            if len(batch) and (batch.shared or len(batch.clicks if number else batch.impressions)):
+                self._idle.heard(batch.partition, number)
+                part.joiner.progress.set_idle(number, False)
+        part.step(batch)
+        conflicts, part.conflicts = part.conflicts, None
+        if conflicts is not None:
+            reading.invalid["conflicting_id"] += conflicts.count
+            if self.on_conflicts is not None:
+                self.on_conflicts(conflicts)
+        if part.counted.ledger.is_full and self.all_heard_from:  # a fast replay, between two calls of `advance`
+            self._background.wait()
+            self._comparisons.advance(self._counted())
+
+    def at_once(self) -> Partition:
+        """The partition of a table whose labels are known: it counts without a join (`Partition.count`).
+
+        The table is at hand as a whole, so every score is kept: the AUC is exact however many there are.
+        """
+        part = self.partitions[0] = self._make_partition(0, shared=True)
+        part.scoreboard.users.exact_limit = 1 << 40
+        return part
+
+    def users(self) -> Mapping[Series, UserColumns]:
+        """Every user that is kept, by series, as of now."""
+        self._background.wait()
+        return self._users.look_up([self.partitions[p].scoreboard.users for p in sorted(self.partitions)])
+
+    def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
+        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back, and so what is shown.
+
+        One of which messages wait is not silent: `caught_up` says at whose end (input, partition) the source stands.
+        """
+        silent = [
+            (p, number) for p, number in self._idle.tick() if not self.partitions[p].joiner.progress.is_idle(number)
+        ]
+        if not silent:
+            return
+        at_end = caught_up()
+        for partition, number in silent:
+            if (self.inputs[number], partition) in at_end:
+                self.partitions[partition].set_idle(number, True)
+            else:
+                self._idle.heard(partition, number)
+
+    def finish(self) -> None:
+        """The stream has ended."""
+        for part in self.partitions.values():
+            part.finish()
+        self._background.wait()
+        self._users.expire()
+
+    # -- readers look --------------------------------------------------------------------------------------------
+
+    def advance(self, complete: bool = True, with_history: bool = True) -> None:
+        """Moves on what readers see to what has been counted: windows, looks of comparisons, panes; forgets what is old.
+
+        `complete`: every partition of this process has been heard of; until then no comparison takes a look.
+        `with_history`: also panes and users, and versions retire.
+        """
+        partitions = [self.partitions[p] for p in sorted(self.partitions)]
+        for part in partitions:
+            part.show()
+        self._background.wait()
+        now = self._clock()
+        parts = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.joiner.progress.idle) for m in partitions]
+        boards = [m.scoreboard for m in partitions]
+        frames = self._evaluator.frames(parts)
+        end = frames[0].end
+        refused = sum(sum(reading.invalid.values()) for reading in self._readings.values())
+        health, silent = self._health.judge([Joined(m.joiner, m.panes, m.leaps) for m in partitions], end, refused)
+        if complete:
+            self._comparisons.advance(self._counted())
+        reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, [*self._missing(), *silent]))}
+        results = self._evaluator.results(parts, reasons)
+        panes, sketches = {}, None
+        if with_history:
+            keep = end - max(*self._windows, 0, self.settings.join.correction_horizon // self._pane)
+            panes = self._panes.update(boards, end, keep)
+            sketches = None if self.has_history else self._panes.sketches(boards)
+            self._users.refresh([board.users for board in boards], {r.series for r in results if r.totals.impressions})
+            for part in partitions:
+                part.forget_before(keep, UNWRITTEN_PANES if self.has_history else 0)
+        self._retirement.see(results, now)
+        if with_history:
+            self._retire(partitions)
+        self._latest = Snapshot(
+            number=self._latest.number + 1,
+            taken_at=now,
+            started_at=self._latest.started_at,
+            events=reported(partitions, self._readings.values()),
+            results=tuple(results),
+            partitions=usage.partition_states(self.partitions, self._readings),
+            join=health,
+            panes=panes,
+            pane=self._pane,
+            sketches=sketches,
+            users=self._users.columns,
+            last_seen=dict(self._retirement.last_seen),
+            stage_seconds=usage.sums([self.seconds, *(m.seconds for m in partitions)]),
+            table_bytes={name: sum(m.table_bytes()[name] for m in partitions) for name in TABLES},
+            options=self._latest.options,
+            undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
+            online_updates=usage.updates(partitions, self.settings.models),
+            online_failures=usage.failures(partitions, self.settings.models),
+            suspensions=tuple(one.suspended for m in partitions for one in m.learners if one.suspended is not None),
+            attribution_window=self.settings.join.attribution_window,
+            budget_used=usage.budgets(partitions, self.catalog),
+            slice_values=usage.slice_values(self.catalog),
+            deploys=self._comparisons.deploys,
+            comparisons=self._comparisons.readings(self._counted(), self._users.columns),
+            roles=self._comparisons.roles(),
+            auctions=self._evaluator.auctions(parts, self.settings.auction),
+        )
+
+    def snapshot(self, around: Surroundings | None = None) -> Snapshot:
+        """Everything that readers may know, as `advance` left it. `around`: what is known of the source and the disk."""
+        around = around or Surroundings()
+        known = {name: getattr(around, name) for name in Surroundings.__dataclass_fields__}
+        lag = known.pop("lag")
+        states = (
+            replace(state, lag={where: n for where, n in lag.items() if where[1] == state.partition})
+            for state in self._latest.partitions
+        )
+        return replace(self._latest, partitions=tuple(states), **known)
+
+    # -- panes for the history -----------------------------------------------------------------------------------
+
+    def history_rows(self, partitions: Collection[int]) -> dict[int, list[PaneRows]]:
+        """The complete panes of these partitions that changed since they were written; see `Partition.take_unwritten`."""
+        ours = self.partitions.keys() & set(partitions)
+        for partition in ours:
+            self.partitions[partition].show()
+        self._background.wait()
+        out = {}
+        for partition in ours:
+            part = self.partitions[partition]
+            if panes := part.take_unwritten():
+                out[partition] = pane_rows(part.scoreboard, part.panes, self.catalog, self._slice_rows, panes)
+        return out
+
+    # -- partitions come and go ----------------------------------------------------------------------------------
+
+    def partition_state(self, partition: int) -> dict[str, Any] | None:
+        """All that is known of a partition between two batches (see `Partition.state`); None: nothing yet."""
+        reading = self._readings.get(partition)
+        if reading is None:
+            return None
+        part = self.partitions.get(partition)
+        state = None if part is None else part.state()
+        rows = self._background.call(self._slice_rows.known)  # after the counting that may make new ones
+        return {
+            **reading.state(),
+            "names": self.catalog.names(),
+            "slice_rows": rows.result,
+            "last_seen": [[*astuple(series), seen] for series, seen in self._retirement.last_seen.items()],
+            "monitor": state,
+            "comparisons": self._comparisons.state(),
+        }
+
+    def restore_partition(self, partition: int, state: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+        """Takes over a partition that this process does not have; returns the offsets to go on from."""
+        saved = state["monitor"]
+        if saved is not None:
+            codes = self.catalog.adopt(state["names"])
+            part = self._make_partition(partition, saved["shared"])
+            part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
+            self.partitions[partition] = part
+            self._comparisons.restore(state["comparisons"], self._counted())
+            self._idle.know(partition, part.inputs)
+        self._readings[partition] = reading = Reading.of(state)
+        self._retirement.adopt({Series(*name): seen for *name, seen in state["last_seen"]})
+        return dict(reading.offsets)
+
+    def topic_ids(self, partition: int) -> dict[tuple[str, int], str]:
+        """The ids of the topics that the offsets of a partition are of, where known."""
+        reading = self._readings.get(partition)
+        return {} if reading is None else dict(reading.topic_ids)
+
+    def state_written(self, partition: int) -> None:
+        """Nobody reads what `partition_state` returned any more."""
+        if partition in self.partitions:
+            self.partitions[partition].joiner.state_written()
+
+    def forget_partition(self, partition: int) -> None:
+        """Drops a partition that another worker now owns."""
+        self._background.wait()
+        self._readings.pop(partition, None)
+        if self.partitions.pop(partition, None) is not None:
+            self._comparisons.rebuild(self._counted())
+        self._retirement.partition_left()
+        self._idle.forget(partition)
+        self._share_users(len(self.partitions))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _missing(self) -> list[tuple[int, int, str]]:
+        """Stretches [first pane, end pane) in which events are missing, and why."""
+        window = self.settings.join.attribution_window
+        return sorted(one for known in self._readings.values() for one in known.gaps.panes(self._pane, window))
+
+    def _share_users(self, partitions: int) -> int:
+        """Divides `users.memory`; returns a partition's share."""
+        share = self.settings.users.memory // max(partitions, 1)
+        self._background.wait()
+        for part in self.partitions.values():
+            part.scoreboard.users.budget = share
+        return share
+
+    def _counted(self) -> list[Counted]:
+        return [self.partitions[p].counted for p in sorted(self.partitions)]
+
+    def _make_partition(self, partition: int, shared: bool) -> Partition:
+        s, share = self.settings, self._share_users(len(self.partitions) + 1)  # as they are assigned all shares shrink
+        return Partition(
+            make.policy(s, self.catalog, self._comparisons.gauc_window),
+            make.scoreboard(s, self.catalog, self._slice_rows, share),
+            self._comparisons.counted(),
+            make.learners(s, self.catalog, ModelPlace(self.inputs[0], partition)),
+            s.join.request_gap,
+            s.join.score_at,
+            shared=shared,
+            listener=self.listener,
+            auctions=make.auctions(s),
+            objectives=make.objectives_of(s, self.catalog),
+            estimates=make.estimates(s, self.catalog),
+            background=self._background,
+        )
+
+    def _retire(self, partitions: list[Partition]) -> None:
+        def in_use() -> set[int]:
+            return set().union(*(part.series_in_use() for part in partitions))
+
+        for code in self._retirement.due(in_use):
+            for part in partitions:
+                part.retire(code)
+            self._comparisons.clear(code)
+            self._retirement.retire(code)

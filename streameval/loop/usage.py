@@ -1,0 +1,82 @@
+"""What a snapshot says of partitions beside results: how far they are, how full their tables are, what their models learned."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from streameval.events.batch import Catalog
+from streameval.join.policy import FOREVER, NEVER
+from streameval.loop.partition import BUDGETS, Partition
+from streameval.loop.reading import Reading
+from streameval.models.protocol import FAILURES
+from streameval.results.snapshot import PartitionState, SliceValues
+from streameval.settings.models import ModelSettings
+
+
+def partition_states(
+    partitions: Mapping[int, Partition], readings: Mapping[int, Reading]
+) -> tuple[PartitionState, ...]:
+    """How far every partition that is read is, also those of which nothing has been counted."""
+    return tuple(_state(number, partitions.get(number), readings[number]) for number in sorted(readings))
+
+
+def _state(number: int, part: Partition | None, reading: Reading) -> PartitionState:
+    watermark = part.watermark if part else NEVER
+    newest = part.newest_event if part else NEVER
+    complete = part.complete_until() if part else None
+    return PartitionState(
+        partition=number,
+        watermark=None if watermark == NEVER else min(watermark, newest) if watermark >= FOREVER else watermark,
+        label_complete=None if complete is None else min(complete, newest),
+        newest_event=None if newest == NEVER else newest,
+        offsets=dict(reading.offsets),
+        lag={},
+        waiting_since=None if part is None else part.joiner.runs.next_due,
+    )
+
+
+def budgets(partitions: Iterable[Partition], catalog: Catalog) -> dict[str, float]:
+    """How full every bounded table is, from 0 to 1, the fullest partition's."""
+    used = dict.fromkeys(BUDGETS, 0.0)
+    for part in partitions:
+        used = {name: max(used[name], share) for name, share in part.budget_used().items()}
+    used["versions"] = len(catalog.codes) / catalog.max_series
+    for dimension, values in zip(catalog.dimensions, catalog.values, strict=True):
+        used[f"slice:{dimension}"] = min(1.0, (len(values) - 2) / catalog.max_values)
+    return used
+
+
+def slice_values(catalog: Catalog) -> dict[str, SliceValues]:
+    """How many values every dimension has."""
+    return {
+        dimension: SliceValues(len(values) - 2, catalog.most_values, catalog.max_values, overflowed)
+        for dimension, values, overflowed in zip(catalog.dimensions, catalog.values, catalog.overflowed, strict=True)
+    }
+
+
+def updates(partitions: Iterable[Partition], models: Sequence[ModelSettings]) -> dict[str, int]:
+    """Labels that every online model has learned."""
+    out = {model.name: 0 for model in models}
+    for part in partitions:
+        for model, learner in zip(models, part.learners, strict=True):
+            out[model.name] += learner.updates
+    return out
+
+
+def failures(partitions: Sequence[Partition], models: Sequence[ModelSettings]) -> dict[str, dict[str, int]]:
+    """Events that every online model failed to score or to learn, by reason."""
+    out = {}
+    for number, model in enumerate(models):
+        found = sum((part.learners[number].failures for part in partitions), Counter[str]())
+        out[model.name] = {reason: found[reason] for reason in FAILURES}
+    return out
+
+
+def sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Sums by name."""
+    out: defaultdict[str, float] = defaultdict(float)
+    for part in parts:
+        for name, number in part.items():
+            out[name] += number
+    return dict(out)

@@ -1,0 +1,86 @@
+"""Every kernel once, on made-up events, before the first real one.
+
+On the first start on a machine the kernels are compiled, which takes seconds, and a monitor that compiles in the middle
+of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streameval.counting.references import PROMISED
+from streameval.loop.pipeline import Pipeline
+from streameval.sources.formats.decode import Decoder
+
+_MANY = 2 * PROMISED + 8  # of a batch, so that either version has placement curves and is compared
+_START = 1_000_000_000_000  # ms: long ago, so never refused as from the future
+
+
+def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
+    """Sends some impressions and clicks the whole way: joined, scored, counted, corrected, evaluated, compared."""
+    with _muted("streameval.compare.comparisons"):
+        _send_all(pipeline, decoder)
+
+
+@contextmanager
+def _muted(name: str) -> Iterator[None]:
+    """Mutes a logger: what it would say is about made-up events."""
+    log = logging.getLogger(name)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
+    join = pipeline.settings.join
+    step = join.attribution_window + join.allowed_lateness + 1000
+
+    def send(begin: int, clicks: list[tuple[str, int]]) -> None:
+        impressions = [_impression(f"{begin}-{i}", begin + i, i, pipeline.catalog.dimensions) for i in range(_MANY)]
+        events = impressions + [
+            {"impression_id": which, "ts": ts, "type": "click", "value": 1.0} for which, ts in clicks
+        ]
+        values = [json.dumps(event).encode() for event in events]
+        values[0] = values[0].replace(b"item_id", b"item\\u005fid")  # the slow decoder has kernels of its own
+        batch, _ = decoder.messages(
+            values,
+            [0] * len(values),
+            topic=("warm-up",),
+            partition=0,
+            offsets=range(len(values)),
+            format="json",
+            shared=True,
+        )
+        pipeline.take(batch)
+
+    first, second = _START, _START + step
+    send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second comes before its impression
+    send(second, [(f"{first}-2", first + 20)])  # too late for its label, which is corrected
+    pipeline.advance()
+    send(second + 2 * step, [])
+    pipeline.finish()
+    pipeline.advance()
+
+
+def _impression(name: str, ts: int, number: int, dimensions: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "type": "impression",
+        "impression_id": name,
+        "ts": ts,
+        "user_id": f"user-{number % 50}",
+        "request_id": f"{name.split('-', maxsplit=1)[0]}-{number % 3}",
+        "item_id": "item",
+        "model_version": f"v{number % 2}",
+        "pclick": 0.1 + 0.1 * (number % 8),
+        "predictions": {f"v{1 - number % 2}": 0.5},
+        "slices": dict.fromkeys(dimensions, "some"),
+        "features": {"text": "some", "number": 1.5, "list": ["a", "b"]},
+        "position": number % 8,
+        "propensity": 0.5,
+        "policies": {"v0": 0.25},
+    }

@@ -1,0 +1,250 @@
+"""Strata of propensity: what a model is worth where the server shows often, and where it hardly ever does.
+
+Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS 40(1),
+2021): what is shown often decides an aggregate alone. The strata's values are put together in three ways, and they answer
+different questions:
+
+- `share`: by what the strata have of the impressions (of the clicks, for AUC and calibration). The paper's. Of the same
+  impressions E(Y) = sum E(Y | x) P(x), so it gives back the overall value of any mean and corrects nothing.
+- `plain`: every stratum alike, however little it holds.
+- `uniform_exposure`: by the inverse-propensity mass of the stratum, as if everything had been shown alike. Subclassified
+  SNIPS, and the only one of the three that estimates what the open loop would show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.errors import coarse
+from streameval.metrics.view import View
+from streameval.sketches.exposed_lists import strata_ndcg
+from streameval.sketches.layout import read_tally
+from streameval.sketches.propensity import (
+    SCORE_BINS,
+    STRATUM_L,
+    STRATUM_MASS,
+    STRATUM_MASS_FRACTION,
+    STRATUM_N,
+    STRATUM_P,
+    STRATUM_SUMS,
+    STRATUM_Y,
+    score_bins,
+)
+
+_Reals = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+Cut = Literal["mass", "width"]
+WEIGHTINGS = ("share", "plain", "uniform_exposure")
+STRATIFIED = ("log_loss", "calibration", "auc")
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """One stratum: propensities in [lower, upper), the last one closed. None: undefined.
+
+    `auc_of_clicks` is the probability that one of its clicks outscores one of the window's non-clicks, whatever stratum that is
+    in; weighted by clicks, those of all rows add up to the AUC. `auc_of_clicks_error` bounds what the resolution of
+    the scores costs. `ndcg`: by cut K, of `lists` with a gain in the stratum: the NDCG of those items alone, in the whole list.
+    Strata that are cut by mass or width are made of fine bins, and an item is then judged with those of its own bin. The row
+    without edges, if there is one, has the impressions without a propensity.
+    """
+
+    lower: float | None
+    upper: float | None
+    impressions: int
+    clicks: int
+    log_loss: float | None
+    calibration: float | None
+    auc_of_clicks: float | None
+    auc_of_clicks_error: float | None
+    inverse_mass: float | None
+    lists: int = 0
+    ndcg: tuple[tuple[int, float | None], ...] = ()
+
+    def as_json(self) -> dict[str, int | float | None]:
+        """As in the report: `ndcg_K` by name."""
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return {**plain, **({"lists": self.lists} if self.ndcg else {}), **{f"ndcg_{k}": x for k, x in self.ndcg}}
+
+
+_PLAIN = tuple(Stratum.__slots__[:9])
+
+
+def cut_by_mass(impressions: _Ints, count: int) -> list[int]:
+    """Where bins int64[n] are cut into at most `count` strata of nearly equal impressions: places between bins, ascending.
+
+    The i-th cut is where the impressions below are nearest to i / count of all. A bin is never divided, and no stratum is
+    empty: so there are fewer than `count` where a bin alone holds more than its share.
+    """
+    upto = np.cumsum(impressions)
+    total = int(upto[-1]) if upto.size else 0
+    found: set[int] = set()
+    for i in range(1, count):
+        below = int(
+            np.argmin(np.abs(upto * count - i * total))
+        )  # the first of equals, so that no empty bin moves a cut
+        if 0 < upto[below] < total:
+            found.add(below + 1)
+    return sorted(found)
+
+
+def cut_by_width(edges: Sequence[float], impressions: _Ints, count: int) -> list[int]:
+    """The same for strata of nearly equal width, from the first bin that is used to the last; bin i is edges[i] to edges[i + 1].
+
+    What pandas.cut does, to the nearest edge of a bin.
+    """
+    used = np.flatnonzero(impressions)
+    if not used.size:
+        return []
+    first, last = int(used[0]), int(used[-1]) + 1
+    low, high = edges[first], edges[last]
+    inner = np.array(edges[first + 1 : last])
+    if not inner.size:
+        return []
+    wanted = [low + i * (high - low) / count for i in range(1, count)]
+    return sorted({first + 1 + int(np.argmin(np.abs(inner - at))) for at in wanted})
+
+
+def combined(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """sum v w / sum w over the strata that have a value; None when none has."""
+    known = [(v, w) for v, w in zip(values, weights, strict=True) if v is not None and w > 0]
+    total = math.fsum(w for _, w in known)
+    return math.fsum(v * w for v, w in known) / total if known else None
+
+
+def stratified(strata: Sequence[Stratum]) -> dict[str, dict[str, float | None]]:
+    """Every metric under the three weightings, of the strata that have a propensity.
+
+    Under `uniform_exposure` the metric's own weight (impressions, clicks, or lists) is multiplied by the mean inverse propensity
+    of the stratum's impressions.
+    """
+    some = [s for s in strata if s.inverse_mass is not None]
+    out: dict[str, dict[str, float | None]] = {}
+    cuts = [k for k, _ in strata[0].ndcg] if strata else []
+    for metric in (*STRATIFIED, *(f"ndcg_{k}" for k in cuts)):
+        values, own = _of_strata(metric, some)
+        mean = [(s.inverse_mass or 0.0) / s.impressions if s.impressions else 0.0 for s in some]
+        weights: Mapping[str, Sequence[float]] = {
+            "share": own,
+            "plain": [1.0] * len(some),
+            "uniform_exposure": [w * m for w, m in zip(own, mean, strict=True)],
+        }
+        out[metric] = {name: combined(values, weights[name]) for name in WEIGHTINGS}
+    return out
+
+
+def _of_strata(metric: str, strata: Sequence[Stratum]) -> tuple[list[float | None], list[float]]:
+    """(the metric in every stratum, its own weights)."""
+    if metric.startswith("ndcg_"):
+        k = int(metric.removeprefix("ndcg_"))
+        return [dict(s.ndcg)[k] for s in strata], [float(s.lists) for s in strata]
+    if metric == "log_loss":
+        return [s.log_loss for s in strata], [float(s.impressions) for s in strata]
+    values = [s.auc_of_clicks if metric == "auc" else s.calibration for s in strata]
+    return values, [float(s.clicks) for s in strata]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Everything that the strata are of: sums, and labels by score at the resolution of the strata, int64[SCORE_BINS]."""
+
+    impressions: int
+    clicks: int
+    pclick: float
+    log_loss: float
+    negatives: _Ints
+    positives: _Ints
+
+
+def read_strata(view: View) -> tuple[Stratum, ...] | None:
+    """The strata of a series, lowest propensities first, then what has none; None where they are not kept."""
+    of = view.options.strata
+    sums = None if of is None else view.tally(of.sums)
+    clicks = None if of is None else read_tally(view.vector, view.layout, of.clicks)
+    if of is None or sums is None or clicks is None:
+        return None
+    m = view.moments
+    negatives, positives = (score_bins(coarse(counts)) for counts in (view.negatives, view.positives))
+    whole = Whole(m.impressions, m.clicks, m.pclick, m.log_loss, negatives, positives)
+    by_bin = sums.reshape(-1, STRATUM_SUMS)
+    impressions = by_bin[:, STRATUM_N].astype(np.int64)
+    if of.edges:
+        limits = list(range(len(of.bounds)))
+    elif not impressions.any():
+        limits = []
+    else:
+        used = np.flatnonzero(impressions)
+        by_mass = of.cut == "mass"
+        cuts = cut_by_mass(impressions, of.count) if by_mass else cut_by_width(of.bounds, impressions, of.count)
+        limits = [int(used[0]), *cuts, int(used[-1]) + 1]
+    strata = strata_of(by_bin, clicks.reshape(-1, SCORE_BINS), of.bounds, limits, whole)
+    return _with_ndcg(strata, view, limits)
+
+
+def _with_ndcg(strata: Sequence[Stratum], view: View, limits: Sequence[int]) -> tuple[Stratum, ...]:
+    """The same with NDCG, where it is kept; the row without edges has none."""
+    options = view.options
+    sums = None
+    if options.strata is not None:
+        sums = view.tally(strata_ndcg(options.strata, options.k, options.gain))
+    if sums is None:
+        return tuple(strata)
+    by_bin = sums.reshape(-1, 1 + len(options.k))
+    out = []
+    for one, cells in zip_longest(strata, (by_bin[first:last].sum(axis=0) for first, last in pairwise(limits))):
+        lists = 0 if cells is None else int(cells[0])
+        ndcg = [float(cell) / lists if lists else None for cell in (by_bin[0] if cells is None else cells)[1:]]
+        out.append(replace(one, lists=lists, ndcg=tuple(zip(options.k, ndcg, strict=True))))
+    return tuple(out)
+
+
+def strata_of(
+    sums: _Reals, by_score: _Ints, bounds: Sequence[float], limits: Sequence[int], whole: Whole
+) -> list[Stratum]:
+    """The table, lowest propensities first; behind them what has none, if there is any.
+
+    `sums` float64[bins, STRATUM_SUMS] in units, `by_score` int64[bins, SCORE_BINS]: clicks; bin i is bounds[i] to
+    bounds[i + 1]; stratum i is of bins limits[i] to limits[i + 1] - 1.
+    """
+    out = []
+    for first, last in pairwise(limits):
+        cells = sums[first:last].sum(axis=0)
+        mass = float(cells[STRATUM_MASS] + cells[STRATUM_MASS_FRACTION])
+        out.append(_stratum((bounds[first], bounds[last]), cells, mass, by_score[first:last].sum(axis=0), whole))
+    total = sums.sum(axis=0)
+    rest = np.zeros(STRATUM_SUMS)
+    known = [STRATUM_N, STRATUM_Y, STRATUM_P, STRATUM_L]
+    rest[known] = np.array([whole.impressions, whole.clicks, whole.pclick, whole.log_loss]) - total[known]
+    if rest[STRATUM_N]:
+        out.append(_stratum((None, None), rest, None, whole.positives - by_score.sum(axis=0), whole))
+    return out
+
+
+def _stratum(
+    bounds: tuple[float | None, float | None], cells: _Reals, mass: float | None, by_score: _Ints, whole: Whole
+) -> Stratum:
+    n, y = int(cells[STRATUM_N]), int(cells[STRATUM_Y])
+    auc = error = None
+    others = int(whole.negatives.sum())
+    if y and others:
+        below = np.cumsum(whole.negatives) - whole.negatives
+        tied = float(by_score @ whole.negatives)
+        auc = (float(by_score @ below) + tied / 2) / (y * others)
+        error = tied / (2 * y * others)
+    return Stratum(
+        *bounds,
+        impressions=n,
+        clicks=y,
+        log_loss=float(cells[STRATUM_L]) / n if n else None,
+        calibration=float(cells[STRATUM_P]) / y if y else None,
+        auc_of_clicks=auc,
+        auc_of_clicks_error=error,
+        inverse_mass=mass,
+    )

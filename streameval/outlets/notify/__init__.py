@@ -1,0 +1,1 @@
+"""Who is told when a verdict changes, and how."""

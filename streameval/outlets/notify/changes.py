@@ -1,0 +1,95 @@
+"""What is worth a message: from a snapshot to changes of verdicts, under keys that follow from the event stream alone.
+
+A comparison carries the changes of its verdict, in checkpoints too, so a change is found in every snapshot after it, also by
+the process that starts after a kill: whoever remembers the keys tells each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streameval.compare.reading.as_json import finite
+from streameval.compare.reading.choice import serves_nobody
+from streameval.compare.reading.handling import comparison_key
+from streameval.compare.reading.reading import Comparison, VerdictChange
+from streameval.compare.reading.words import clock_time, headline, reason_words
+from streameval.results.snapshot import Snapshot
+from streameval.settings.outlets import NotifyOn
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to tell. `at`: event time in ms; of data that are missing, wall clock."""
+
+    key: str
+    kind: NotifyOn
+    at: int
+    model: str
+    text: str
+    quiet: bool = False  # a version that serves nobody: known, and nobody is told
+    comparison: str = ""  # its key
+    incident: str = ""  # what changes of the same thing have in common, so that one can resolve another
+    after: int | None = None  # no_data: ms without data, for those who asked for so many
+    more: Mapping[str, Any] = field(default_factory=dict)  # of the comparison
+
+    def body(self) -> dict[str, Any]:
+        """What is kept and sent, without what depends on the receiver."""
+        told = {"kind": self.kind, "model": self.model, "at": self.at, "text": self.text}
+        return {**told, "incident": self.incident, **self.more}
+
+
+def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
+    """Every change that the comparisons on record have had, oldest first in each."""
+    for c in snapshot.comparisons:
+        key, was = comparison_key(c), "undecided"
+        for change in c.changes:
+            kind = _kind(change, was)
+            if kind is not None:
+                yield _change(c, key, f"{key}-{change.at}-{change.kind}-{change.verdict}", kind, change)
+            was = change.verdict
+        if c.verdict == "worse" and c.supported_now is False and c.looked is not None:  # stands, but no longer shown
+            said = VerdictChange(c.looked, "contrary", "worse", "current data no longer support the verdict")
+            yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said)
+
+
+def _kind(change: VerdictChange, was: str) -> NotifyOn | None:
+    """What a change is for people; None: nothing to tell."""
+    if change.kind == "withheld":
+        return "withheld"
+    if change.kind == "restored":
+        return "recovered"
+    if change.kind == "anew":
+        return None
+    if change.verdict == was and change.kind == "contrary":  # it stands; `supported_now` says more, and earlier
+        return None
+    if was == "worse" and change.verdict != "worse":
+        return "recovered"
+    if change.kind == "retracted":
+        return "withheld"
+    return None if change.verdict == "undecided" else change.verdict
+
+
+def _change(c: Comparison, comparison: str, key: str, kind: NotifyOn, change: VerdictChange) -> Change:
+    on = c.decided_on
+    more = {
+        "comparison": c.id,
+        "candidate": c.candidate.version,
+        "baseline": c.baseline.version,
+        "setup": c.setup,
+        "verdict": c.verdict,
+        "warning_only": c.setup == "before_after",
+        "change": reason_words(change.text),
+        "decided_on": None if on is None else on.metric,
+        **{name: None if on is None else finite(getattr(on.then, name)) for name in ("difference", "lower", "upper")},
+        "impressions": c.impressions,
+        "clicks": c.clicks,
+    }
+    text = headline(c)
+    if kind != c.verdict:  # said of another state than the one that the words are of
+        text = f"{reason_words(change.text)} ({clock_time(change.at, c.looked)}). Now: {text}"
+    incident = f"{comparison}-labels" if change.kind in ("withheld", "restored") else comparison
+    return Change(
+        key, kind, change.at, c.candidate.model, text, serves_nobody(c), comparison, incident=incident, more=more
+    )

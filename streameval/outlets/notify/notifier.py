@@ -1,0 +1,238 @@
+"""Tells everybody of every change once. The ingest loop only publishes snapshots; nothing here can hold it up.
+
+One thread looks at the newest snapshot and puts what is new into the outbox; a thread for each receiver takes its messages out,
+in order, and tries until they are taken: after 1, 2, 4, ... up to 300 s, or as long as the receiver asks. A message that is
+refused for what it is waits by itself; whatever else fails holds for all messages of that receiver.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from streameval.outlets.notify.changes import Change, verdict_changes
+from streameval.outlets.notify.message import message_of
+from streameval.outlets.notify.receivers import DeliveryError, Receiver
+from streameval.outlets.notify.silence import silences
+from streameval.results.outlets import ReceiverState
+from streameval.results.snapshot import Snapshot
+from streameval.settings.tree import ConfigError
+from streameval.store.errors import StoreError
+from streameval.store.outbox import Outbox, Parcel, Waiting
+
+log = logging.getLogger(__name__)
+
+_LONGEST_BACKOFF = 300.0  # seconds
+_PRIMED = "primed"  # a condition: what has happened from then on is told
+_LOOK_SECONDS = 5.0  # between two looks for work that nobody has announced: another worker's, or the lease
+_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at the most
+
+
+class Notifier:
+    """The receivers of this process, their messages and threads."""
+
+    def __init__(
+        self,
+        receivers: Sequence[Receiver],
+        outbox: Outbox,
+        external_url: str,
+        clock: Callable[[], float] = time.time,
+        *,
+        had_state: bool = False,
+    ) -> None:
+        """`clock`: wall-clock seconds. `had_state`: the store has checkpoints. If the outbox is new to it, they are of a time
+        before there were notifications, and what had happened by then is no news. Raises StoreError.
+        """
+        self._outbox, self._clock = outbox, clock
+        self._receivers = {one.name: one for one in receivers}
+        self._thresholds = {one.no_data_after for one in receivers if "no_data" in one.on}
+        self._known = outbox.known()
+        self._conditions = outbox.conditions()
+        self._dropped: Counter[str] = Counter()
+        if _PRIMED not in self._conditions and not had_state:
+            outbox.put((), clock(), (_PRIMED,))
+            self._conditions.add(_PRIMED)
+        gone = outbox.forget_receivers(self._receivers)
+        if gone:
+            log.warning("notify: dropped %d messages for receivers that are no longer configured", gone)
+        self._posts = {one.name: Post(one, outbox, external_url, clock) for one in receivers}
+
+    def start(self) -> None:
+        """From now on messages are sent."""
+        for post in self._posts.values():
+            post.start()
+
+    def see(self, snapshot: Snapshot) -> None:
+        """Puts what is new into the outbox; when that fails, the next snapshot has it again. One thread."""
+        primes = _PRIMED not in self._conditions
+        if primes and not snapshot.whole:  # its past has not been restored yet
+            return
+        changes = [one for one in verdict_changes(snapshot) if one.key not in self._known]
+        going_on = self._conditions - {_PRIMED}
+        quiet = silences(snapshot, self._clock(), self._thresholds, going_on)
+        opens = [*quiet.opens, *([_PRIMED] if primes else [])]
+        if not changes and not opens and not quiet.closes:
+            return
+        parcels = [self._parcel(one, old=primes) for one in (*changes, *quiet.changes)]
+        try:
+            self._dropped.update(self._outbox.put(parcels, self._clock(), opens, quiet.closes))
+        except StoreError as error:
+            log.error("notify: %s; retrying", error)
+            return
+        self._known.update(one.key for one in changes)
+        self._conditions.update(opens)
+        self._conditions.difference_update(quiet.closes)
+        for post in self._posts.values():
+            post.wake()
+
+    def _parcel(self, change: Change, *, old: bool) -> Parcel:
+        whom = [
+            one.name
+            for one in self._receivers.values()
+            if not (old or change.quiet) and change.kind in one.on and change.after in (None, one.no_data_after)
+        ]
+        return Parcel(change.key, change.comparison, change.body(), tuple(whom))
+
+    def states(self) -> tuple[ReceiverState, ...]:
+        """How every receiver fares."""
+        try:
+            queues = self._outbox.queues()
+        except StoreError as error:
+            log.error("notify: %s", error)
+            queues = {}
+        out = []
+        for name, post in self._posts.items():
+            queue, counts = queues.get(name), post.counts
+            out.append(
+                ReceiverState(
+                    name=name,
+                    kind=self._receivers[name].kind,
+                    durable=self._outbox.durable,
+                    waiting=queue.messages if queue else 0,
+                    oldest=queue.oldest if queue else None,
+                    delivered=counts["delivered"],
+                    failures=counts["failures"],
+                    dropped=self._dropped[name],
+                    muted=counts["muted"],
+                    error=post.error,
+                )
+            )
+        return tuple(out)
+
+    def close(self, seconds: float) -> None:
+        """Sends what can be sent within `seconds`; the rest waits in the outbox."""
+        deadline = time.monotonic() + seconds
+        for post in self._posts.values():
+            post.finish()
+        for post in self._posts.values():
+            post.join(max(0.0, deadline - time.monotonic()))
+
+
+class Post:
+    """One receiver's thread."""
+
+    def __init__(self, receiver: Receiver, outbox: Outbox, external_url: str, clock: Callable[[], float]) -> None:
+        self.counts: Counter[str] = Counter()
+        self.error = ""
+        self._receiver, self._outbox = receiver, outbox
+        self._external_url, self._clock = external_url, clock
+        self._awake = threading.Event()
+        self._last = False  # no more waiting
+        self._failed = 0  # attempts in a row
+        self._sent: set[int] = set()  # taken by the receiver, but the outbox could not be told
+        self._thread = threading.Thread(target=self._run, name=f"notify-{receiver.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to send."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._awake.set()
+
+    def finish(self) -> None:
+        """Ends once nothing can be sent at once."""
+        self._last = True
+        self._awake.set()
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                wait = self._send_all()
+            except StoreError as error:
+                self._note(str(error))
+                wait = self._backoff()
+            except Exception:
+                log.exception("notify %s: unexpected", self._receiver.name)
+                wait = self._backoff()
+            if self._last:
+                return
+            self._awake.clear()
+            if wait <= 0:
+                self._awake.wait(_LOOK_SECONDS)
+            else:
+                self._sleep(wait)
+
+    def _sleep(self, seconds: float) -> None:
+        """New messages do not shorten it: the receiver is what it waits for. The end does."""
+        deadline = time.monotonic() + seconds
+        while not self._last and (left := deadline - time.monotonic()) > 0:
+            self._awake.wait(min(left, 1.0))
+            self._awake.clear()
+
+    def _send_all(self) -> float:
+        """Sends what is due, in order; returns how long to wait before the next attempt, 0 when nothing is left."""
+        if not self._outbox.lease():
+            return 0.0
+        while (waiting := self._outbox.next_due(self._receiver.name, self._clock())) is not None:
+            if waiting.muted:
+                self._outbox.done(self._receiver.name, waiting.number)
+                self.counts["muted"] += 1
+                continue
+            try:
+                if waiting.number not in self._sent:
+                    self._receiver.send(message_of(waiting.key, waiting.body, self._external_url))
+            except (DeliveryError, ConfigError) as error:
+                self.counts["failures"] += 1
+                self._note(str(error))
+                wait = self._put_off(waiting, error)
+                if wait > 0:
+                    return wait
+            else:
+                self._sent.add(waiting.number)
+                self._outbox.done(self._receiver.name, waiting.number)
+                self._sent.discard(waiting.number)
+                self.counts["delivered"] += 1
+                if self.error:
+                    log.info("notify %s: delivering again", self._receiver.name)
+                self.error, self._failed = "", 0
+        return 0.0
+
+    def _put_off(self, waiting: Waiting, error: Exception) -> float:
+        """How long the receiver is left alone."""
+        refused = isinstance(error, DeliveryError) and error.refused
+        asked = error.wait if isinstance(error, DeliveryError) else 0.0
+        if refused:
+            later = min(_REFUSED_SECONDS, 60.0 * 2 ** min(waiting.tries, 10))
+            self._outbox.put_off(self._receiver.name, waiting.number, self._clock() + later)
+            return 0.0
+        self._outbox.put_off(self._receiver.name, waiting.number, self._clock())
+        return max(asked, self._backoff())
+
+    def _backoff(self) -> float:
+        self._failed += 1
+        return min(_LONGEST_BACKOFF, 2.0 ** min(self._failed - 1, 10)) * random.uniform(0.8, 1.0)  # noqa: S311  (no secret)
+
+    def _note(self, error: str) -> None:
+        if error != self.error:
+            log.warning("notify %s: %s; messages are queued and retried", self._receiver.name, error)
+        self.error = error

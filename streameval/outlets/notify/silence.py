@@ -1,0 +1,51 @@
+"""Models that get no more data, and those that get some again. A condition is remembered over restarts, so each is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from streameval.outlets.notify.changes import Change
+from streameval.results.snapshot import Snapshot
+from streameval.settings.outlets import NotifyOn
+from streameval.settings.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Silenced:
+    """What has begun and ended, by the name of the condition."""
+
+    changes: tuple[Change, ...]
+    opens: tuple[str, ...]
+    closes: tuple[str, ...]
+
+
+def silences(snapshot: Snapshot, now: float, thresholds: Collection[int], going_on: Collection[str]) -> Silenced:
+    """Models without a new label for each of `thresholds` (ms of wall clock), and those of `going_on` that have one again.
+
+    A process that has just started knows nothing: the time counts from its start at the earliest.
+    """
+    newest: dict[str, float] = {}
+    for series, seen in snapshot.last_seen.items():
+        if series.source == "logged":
+            newest[series.model] = max(seen, newest.get(series.model, 0.0))
+    changes, opens, closes = [], [], []
+    for model, seen in sorted(newest.items()):
+        for after in sorted(thresholds):
+            name = f"no_data|{after}|{model}"
+            silent = now - max(seen, snapshot.started_at) >= after / 1000
+            if silent and name not in going_on:
+                said = f"{model}: no new labels for {format_duration(after)}"
+                changes.append(_change(f"{name}|{round(seen * 1000)}", "no_data", seen, model, said, after))
+                opens.append(name)
+            elif name in going_on and seen > snapshot.started_at and not silent:
+                said = f"{model}: labels arrive again"
+                changes.append(_change(f"{name}|again|{round(seen * 1000)}", "recovered", seen, model, said, after))
+                closes.append(name)
+    known = {f"no_data|{after}|{model}" for model in newest for after in thresholds}
+    closes += sorted(name for name in going_on if name not in known and newest)  # a model that is gone for good
+    return Silenced(tuple(changes), tuple(opens), tuple(closes))
+
+
+def _change(key: str, kind: NotifyOn, seen: float, model: str, text: str, after: int) -> Change:
+    return Change(key, kind, round(seen * 1000), model, text, incident="no_data", after=after)

@@ -1,0 +1,1 @@
+"""Results and verdicts, pane by pane, to Parquet, Kafka or a database."""

@@ -1,0 +1,116 @@
+"""Parquet files: `results/date=2024-05-01/<pane>.parquet`, `verdicts/date=.../<time>-<key>.parquet`.
+
+Names follow from what is in a file, so writing it again replaces it. On a disk a file appears whole (written beside, fsynced,
+renamed); an object store shows an object once it is uploaded.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from streameval.outlets.sinks.protocol import Sink, SinkError, time_of
+from streameval.outlets.sinks.rows import RESULT_TIMES, VERDICT_KEYS, VERDICT_TIMES, SinkPane, SinkVerdict
+from streameval.settings.outlets import ParquetSink
+from streameval.settings.tree import ConfigError
+
+_WHOLE = ("impressions", "clicks", "corrected")
+_NUMBERS = ("log_e_worse", "log_e_not_worse")
+_TIME = pa.timestamp("ms", tz="UTC")
+
+
+class ParquetFiles(Sink):
+    """See the module."""
+
+    def __init__(self, settings: ParquetSink) -> None:
+        """Raises ConfigError when the address leads nowhere."""
+        self._put = _to_folder(Path(settings.to)) if "://" not in settings.to else _to_store(settings.to)
+
+    def write(self, panes: Sequence[SinkPane], verdicts: Sequence[SinkVerdict]) -> None:
+        """A file each."""
+        try:
+            for pane in panes:
+                when = time_of(pane.start)
+                name = f"results/date={when:%Y-%m-%d}/{when:%Y%m%dT%H%M%S}.{pane.start % 1000:03}Z.parquet"
+                self._put(name, _encoded(pane.rows, RESULT_TIMES))
+            for one in verdicts:
+                when = time_of(one.row["at"])
+                name = f"verdicts/date={when:%Y-%m-%d}/{when:%Y%m%dT%H%M%S}Z-{one.key}.parquet"
+                self._put(name, _encoded([one.row], VERDICT_TIMES))
+        except (OSError, pa.ArrowException) as error:
+            raise SinkError(f"{type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _encoded(rows: Sequence[Mapping[str, Any]], times: tuple[str, ...]) -> bytes:
+    names = [name for name in VERDICT_KEYS if name in rows[0]] if times == VERDICT_TIMES else list(rows[0])
+    for row in rows:
+        names += [name for name in row if name not in names]
+    arrays = [pa.array([row.get(name) for row in rows], _type(name, times)) for name in names]
+    out = io.BytesIO()
+    pq.write_table(pa.table(arrays, names=names), out, compression="zstd")
+    return out.getvalue()
+
+
+def _type(name: str, times: tuple[str, ...]) -> Any:
+    if name in times:
+        return _TIME
+    if name in _WHOLE:
+        return pa.int64()
+    if times == VERDICT_TIMES and name not in _NUMBERS:
+        return pa.string()
+    return pa.string() if name in ("model", "version", "source", "objective") else pa.float64()
+
+
+def _to_folder(folder: Path) -> Callable[[str, bytes], None]:
+    def put(name: str, data: bytes) -> None:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")  # one writer: a name of its own is not needed
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        place = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(place)  # before the outbox says that it is there
+        finally:
+            os.close(place)
+
+    return put
+
+
+def _to_store(address: str) -> Callable[[str, bytes], None]:
+    """By pyarrow's own file systems, else by fsspec's, if that is installed."""
+    try:
+        files, root = pafs.FileSystem.from_uri(address)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        try:
+            import fsspec
+        except ImportError:
+            raise ConfigError(
+                f"sinks: {address}: pyarrow has no file system for it ({error}); install fsspec and the package for it"
+            ) from None
+        try:
+            found, root = fsspec.core.url_to_fs(address)
+        except (ValueError, ImportError) as problem:
+            raise ConfigError(f"sinks: {address}: {problem}") from None
+        files = pafs.PyFileSystem(pafs.FSSpecHandler(found))
+
+    def put(name: str, data: bytes) -> None:
+        path = f"{root.rstrip('/')}/{name}"
+        files.create_dir(path.rpartition("/")[0], recursive=True)
+        with files.open_output_stream(path) as stream:
+            stream.write(data)
+
+    return put

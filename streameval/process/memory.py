@@ -1,0 +1,45 @@
+"""How glibc's malloc keeps the resident set small and flat: what is freed goes back to the system.
+
+It keeps freed blocks for the next ones. A block stays where it lies, so tables of megabytes and columns of batches among
+the small blocks leave gaps that only grow: every thread's arena, and every size that was ever freed at once, adds its own.
+Hence one arena for all threads, large blocks in pages of their own, and gaps given back now and then. (Measured at full
+load: 570 to 650 MB of anonymous memory that crept up became 460 MB, for no more processor time a message.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8  # of <malloc.h>
+_LARGE = 256 << 10  # from here on pages of its own; fixed, or the first 30 MB table freed raises it to 30 MB for good
+# Fixing one fixes all: the rest of what would follow `_LARGE` is set too, or the heap's end moves with every batch.
+_SETTINGS = ((_M_MMAP_THRESHOLD, _LARGE), (_M_TRIM_THRESHOLD, 16 << 20), (_M_TOP_PAD, 1 << 20), (_M_ARENA_MAX, 1))
+
+
+def _glibc() -> Any:
+    try:
+        library = ctypes.CDLL(None)
+        return library if library.malloc_trim and library.mallopt else None
+    except (OSError, AttributeError, TypeError):  # not glibc: nothing to do
+        return None
+
+
+_libc = _glibc()
+
+
+def settle() -> None:
+    """Before the first thread: how memory is allocated from now on. Does nothing when the environment sets it."""
+    chosen = any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get(
+        "GLIBC_TUNABLES", ""
+    )
+    if _libc is not None and not chosen:
+        for parameter, value in _SETTINGS:
+            _libc.mallopt(parameter, value)
+
+
+def give_back() -> None:
+    """Returns free pages of the heap to the system; 2 to 30 ms, other threads that allocate wait."""
+    if _libc is not None:
+        _libc.malloc_trim(0)

@@ -1,0 +1,220 @@
+"""From the partitions' sketches to results: the one place where panes, windows and partitions are put together.
+
+Partitions hold disjoint users, so their vectors and GAUC terms add up; the AUC of the whole is taken from the merged
+scores. Windows end where every partition's labels are complete, on a pane's boundary.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
+from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.events.batch import Catalog, Series
+from streameval.join.policy import FOREVER
+from streameval.metrics.auc import ranked_auc
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View
+from streameval.results.auctions import WindowAuctions, auctions_by_model
+from streameval.results.result import Result, Span, make_result
+from streameval.settings.measures import Auction
+from streameval.settings.units import format_duration
+from streameval.sketches.layout import Layout, Options, has_result
+from streameval.sketches.weightings import TERM_SCALE
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One window: its name, its index among the sliding ones (None: the whole run), and the panes [start, end)."""
+
+    name: str
+    index: int | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartTotals:
+    """What one partition has counted. `complete_until` (ms): every impression before it has its final label; None: no event."""
+
+    board: Scoreboard
+    panes: PaneStats
+    complete_until: int | None
+    idle: bool  # nothing comes, so it does not hold the windows back
+
+
+class Evaluator:
+    """Makes the results of all partitions of this process."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        slice_rows: SliceRows,
+        options: Options,
+        quantiles: int,
+        pane: int,
+        windows: Sequence[int],
+    ) -> None:
+        """`pane` in ms, `windows` in panes."""
+        self._catalog = catalog
+        self._slice_rows = slice_rows
+        self._overall = options.overall
+        self._slice = options.slice
+        self._quantiles = quantiles
+        self._pane = pane
+        self._windows = list(windows)
+
+    def frames(self, parts: Sequence[PartTotals]) -> list[Frame]:
+        """The windows as they stand: sliding ones end where the labels of every partition are complete."""
+        speaking = [part for part in parts if part.panes.total[PANE_SEEN] and not part.idle]
+        known = [part.complete_until for part in speaking or parts]
+        complete = min((c for c in known if c is not None), default=None)
+        newest = max((max(part.panes.by_pane, default=0) for part in parts), default=0)
+        end = 0
+        if complete is not None:
+            end = newest + 1 if complete >= FOREVER else min(complete // self._pane, newest + 1)
+        frames = [Frame(ALL, None, 0, end)]
+        for index, length in enumerate(self._windows):
+            frames.append(Frame(format_duration(length * self._pane), index, end - length, end))
+        return frames
+
+    def results(self, parts: Sequence[PartTotals], unreliable: dict[str, str]) -> list[Result]:
+        """Every result: overall ones, then slices, each by window, series and slice value.
+
+        `unreliable` gives the reason by window name.
+        """
+        boards = [part.board for part in parts]
+        out: list[Result] = []
+        frames = self.frames(parts)
+        spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
+        for frame, span in zip(frames, spans, strict=True):
+            vector = self._sum([self._dense(board, frame, False) for board in boards])
+            for code, series in enumerate(self._catalog.series):
+                row = _row(vector, [code], self._overall)
+                if row is not None:
+                    out.append(self._overall_result(boards, frame, span, code, series, row))
+        wholes = {(r.series, r.window): r for r in out}
+        if self._catalog.dimensions:
+            shown: dict[tuple[int, int, int], list[int]] = {}
+            for frame, span in zip(frames, spans, strict=True):
+                vector = self._sum([self._dense(board, frame, True) for board in boards])
+                shown = shown or self._shown(vector)  # the first frame is the whole run
+                for (code, dimension, value), numbers in shown.items():
+                    row = _row(vector, numbers, self._slice)
+                    if row is not None:
+                        where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
+                        view = View.of(row, self._slice, NOT_KEPT_FOR_SLICES)
+                        series = self._catalog.series[code]
+                        whole = wholes.get((series, frame.name))
+                        out.append(make_result(series, span, where, view, self._quantiles, whole=whole))
+        # by name, not by code: codes come in order of arrival, and the report must not depend on that
+        place = {frame.name: i for i, frame in enumerate(frames)}
+        out.sort(
+            key=lambda r: (
+                r.slice is not None,
+                place[r.window],
+                (r.series.model, r.series.version, r.series.source, r.series.objective),
+                r.slice or (),
+            )
+        )
+        return out
+
+    def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
+        """Auctions run again, by window and model."""
+        out = []
+        for frame in self.frames(parts) if settings.points else []:
+            vector = self._sum([self._dense(part.board, frame, False) for part in parts])
+            rows = {series: _row(vector, [code], self._overall) for code, series in enumerate(self._catalog.series)}
+            known = {series: row for series, row in rows.items() if row is not None}
+            start, end = (None, None) if frame.index is None else (frame.start * self._pane, frame.end * self._pane)
+            for versions, sums, through in auctions_by_model(known, self._overall, settings):
+                out.append(WindowAuctions(frame.name, start, end, settings, versions, sums, through))
+        return tuple(out)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _shown(self, run: NDArray[np.int64]) -> dict[tuple[int, int, int], list[int]]:
+        """The slices that are shown, (series, dimension, value code), with their rows; `run`: the rows' sums over the run.
+
+        Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
+        others is in `__other__`. So it does not matter in which order values came, nor from which partition.
+        """
+        known = self._slice_rows.known()
+        shown: list[set[int]] = []
+        for dimension, names in enumerate(self._catalog.values):
+            size = dict.fromkeys(range(2, len(names)), 0)
+            if len(size) > self._catalog.max_values:
+                for number, _, of, value in known:
+                    if of == dimension and value in size and number * self._slice.size < run.size:
+                        size[value] += int(run[number * self._slice.size])
+            order = sorted(size, key=lambda value: (-size[value], names[value]))
+            shown.append({0, 1, *order[: self._catalog.max_values]})
+        out: dict[tuple[int, int, int], list[int]] = {}
+        for number, code, dimension, value in known:
+            out.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
+        return out
+
+    def _dense(self, board: Scoreboard, frame: Frame, slices: bool) -> NDArray[np.int64]:
+        if frame.index is None:
+            return (board.slices if slices else board.overall).total
+        return (board.slice_windows if slices else board.overall_windows)[frame.index].move_to(frame.end)
+
+    @staticmethod
+    def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+        if len(vectors) == 1:
+            return vectors[0]
+        out = np.zeros(max((v.size for v in vectors), default=0), np.int64)
+        for vector in vectors:
+            out[: vector.size] += vector
+        return out
+
+    def _overall_result(
+        self, boards: Sequence[Scoreboard], frame: Frame, span: Span, code: int, series: Series, row: NDArray[np.int64]
+    ) -> Result:
+        found = [board.users.ranked(code, frame.index, frame.end) for board in boards]
+        ranked, spread = Ranked.sum(terms for terms, _ in found), sum(more or 0.0 for _, more in found)
+        sampled = min((board.users.sampled for board in boards), default=1.0)
+        error = None
+        if sampled < 1.0 and ranked.weight:
+            error = (spread * (1.0 - sampled)) ** 0.5 / (ranked.weight / TERM_SCALE)
+        means: defaultdict[str, UserMeans] = defaultdict(UserMeans)
+        for board in boards:
+            for name, of in board.users.list_means(code, frame.index, frame.end).items():
+                means[name] += of
+        view = View.of(row, self._overall, ranked, self._exact_auc(boards, frame, code), means)
+        return make_result(series, span, None, view, self._quantiles, users_sampled=sampled, sampling_error=error)
+
+    @staticmethod
+    def _exact_auc(boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
+        having = [board.users for board in boards if code in board.users.series()]
+        if len(having) == 1:
+            return having[0].exact_auc(code, frame.index, frame.end)
+        parts = [users.scores(code, frame.index, frame.end) for users in having]
+        if any(p is None for p in parts):
+            return None
+        whole = [p for p in parts if p is not None]
+        return ranked_auc(np.sort(np.concatenate(whole))) if whole else None
+
+    def _span(self, parts: Sequence[PartTotals], frame: Frame, unreliable: str | None) -> Span:
+        rows = [part.panes.total for part in parts]
+        if frame.index is not None:
+            rows = [row for part in parts for _, row in part.panes.between(frame.start, frame.end)]
+        seen, matured = sum(row[PANE_SEEN] for row in rows), sum(row[PANE_MATURED] for row in rows)
+        newest = max((row[PANE_NEWEST] for row in rows if row[PANE_MATURED]), default=None)
+        share = matured / seen if seen else None
+        if frame.index is None:
+            return Span(frame.name, None, None, share, newest, unreliable)
+        return Span(frame.name, frame.start * self._pane, frame.end * self._pane, share, newest, unreliable)
+
+
+def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> NDArray[np.int64] | None:
+    """The sum of rows of a flat vector, a copy; None when nothing was counted in them."""
+    places = (slice(number * layout.size, (number + 1) * layout.size) for number in numbers)
+    rows = [vector[place] for place in places if place.stop <= vector.size and has_result(vector[place], layout)]
+    return sum(rows[1:], rows[0].copy()) if rows else None

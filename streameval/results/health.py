@@ -1,0 +1,155 @@
+"""Are the labels reliable? A dead click topic must not look like a calibration collapse.
+
+Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
+click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30). And one that has no
+time: not a single click in the whole run, while dozens of events could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streameval.counting import join_panes
+from streameval.counting.panestats import PANE_CLICKS, PANE_FOUND, PANE_LOST, PANE_MATURED, PaneStats
+from streameval.join.joiner import Joiner
+from streameval.join.leaps import Leaps
+from streameval.join.policy import DELAY_EDGES, FOREVER
+from streameval.results.evaluate import Frame
+from streameval.results.snapshot import Delays, JoinHealth
+from streameval.settings.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What one partition knows of its join."""
+
+    joiner: Joiner
+    panes: PaneStats
+    leaps: Sequence[Leaps]  # by input
+
+
+class HealthJudge:
+    """Judges the join of all partitions: while it runs by the clicks of the last `RECENT_PANES` panes."""
+
+    def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
+        self._pane = pane
+
+    def judge(
+        self, parts: Sequence[Joined], end: int, refused: int = 0
+    ) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
+        """(health now, stretches [first pane, end pane) whose labels cannot be trusted and why); `end`: pane.
+
+        `refused`: events that went to the dead letters.
+        """
+        overdue = sum(part.joiner.overdue_clicks() for part in parts)
+        found, clicks = self._clicks(parts, end)
+        rate = found / clicks if clicks else None
+        silent = self._silent(parts, end)
+        reason = None
+        if (lost := join_panes.lost(found, clicks)) is not None:
+            reason = lost
+            early = sum(part.joiner.counts["early_clicks"] for part in parts)
+            if early:
+                reason += f"; {early} are dated before their impression by more than join.allowed_lateness: do the clocks agree?"
+        elif silent and silent[-1][1] >= end:
+            reason = silent[-1][2]
+        elif (conflicting := self._conflicting(parts)) is not None:
+            reason = conflicting
+        elif (leapt := self._ahead(parts)) is not None:
+            reason = leapt
+        elif refused >= join_panes.MIN_CLICKS and self._without_clicks(parts):
+            reason = f"no click was counted, and {refused} events were rejected, which may include clicks"
+        return JoinHealth(reason is None, reason, rate, overdue, _delays(parts)), silent
+
+    def _clicks(self, parts: Sequence[Joined], end: int) -> tuple[int, int]:
+        """(clicks that found their impression, clicks that should have): recent ones; at the end of the run, all."""
+        if not all(part.joiner.progress.watermark >= FOREVER for part in parts):
+            since = end - join_panes.RECENT_PANES
+            rows = [row for part in parts for pane, row in part.panes.by_pane.items() if pane >= since]
+            found, lost = sum(row[PANE_FOUND] for row in rows), sum(row[PANE_LOST] for row in rows)
+            lost += sum(part.joiner.overdue_clicks(since * self._pane) for part in parts)
+            if found + lost:
+                return found, found + lost
+        found, lost = (
+            sum(part.panes.total[PANE_FOUND] for part in parts),
+            sum(part.panes.total[PANE_LOST] for part in parts),
+        )
+        return found, found + lost + sum(part.joiner.overdue_clicks() for part in parts)
+
+    @staticmethod
+    def _conflicting(parts: Sequence[Joined]) -> str | None:
+        """Much of the traffic was refused because it has the ids of another model or version."""
+        refused, counted = (
+            sum(part.joiner.counts[name] for part in parts) for name in ("conflicting_impressions", "impressions")
+        )
+        return join_panes.refused(refused, counted)
+
+    @staticmethod
+    def _ahead(parts: Sequence[Joined]) -> str | None:
+        """Many events are or were quarantined, because they are dated far ahead."""
+        ahead = sum(len(leaps) + sum(leaps.counts.values()) for part in parts for leaps in part.leaps)
+        return join_panes.leapt(
+            ahead, sum(part.joiner.counts["impressions"] + part.joiner.counts["clicks"] for part in parts)
+        )
+
+    @staticmethod
+    def _without_clicks(parts: Sequence[Joined]) -> bool:
+        """Labels have matured, and every one of them is "no click"."""
+        matured, clicks = (sum(part.panes.total[column] for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
+        return matured > 0 and clicks == 0
+
+    def _silent(self, parts: Sequence[Joined], end: int) -> list[tuple[int, int, str]]:
+        matured, clicks = _by_pane(parts, end)
+        total = sum(part.panes.total[PANE_MATURED] for part in parts)
+        ctr = sum(part.panes.total[PANE_CLICKS] for part in parts) / total if total else 0.0
+        out: list[tuple[int, int, str]] = []
+        first: int | None = None
+        expected = 0.0
+        for pane in [*sorted(matured), end]:
+            if pane < end and not clicks[pane]:
+                first = pane if first is None else first
+                expected += ctr * matured[pane]
+                continue
+            if first is not None and expected >= join_panes.SILENT_CLICKS:
+                length = format_duration((pane - first) * self._pane)
+                out.append((first, pane, f"no clicks for {length}, where about {expected:.0f} were expected"))
+            first, expected = None, 0.0
+        return out
+
+
+def _by_pane(parts: Sequence[Joined], end: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Mature impressions and clicks of panes before `end`; of stretches with clicks that were dropped, what tells them apart."""
+    matured: dict[int, int] = {}
+    clicks: dict[int, int] = {}
+    for part in parts:
+        known = [(pane, row[PANE_MATURED], row[PANE_CLICKS]) for pane, row in part.panes.by_pane.items() if pane < end]
+        known += [(first, n, 0) for first, _, n in part.panes.runs if n >= 0]
+        for pane, n, clicked in known:
+            if n or clicked:
+                matured[pane] = matured.get(pane, 0) + n
+                clicks[pane] = clicks.get(pane, 0) + clicked
+    without = np.array(sorted(pane for pane, clicked in clicks.items() if not clicked), np.int64)
+    for part in parts:
+        for first, last, n in part.panes.runs:
+            if n < 0:
+                inside = without[np.searchsorted(without, first) : np.searchsorted(without, last)]
+                for pane in (first, *inside.tolist()):
+                    matured.setdefault(pane, 0)
+                    clicks[pane] = clicks.get(pane, 0) + 1
+    return matured, clicks
+
+
+def _delays(parts: Sequence[Joined]) -> Delays:
+    counts = np.sum([part.joiner.delays for part in parts], axis=0) if parts else np.zeros(len(DELAY_EDGES) + 1, int)
+    return Delays(DELAY_EDGES, tuple(int(c) for c in counts[:-1]), float(counts[-1]) / 1000.0)
+
+
+def unreliable(frame: Frame, reason: str | None, silent: list[tuple[int, int, str]]) -> str | None:
+    """Why the labels of a window cannot be trusted; None when they can."""
+    if reason is not None:
+        return reason
+    return next((why for first, end, why in reversed(silent) if first < frame.end and end > frame.start), None)

@@ -1,0 +1,117 @@
+"""The metrics of every complete pane, in memory as far back as panes are kept: what /api/v1/series serves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.events.batch import Catalog, Series
+from streameval.metrics.registry import means_over_users, names, with_stderr
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, View
+from streameval.results.lines import number_names, numbers
+from streameval.results.snapshot import PaneColumns, PaneSketches
+from streameval.sketches.layout import Options, has_result
+from streameval.sketches.sparse import SparseVector
+
+AT_ONCE = 512  # panes that are evaluated in one update
+
+
+class PaneHistory:
+    """Every series' metrics by pane; a pane is evaluated when it completes, and again when a late click changes it."""
+
+    def __init__(self, catalog: Catalog, slice_rows: SliceRows, options: Options, pane: int) -> None:
+        self._catalog = catalog
+        self._slice_rows = slice_rows
+        self._options = options
+        self._sketches: PaneSketches | None = None
+        self._layout = options.overall
+        self._pane = pane
+        self._waiting: set[int] = set()  # complete panes that are still to be evaluated
+        # pane -> series -> (n, clicks, corrected, metrics, standard errors, their degrees of freedom)
+        self._done: dict[int, dict[int, NDArray[np.float64]]] = {}
+        self._columns: dict[Series, PaneColumns] = {}
+
+    def update(self, boards: Sequence[Scoreboard], end: int, keep: int) -> dict[Series, PaneColumns]:
+        """Brings the panes before `end` up to date and forgets those before `keep`.
+
+        The newest `AT_ONCE` first, the others at the next updates: where panes come faster than that, old ones may
+        leave memory before their turn, and nobody pays for them.
+        """
+        for board in boards:
+            self._waiting |= {pane for pane in board.overall.changed if pane < end}
+            board.overall.changed = {p for p in board.overall.changed if p >= end}
+        self._waiting = {pane for pane in self._waiting if pane >= keep}
+        changed = sorted(self._waiting)[-AT_ONCE:]
+        self._waiting.difference_update(changed)
+        stale = [pane for pane in self._done if pane < keep]
+        for pane in stale:
+            del self._done[pane]
+        for pane in changed:
+            self._done[pane] = self._evaluate(boards, pane)
+        if changed or stale:
+            self._columns = self._collect()
+            self._sketches = None
+        return self._columns
+
+    def sketches(self, boards: Sequence[Scoreboard]) -> PaneSketches:
+        """The vectors of the panes that `update` brought up to date."""
+        if self._sketches is None:
+            # arrays that the panes hold anyway and nobody changes any more: nothing is copied
+            overall = {pane: tuple(board.overall.get(pane) for board in boards) for pane in self._done}
+            slices = {pane: tuple(board.slices.get(pane) for board in boards) for pane in self._done}
+            rows = {
+                (code, self._catalog.dimensions[dimension], self._catalog.values[dimension][value]): row
+                for row, code, dimension, value in self._slice_rows.known()
+            }
+            series = tuple(self._catalog.series)
+            self._sketches = PaneSketches(self._options, series, rows, overall, slices)
+        return self._sketches
+
+    def _evaluate(self, boards: Sequence[Scoreboard], pane: int) -> dict[int, NDArray[np.float64]]:
+        whole = SparseVector.sum([board.overall.get(pane) for board in boards])
+        out: dict[int, NDArray[np.float64]] = {}
+        size = self._layout.size
+        for code in np.unique(whole.cells // size).tolist():
+            low, high = np.searchsorted(whole.cells, (code * size, (code + 1) * size))
+            row = np.zeros(size, np.int64)
+            row[whole.cells[low:high] - code * size] = whole.values[low:high]
+            if not has_result(row, self._layout):
+                continue
+            parts = [board.users.pane_ranked(code, pane) for board in boards]
+            known = [part for part in parts if part is not None]
+            ranked = Ranked.sum(known) if len(known) == len(parts) else NOT_KEPT_FOR_SLICES
+            view = View.of(row, self._layout, ranked)
+            counts = (view.moments.impressions, view.moments.clicks, view.moments.corrected)
+            out[code] = np.concatenate((counts, numbers(view)[0]))
+        return out
+
+    def _collect(self) -> dict[Series, PaneColumns]:
+        columns: dict[Series, PaneColumns] = {}
+        panes = sorted(self._done)
+        for code, series in enumerate(self._catalog.series):
+            rows = [(pane, self._done[pane][code]) for pane in panes if code in self._done[pane]]
+            if not rows:
+                continue
+            table = np.stack([row for _, row in rows])
+            start = np.array([pane for pane, _ in rows], np.int64) * self._pane
+            counts = table[:, :3].astype(np.int64)
+            found = {name: table[:, 3 + i].copy() for i, name in enumerate(number_names(self._options))}
+            for array in (start, *found.values()):
+                array.flags.writeable = False
+            metrics = {name: found[name] for name in names(self._options)}
+            stderrs = {name: found[f"{name}_stderr"] for name in with_stderr(self._options)}
+            columns[series] = PaneColumns(
+                start,
+                counts[:, 0],
+                counts[:, 1],
+                counts[:, 2],
+                metrics=metrics,
+                stderrs=stderrs,
+                df=found["df"],
+                gauc_df=found["gauc_df"],
+                user_dfs={name: found[f"{name}_df"] for name in means_over_users(self._options)},
+            )
+        return columns

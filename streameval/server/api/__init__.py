@@ -1,0 +1,1 @@
+"""The routes under /api/v1, and the shapes of their answers."""

@@ -1,0 +1,58 @@
+"""What people say to a verdict: acknowledged or muted, with a name and a reason."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated, Protocol
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from streameval.compare.reading.as_json import as_json
+from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.results.publish import Publisher
+from streameval.server.api.answers import answer_of_write, rfc3339
+from streameval.server.api.queries import HandlingBody
+from streameval.server.api.schemas import comparisons as schemas
+from streameval.server.http.problems import Problem, problem_responses, unknown
+from streameval.store.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+
+class HandlingBook(Protocol):
+    """Who keeps what has been said; called by any thread."""
+
+    def say(self, comparison: str, handling: Handling | None) -> None:
+        """Keeps it under the key of a comparison; None takes it back. Raises StoreError."""
+
+
+def router(publisher: Publisher, book: HandlingBook | None, clock: Callable[[], float]) -> APIRouter:
+    """POST /api/v1/comparisons/{id}/handling; `access` asks for the token before it gets here."""
+    routes = APIRouter(prefix="/api/v1", tags=["comparisons"], responses=problem_responses(404, 409, 422, 503))
+
+    @routes.post("/comparisons/{id}/handling", response_model=schemas.Handled)
+    def post_handling(
+        id: Annotated[str, Path(min_length=1, max_length=128, description="as listed")], body: HandlingBody
+    ) -> Response:
+        """Acknowledges or mutes a comparison's verdict, with a name and a reason; `open` takes that back."""
+        if book is None:
+            raise Problem(409, "this server keeps nothing: no monitor is running")
+        snapshot = publisher.latest()
+        found = next((c for c in snapshot.comparisons if c.id == id), None)
+        if found is None:
+            raise unknown("comparison", id, [c.id for c in snapshot.comparisons])
+        said = None
+        if body.state != "open":
+            said = Handling(body.state, body.by, body.reason, round(clock() * 1000), found.verdict)
+        try:
+            book.say(comparison_key(found), said)
+        except StoreError as error:
+            log.error("comparison %s: what was said cannot be kept: %s", id, error)
+            detail = "what was said cannot be kept now; the log says why"
+            raise Problem(503, detail, headers={"Retry-After": "5"}) from None
+        log.info("comparison %s: %s", id, body.state)
+        return answer_of_write(snapshot, {"comparison": id, "handling": said and as_json(said, rfc3339)}, 200)
+
+    return routes

@@ -1,0 +1,220 @@
+"""The state of the monitor in one JSON object: the status page and the stream are made of this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from streameval.compare.reading.as_json import comparison_json, role_json
+from streameval.compare.reading.choice import begun, headlines
+from streameval.compare.reading.reading import Comparison
+from streameval.compare.reading.words import claim, headline, remarks
+from streameval.metrics.registry import by_name, names
+from streameval.results.result import Result
+from streameval.results.snapshot import CheckpointState, PartitionState, Snapshot
+from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_json
+from streameval.server.api.schemas.status import Compared
+
+
+def overview(snapshot: Snapshot) -> dict[str, Any]:
+    """Overall results (no slices, no buckets) and the flow, small enough to send with every snapshot.
+
+    Of the metrics by further fields (lists, exposure, policies, yields) it has those that are defined in any result.
+    """
+    return {
+        "started_at": rfc3339(round(snapshot.started_at * 1000)),
+        "verdicts": [
+            {
+                "comparison": c.id,
+                "model": c.candidate.model,
+                "candidate": c.candidate.version,
+                "baseline": c.baseline.version,
+                "verdict": c.verdict,
+                "deployed_at": rfc3339(begun(snapshot.deploys, snapshot.comparisons, c)),
+                "decided_at": rfc3339(c.decided_at),
+                "supported_now": c.supported_now,
+                "withheld": c.withheld,
+                **role_json(c.roles[1]),
+                "impressions": c.impressions,
+                "clicks": c.clicks,
+                "words": headline(c),
+                "claim": claim(c),
+                "remarks": remarks(c),
+                "setup": c.setup,
+                "decided_on": said["decided_on"],
+                "decided_now": said["decided_now"],
+                "metrics": [{name: one[name] for name in Compared.model_fields} for one in said["metrics"]],
+            }
+            for c in headlines(snapshot.deploys, snapshot.comparisons)
+            for said in (_lean(c),)
+        ],
+        "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
+        "events": _events(snapshot),
+        "join": _join(snapshot),
+        "partitions": [_partition(state) for state in snapshot.partitions],
+        "objectives": objectives(snapshot),
+        "sampling": snapshot.options.sampling.words(),
+        "auctions": bool(snapshot.auctions),
+        "attribution_window_seconds": snapshot.attribution_window / 1000,
+        "results": _results(snapshot),
+    }
+
+
+def _results(snapshot: Snapshot) -> list[dict[str, Any]]:
+    results = [result for result in snapshot.results if result.slice is None and not result.series.objective]
+    idle = _idle(results)
+    return [
+        {name: value for name, value in row.items() if name not in idle}
+        | {"reasons": {name: reason for name, reason in row["reasons"].items() if name not in idle}}
+        | role_json(snapshot.roles.get(result.series))
+        for result in results
+        for row in (result_json(result, buckets=False),)
+    ]
+
+
+def _idle(results: Sequence[Result]) -> set[str]:
+    """The members of metrics by fields that no event here has: half of an overview would say so, again and again."""
+    asked = {name for result in results for name in result.metrics if by_name(name).overall}
+    none = {name for name in asked if all(result.metrics.get(name) is None for result in results)}
+    return none | {f"{name}_stderr" for name in none} | {f"{name}_stderr_df" for name in none}
+
+
+def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
+    """Where the program stands: build, checks, flow, and the names that queries can use."""
+    slices: dict[str, dict[str, None]] = {}
+    for result in snapshot.results:
+        if result.slice is not None:
+            slices.setdefault(result.slice[0], {})[result.slice[1]] = None
+    whole = {r.series: r.totals for r in snapshot.results if r.window == "all" and r.slice is None}
+    undefined = [(*key.rpartition(":")[::2], count) for key, count in snapshot.undefined.items()]
+    return {
+        "version": version,
+        "started_at": rfc3339(round(snapshot.started_at * 1000)),
+        "uptime_seconds": max(0.0, snapshot.taken_at - snapshot.started_at),
+        "ready": checks(snapshot),
+        "degraded": degraded(snapshot),
+        "events": _events(snapshot),
+        "join": _join(snapshot),
+        "attribution_window_seconds": snapshot.attribution_window / 1000,
+        "partitions": [_partition(state) for state in snapshot.partitions],
+        "series": [
+            {
+                **series_json(series),
+                **role_json(snapshot.roles.get(series)),
+                "last_seen": rfc3339(round(snapshot.last_seen[series] * 1000))
+                if series in snapshot.last_seen
+                else None,
+                "impressions": totals.impressions,
+                "clicks": totals.clicks,
+            }
+            for series, totals in whole.items()
+            if not series.objective
+        ],
+        "objectives": objectives(snapshot),
+        "sampling": snapshot.options.sampling.words(),
+        "windows": list(dict.fromkeys(r.window for r in snapshot.results)),
+        "slices": {dimension: list(values) for dimension, values in slices.items()},
+        "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
+        "metrics": list(names(snapshot.options)),
+        "undefined": [{"metric": m, "reason": r, "results": n} for m, r, n in undefined],
+        "online_updates": dict(snapshot.online_updates),
+        "online_failures": {model: dict(reasons) for model, reasons in snapshot.online_failures.items()},
+        "suspensions": [asdict(one) for one in snapshot.suspensions],
+        "stage_seconds": dict(snapshot.stage_seconds),
+        "table_bytes": dict(snapshot.table_bytes),
+        "budget_used": dict(snapshot.budget_used),
+        "history": None if snapshot.history is None else asdict(snapshot.history),
+        "checkpoints": None if snapshot.checkpoints is None else _checkpoints(snapshot.checkpoints),
+        "receivers": [{**asdict(one), "oldest": _seconds(one.oldest)} for one in snapshot.receivers],
+        "sinks": [{**asdict(one), "last_success": _seconds(one.last_success)} for one in snapshot.sinks],
+    }
+
+
+def objectives(snapshot: Snapshot) -> list[str]:
+    """The names that `objective=` knows."""
+    return sorted({result.series.objective for result in snapshot.results} - {""})
+
+
+def _lean(c: Comparison) -> dict[str, Any]:
+    """A comparison as JSON, without its long lists: this is made for every snapshot."""
+    return comparison_json(
+        replace(c, findings=(), calibration_buckets=(), mixes=(), mixes_unknown=(), early=(), changes=()), rfc3339
+    )
+
+
+def checks(snapshot: Snapshot) -> dict[str, bool]:
+    """The named checks of /readyz; before the first snapshot there is one, and it fails."""
+    if not snapshot.ready and snapshot.number == 0:
+        return {"first_snapshot": False}
+    return dict(snapshot.ready)
+
+
+def degraded(snapshot: Snapshot) -> list[str]:
+    """Problems that do not stop the monitor, in sentences: no reason to send traffic elsewhere."""
+    out = [one.words() for one in snapshot.suspensions]
+    if snapshot.history is not None and snapshot.history.skipped:
+        out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
+    out += [f"notify {r.name}: {r.waiting} messages wait: {r.error}" for r in snapshot.receivers if r.error]
+    out += [f"notify {r.name}: {r.dropped} messages were dropped" for r in snapshot.receivers if r.dropped]
+    out += [f"sink {s.name}: {s.waiting} panes and verdicts wait: {s.error}" for s in snapshot.sinks if s.error]
+    out += [f"sink {s.name}: {s.lost} panes could not be written in time" for s in snapshot.sinks if s.lost]
+    for (topic, partition), count in sorted(snapshot.lost.items()):
+        out.append(f"kafka: {count} messages of {topic} [{partition}] were deleted or skipped before they were read")
+    for topic, times in sorted(snapshot.recreated.items()):
+        out.append(f"kafka: topic {topic} was deleted and recreated" + (f", {times} times" if times > 1 else ""))
+    for topic, count in sorted(snapshot.unpaired.items()):
+        out.append(f"kafka: {count} partitions of topic {topic} are not read because the other topic lacks them")
+    for dimension, values in snapshot.slice_values.items():
+        if values.overflowed:
+            out.append(
+                f"slices: {dimension} has had more than {values.most_counted} values; which of them are in __other__ "
+                "depends on the order of events"
+            )
+    return out
+
+
+def _events(snapshot: Snapshot) -> dict[str, Any]:
+    return {name: dict(n) if isinstance(n, Mapping) else int(n) for name, n in snapshot.events.items()}
+
+
+def _join(snapshot: Snapshot) -> dict[str, Any]:
+    join = snapshot.join
+    return {
+        "reliable": join.reliable,
+        "reason": join.reason,
+        "join_rate": join.join_rate,
+        "overdue_clicks": join.overdue_clicks,
+    }
+
+
+def _checkpoints(state: CheckpointState) -> dict[str, Any]:
+    return {**asdict(state), "oldest": None if state.oldest is None else rfc3339(round(state.oldest * 1000))}
+
+
+def _partition(state: PartitionState) -> dict[str, Any]:
+    return {
+        "partition": state.partition,
+        "watermark": rfc3339(state.watermark),
+        "label_complete": rfc3339(state.label_complete),
+        "newest_event": rfc3339(state.newest_event),
+        "waiting_since": rfc3339(state.waiting_since),
+        "complete": _complete(state),
+        "offsets": _positions(state.offsets),
+        "lag": _positions(state.lag),
+    }
+
+
+def _complete(state: PartitionState) -> bool:
+    # while events may still come, labels trail the newest event by the attribution window
+    done, newest = state.label_complete, state.newest_event
+    return done is not None and (done > LAST_MS or (newest is not None and done >= newest))
+
+
+def _positions(by_place: Mapping[tuple[str, int], int]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": part, "value": int(n)} for (topic, part), n in sorted(by_place.items())]
+
+
+def _seconds(at: float | None) -> str | None:
+    return None if at is None else rfc3339(round(at * 1000))

@@ -1,0 +1,108 @@
+"""Finds what a query names in a snapshot; an unknown name is a 404 that says which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+
+from streameval.events.batch import Series
+from streameval.results.result import Result
+from streameval.results.snapshot import Snapshot
+from streameval.server.api.queries import ResultsQuery, SeriesFilter
+from streameval.server.http.problems import Problem, bad_parameter, unknown
+
+
+def matching_series(known: Iterable[Series], which: SeriesFilter) -> list[Series]:
+    """The known series that the query asks for, in their order; an empty list only when it asks for none by name."""
+    left = list(known)
+    if which.objective is None:
+        left = [series for series in left if not series.objective]
+    elif which.objective != "*":
+        there = sorted({series.objective for series in left} - {""})
+        left = [series for series in left if series.objective == which.objective]
+        if not left:
+            raise unknown("objective", which.objective, there)
+    for kind in ("model", "version", "source"):
+        value = getattr(which, kind)
+        if value is not None:
+            there = sorted({getattr(series, kind) for series in left})
+            left = [series for series in left if getattr(series, kind) == value]
+            if not left:
+                raise unknown(kind, value, there)
+    return left
+
+
+def one_series(known: Iterable[Series], which: SeriesFilter) -> Series:
+    """The one series that the query asks for; 422 when several fit, 404 when there is none."""
+    left = matching_series(known, which)
+    if not left:
+        raise Problem(404, "there is no model yet; one appears with its first impression")
+    if len(left) > 1:
+        fits = [f"model={s.model}&version={s.version}&source={s.source}{_and_objective(s)}" for s in left[:20]]
+        raise bad_parameter("model", which.model or "", f"{len(left)} series fit; name one of: {'; '.join(fits)}")
+    return left[0]
+
+
+def _and_objective(series: Series) -> str:
+    return f"&objective={series.objective}" if series.objective else ""
+
+
+def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
+    """The results that the query asks for, in the snapshot's order."""
+    series = set(matching_series(dict.fromkeys(r.series for r in snapshot.results), query))
+    if query.window is not None:
+        windows = list(dict.fromkeys(r.window for r in snapshot.results))
+        if windows and query.window not in windows:  # before the first result no window is known
+            raise unknown("window", query.window, windows)
+    dimension, value = parse_slice(slice_values(snapshot), query.slice)
+    return [
+        r
+        for r in snapshot.results
+        if r.series in series
+        and query.window in (None, r.window)
+        and (
+            query.slice is None
+            or (r.slice is None and dimension is None)
+            or (r.slice is not None and r.slice[0] == dimension and value in (None, r.slice[1]))
+        )
+    ]
+
+
+def models(snapshot: Snapshot) -> list[str]:
+    """The names of every model that has results, deploys or comparisons."""
+    names = {r.series.model for r in snapshot.results} | {d.model for d in snapshot.deploys}
+    return sorted(names | {c.candidate.model for c in snapshot.comparisons})
+
+
+def slice_values(snapshot: Snapshot) -> dict[str, set[str]]:
+    """The values of every dimension that has results."""
+    values: dict[str, set[str]] = {}
+    for result in snapshot.results:
+        if result.slice is not None:
+            values.setdefault(result.slice[0], set()).add(result.slice[1])
+    return values
+
+
+def parse_slice(values: Mapping[str, Set[str]], text: str | None) -> tuple[str | None, str | None]:
+    """(dimension, value) of `dimension` or `dimension:value`; (None, None) for `none` and for no slice at all.
+
+    Either side may hold colons: the dimension is one that is known. `values`: by dimension.
+    """
+    if text is None or text == "none":
+        return None, None
+    if text in values:
+        return text, None
+    for dimension in sorted(values, key=len, reverse=True):
+        if text.startswith(dimension + ":"):
+            value = text[len(dimension) + 1 :]
+            if value not in values[dimension]:
+                raise unknown(f"slice {dimension}", value, sorted(values[dimension]))
+            return dimension, value
+    raise unknown("slice", text, ["none", *sorted(values)])
+
+
+def one_slice(values: Mapping[str, Set[str]], text: str) -> tuple[str, str] | None:
+    """The one slice that a text names, None for `none`; 422 when it names a whole dimension, 404 when there is none."""
+    dimension, value = parse_slice(values, text)
+    if dimension is not None and value is None:
+        raise bad_parameter("slice", text, f"names a dimension; one curve needs one value, {dimension}:<value>")
+    return None if dimension is None or value is None else (dimension, value)

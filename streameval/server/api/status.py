@@ -1,0 +1,66 @@
+"""Health and status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from streameval.results.publish import Publisher
+from streameval.server.api.answers import answer
+from streameval.server.api.overview import checks, degraded, status
+from streameval.server.api.schemas import status as schemas
+from streameval.server.http.problems import Problem, problem_responses
+
+
+def router(publisher: Publisher, version: str) -> APIRouter:
+    """/livez, /readyz, /healthz and /api/v1/status."""
+    routes = APIRouter()
+
+    @routes.get("/livez", tags=["health"], response_model=schemas.Health, response_model_exclude_unset=True)
+    async def livez() -> dict[str, Any]:
+        """The process answers. Looks at nothing else, so an outage elsewhere never restarts it."""
+        return {"status": "alive", "checks": {}}
+
+    @routes.get(
+        "/readyz",
+        tags=["health"],
+        response_model=schemas.Health,
+        responses=problem_responses(503),
+    )
+    async def readyz() -> dict[str, Any]:
+        """Partitions assigned, state restored, caught up; 503 names the checks that fail.
+
+        What is `degraded` does not make it fail: the logged path goes on without a suspended online model.
+        """
+        snapshot = publisher.latest()
+        found, amiss = checks(snapshot), degraded(snapshot)
+        failing = [name for name, passed in found.items() if not passed]
+        if failing:
+            raise Problem(
+                503,
+                "not ready: " + ", ".join(failing),
+                extra={"checks": found, "degraded": amiss},
+                headers={"Retry-After": "5"},
+            )
+        return {"status": "ready", "checks": found, "degraded": amiss}
+
+    routes.add_api_route(
+        "/healthz",
+        readyz,
+        tags=["health"],
+        response_model=schemas.Health,
+        responses=problem_responses(503),
+        operation_id="healthz",
+        summary="Healthz",
+        description="The same as `/readyz`.",
+    )
+
+    @routes.get("/api/v1/status", tags=["status"], response_model=schemas.Status)
+    def get_status(request: Request) -> Response:
+        """Build, checks, event counters, partitions, and the names that the other routes know."""
+        snapshot = publisher.latest()
+        return answer(request, snapshot, lambda: status(snapshot, version))
+
+    return routes

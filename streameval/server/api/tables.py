@@ -1,0 +1,159 @@
+"""`format=csv`: the rows of an answer as a table, made of the JSON body, so that both have the same numbers.
+
+A head and a line by row. What is nested becomes columns joined by `_`; lists and reasons stay in the JSON. Undefined is empty.
+Names that a spreadsheet would take for a formula get an apostrophe before them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+Body = Mapping[str, Any]
+TabularBody = Callable[[Body], Iterable[Mapping[str, Any]]]
+
+CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}  # for OpenAPI
+_NAMES = ("model", "version", "source", "objective", "window")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The text; the columns are those of all rows, in the order in which they come."""
+    flat = [dict(_flat(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    if names:
+        writer.writeheader()
+    writer.writerows(flat)
+    return out.getvalue()
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            if name != "reasons":
+                yield from _flat(value, f"{before}{name}_")
+        elif not isinstance(value, (list, tuple)):
+            yield before + name, _cell(value)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _of(body: Body, *more: str) -> dict[str, Any]:
+    return {name: body[name] for name in (*_NAMES, *more) if name in body}
+
+
+def _placed(row: Body) -> dict[str, Any]:
+    """With columns for the slice also where there is none."""
+    return {**row, "slice": row["slice"] or {"dimension": None, "value": None}}
+
+
+def _bins(body: Body, *counts: str) -> Iterator[Body]:
+    """The bins between edges, one more than there are counts."""
+    for lower, upper, *bin in zip(body["edges"], body["edges"][1:], *(body[name] for name in counts), strict=False):
+        yield {"lower": lower, "upper": upper, **dict(zip(counts, bin, strict=True))}
+
+
+def results(body: Body) -> Iterator[Body]:
+    """A row by result."""
+    for row in body["results"]:
+        yield {name: value for name, value in _placed(row).items() if name not in ("strata", "stratified")}
+
+
+def buckets(body: Body) -> Iterator[Body]:
+    """A row by pClick bucket."""
+    for table in body["tables"]:
+        for bucket in table["buckets"]:
+            yield {**_of(_placed(table), "slice"), **bucket}
+
+
+def roc(body: Body) -> Iterator[Body]:
+    """A row by point of the curve."""
+    for point in body["points"]:
+        yield {**_of(_placed(body), "slice"), **point}
+
+
+def scores(body: Body) -> Iterator[Body]:
+    """A row by bin of scores."""
+    for one in _bins(body, "impressions", "clicks"):
+        yield {**_of(_placed(body), "slice"), **one}
+
+
+def series(body: Body) -> Iterator[Body]:
+    """A row by series and pane."""
+    for line in body["series"]:
+        for point in line["points"]:
+            yield {**_of(line), "metric": body["metric"], **point}
+
+
+def users(body: Body) -> Iterator[Body]:
+    """A row by user."""
+    for user in body["users"]:
+        yield {**_of(body), **user}
+
+
+def one_user(body: Body) -> Iterator[Body]:
+    """A row by series."""
+    for row in body["series"]:
+        yield {"user": body["user"], **row}
+
+
+def distribution(body: Body) -> Iterator[Body]:
+    """A row by bin."""
+    for one in _bins(body, "users", "impressions"):
+        yield {**_of(body), "metric": body["metric"], **one}
+
+
+def strata(body: Body) -> Iterator[Body]:
+    """A row by stratum."""
+    for table in body["tables"]:
+        for stratum in table["strata"]:
+            yield {**_of(table), **stratum}
+
+
+def comparisons(body: Body) -> Iterator[Body]:
+    """A row by comparison and metric; what is of the whole comparison begins with `comparison_`, but for its names."""
+    for one in body["comparisons"]:
+        yield from metrics(one)
+
+
+def metrics(one: Body) -> Iterator[Body]:
+    """A row by metric of a comparison."""
+    whole = ("verdict", "decided_at", "supported_now", "withheld", "looked", "impressions", "clicks", "alpha")
+    named = {
+        "id": one["id"],
+        "model": one["model"],
+        "baseline": one["baseline"]["version"],
+        "candidate": one["candidate"]["version"],
+    }
+    for metric in one["metrics"]:
+        values = {
+            f"{name}_value" if name in ("baseline", "candidate") else name: value for name, value in metric.items()
+        }
+        yield {**named, "setup": one["setup"], **{f"comparison_{name}": one[name] for name in whole}, **values}
+
+
+def part(name: str) -> TabularBody:
+    """The rows of a list of one comparison: `metrics`, `looks`, or one of its other lists."""
+    if name == "metrics":
+        return metrics
+    return lambda body: ({"id": body["id"], **row} for row in body[name])
+
+
+def deploys(body: Body) -> Iterable[Body]:
+    """A row by deploy."""
+    found: list[Body] = body["deploys"]
+    return found
+
+
+def auctions(body: Body) -> Iterable[Body]:
+    """A row by window, version and operating point."""
+    found: list[Body] = body["auctions"]
+    return found

@@ -1,0 +1,99 @@
+"""The verdict on a deploy as one flat object: what a gate reads with one path, and no loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streameval.compare.reading.as_json import finite
+from streameval.compare.reading.choice import deploy_and_comparison
+from streameval.compare.reading.reading import COMPARED, Comparison
+from streameval.compare.reading.words import headline
+from streameval.results.snapshot import Snapshot
+from streameval.server.api.answers import rfc3339
+
+_THEN = {name: f"decided_{name}" for name in ("difference", "lower", "upper")}  # when the verdict fell
+_HANDLED = {"handled": "state", "handled_by": "by", "handled_reason": "reason"}
+_NUMBERS = ("difference", "lower", "upper", "margin")
+
+
+def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[str, Any]:
+    """The verdict on the newest deploy of a model (of `candidate`), by its best comparison; undecided without one."""
+    deploy, c = deploy_and_comparison(snapshot.deploys, snapshot.comparisons, model, candidate)
+    if deploy is not None:
+        candidate = deploy.version
+    elif c is not None:
+        candidate = c.candidate.version
+    shared = {
+        "model": model,
+        "candidate": candidate,
+        "deploy": deploy.id if deploy is not None else c.deploy if c is not None else None,
+        "deployed_at": None if deploy is None else rfc3339(deploy.at),
+    }
+    join = snapshot.join
+    if c is None:
+        reason = "no_deploy_yet" if deploy is None else "no_comparison_yet"
+        return {
+            **shared,
+            **dict.fromkeys(("baseline", "setup", "comparison", "since", "looked", "alpha")),
+            **dict.fromkeys(("decided_at", "decided_on", *_THEN.values(), "supported_now")),
+            **dict.fromkeys(_HANDLED),
+            "verdict": "undecided",
+            "worse": False,
+            "not_worse": False,
+            "warning_only": False,
+            "reliable": join.reliable,
+            "reason": reason if join.reliable else join.reason or reason,
+            "words": f"undecided: {reason.replace('_', ' ')}",
+            "log_e": None,
+            "log_e_not_worse": None,
+            "p_value": None,
+            "impressions": 0,
+            "clicks": 0,
+            **{f"{number}_{metric}": None for metric in COMPARED for number in _NUMBERS},
+            **{f"reason_{metric}": reason for metric in COMPARED},
+        }
+    return {
+        **shared,
+        "baseline": c.baseline.version,
+        "setup": c.setup,
+        "comparison": c.id,
+        "verdict": c.verdict,
+        "worse": c.verdict == "worse",
+        "not_worse": c.verdict == "not_worse",
+        "warning_only": c.setup == "before_after",
+        "reliable": join.reliable and not c.withheld,
+        "reason": c.reason if join.reliable else c.reason or join.reason,
+        "since": rfc3339(c.since),
+        **_decision(c),
+        "looked": rfc3339(c.looked),
+        "words": headline(c),
+        **{flat: None if c.handling is None else getattr(c.handling, name) for flat, name in _HANDLED.items()},
+        "alpha": c.alpha,
+        "log_e": finite(c.log_e_worse),
+        "log_e_not_worse": finite(c.log_e_not_worse),
+        "p_value": finite(c.p_worse),
+        "impressions": c.impressions,
+        "clicks": c.clicks,
+        **_metrics(c),
+    }
+
+
+def _decision(c: Comparison) -> dict[str, Any]:
+    on = c.decided_on
+    return {
+        "decided_at": rfc3339(c.decided_at),
+        "decided_on": None if on is None else on.metric,
+        **{flat: None if on is None else finite(getattr(on.then, name)) for name, flat in _THEN.items()},
+        "supported_now": c.supported_now,
+    }
+
+
+def _metrics(c: Comparison) -> dict[str, Any]:
+    readings = {reading.metric: reading for reading in c.metrics}
+    out: dict[str, Any] = {}
+    for metric in COMPARED:
+        reading = readings.get(metric)
+        for number in _NUMBERS:
+            out[f"{number}_{metric}"] = None if reading is None else finite(getattr(reading, number))
+        out[f"reason_{metric}"] = "not_compared" if reading is None else reading.reason
+    return out

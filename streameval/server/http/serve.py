@@ -1,0 +1,128 @@
+"""Runs the app in a thread of its own, so that the ingest loop keeps the main one."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import socket
+import ssl
+import sys
+import threading
+import time
+
+import uvicorn
+from fastapi import FastAPI
+
+from streameval.server.api.stream import Streams
+from streameval.server.http.connections import MAX_HEAD, STATE_SECONDS, Listener, connection_class
+
+_BACKLOG = 128
+_TURN = 0.0005  # seconds a thread may keep the interpreter from others: a scrape waits for several turns of the loop's
+
+
+class ServeError(RuntimeError):
+    """The server cannot start; the message names the address and the fix."""
+
+
+class ServerHandle:
+    """A running server: `url` to reach it, `stop()` to end it."""
+
+    def __init__(self, server: uvicorn.Server, thread: threading.Thread, streams: Streams, url: str, port: int) -> None:
+        self._server = server
+        self._thread = thread
+        self._streams = streams
+        self.url = url
+        self.port = port
+
+    @property
+    def alive(self) -> bool:
+        """False once the server has stopped, for whatever reason."""
+        return self._thread.is_alive()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Ends the streams, lets running requests finish, frees the port. May be called twice."""
+        self._streams.close()
+        self._server.should_exit = True
+        self._thread.join(timeout)
+
+
+def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0) -> ServerHandle:
+    """Serves `app` (made by `create_app`) until `stop()`; returns once it answers. Port 0 takes a free port.
+
+    With a certificate in the app's settings it speaks https only. `grace` is how many seconds running requests get at
+    the end. Raises ServeError when the address cannot be used.
+    """
+    tls: ssl.SSLContext | None = app.state.tls
+    listener = _listen(host, port)
+    sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
+    gc.collect()
+    gc.freeze()  # some 200,000 objects of imported code, or every full collection stops all threads to look at them
+    bound = listener.getsockname()[1]
+    config = uvicorn.Config(
+        app,
+        http=connection_class(app.state.headers),
+        ssl_context_factory=(lambda *_: tls) if tls is not None else None,
+        h11_max_incomplete_event_size=MAX_HEAD,
+        proxy_headers=False,  # nothing here depends on who asks or how, so nobody has to be believed
+        access_log=False,  # it would hold addresses, and users' ids in paths
+        log_config=None,
+        log_level="warning",
+        ws="none",
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(grace)),
+        timeout_keep_alive=round(STATE_SECONDS["idle"]),
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name=f"streameval-http-{bound}", daemon=True
+    )
+    thread.start()
+    deadline = time.monotonic() + start_timeout
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > deadline:
+            server.should_exit = True
+            listener.close()
+            raise ServeError(f"the HTTP server on {host}:{bound} did not start; the log says why")
+        time.sleep(0.005)
+    url = _url("http" if tls is None else "https", host, bound)
+    return ServerHandle(server, thread, app.state.streams, url, bound)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise ServeError(
+            f'server.host = "{host}": cannot be resolved ({error}); use an address such as "127.0.0.1"'
+        ) from None
+    listener = Listener(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ServeError(_explain(host, port, error)) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _explain(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"server.port = {port}: already in use on {host}; stop the other program, or choose another port "
+            "(0 picks a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return f"server.port = {port}: not permitted on {host}; choose a port from 1024 on (0 picks a free one)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f'server.host = "{host}": not an address of this machine; use "127.0.0.1", or "0.0.0.0" for all'
+    return f"server.host = {host!r}, server.port = {port}: cannot listen: {error}"
+
+
+def _url(scheme: str, host: str, port: int) -> str:
+    reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (compared with, not bound to)
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"

@@ -1,0 +1,92 @@
+// The answer that somebody on call came for: of each model what is live, its verdict, since when, by how much, and where to go on.
+
+import { href } from "../address.js";
+import { bounds, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
+import { h, replace } from "../dom.js";
+import { metricTerm } from "../explain.js";
+import { age, clock, dateTime, day, inZone, percent, short } from "../format.js";
+import { metric } from "../metrics.js";
+import { badge, shorten } from "../names.js";
+import { DOCS } from "../registry.js";
+import { servesNobody } from "../series.js";
+import { taking } from "../share.js";
+import { awaited } from "../waiting.js";
+
+const URGENT = { worse: 0, undecided: 1, not_worse: 2 };
+
+// The verdicts on what is served, the worst first, and what serves without one. `models`: the names of those that serve.
+export function answers(place, overview, models) {
+  const said = overview.verdicts.filter((one) => !servesNobody(one)).sort((a, b) => URGENT[a.verdict] - URGENT[b.verdict]);
+  const others = models.filter((model) => !said.some((one) => one.model === model));
+  replace(place, said.map((one) => verdict(one, overview.as_of)), others.length || !said.length ? undecided(overview, others) : null);
+}
+
+// As cards without the colours and marks of an alarm.
+export const quiet = (place, verdicts, asOf) => replace(place, verdicts.map((one) => verdict(one, asOf)));
+
+function verdict(one, asOf) {
+  const calm = servesNobody(one);
+  return h(
+    "article",
+    { class: "verdict", "data-verdict": one.verdict, "data-calm": calm },
+    h("span", { class: "mark", "aria-hidden": "true" }, calm ? "·" : MARKS[one.verdict]),
+    h(
+      "div",
+      { class: "says" },
+      h("strong", { title: one.claim }, claim(one), " ", badge(one)),
+      h("p", { class: "words" }, evidence(one, asOf)),
+      h("p", { class: "quiet when" }, "Deployed ", moment(one.deployed_at, asOf), one.decided_at ? [", decided ", moment(one.decided_at, asOf)] : ", not decided yet", h("span", { class: "more" }, `; ${short(one.impressions)} impressions, ${short(one.clicks)} clicks`)),
+    ),
+    links(one),
+    one.decided_on && one.remarks.length ? h("p", { class: "quiet remarks" }, `${one.remarks.join("; ")}.`.replace(/^./, (first) => first.toUpperCase())) : null,
+  );
+}
+
+// Long names are shortened: the answer is on the first screen. The title has them whole.
+const claim = ({ claim: text, candidate, baseline, model }) => [model, candidate, baseline].reduce((words, name) => words.replace(name, shorten(name, 28)), text);
+
+// When, with the date when it is another day than that of `asOf`, and how long ago.
+const moment = (time, asOf) => [h("time", { datetime: time }, day(time) === day(asOf) ? clock(time) : dateTime(time)), h("span", { class: "more" }, ` (${age(Date.parse(time))} ago)`)];
+
+function evidence(one, asOf) {
+  const { decided_on: on, decided_now: now, supported_now: supported } = one;
+  if (!on) return inZone(one.words.slice(one.claim.length).replace(/^: /, ""), asOf);
+  const size = (of) => [h("b", {}, difference(on.metric, of.difference)), ` (${bounds(on.metric, of)})`];
+  return [
+    on.alone ? "" : "All metrics together, first ", metricTerm(on.metric, metric(on.metric).name), " ", size(on), " when decided",
+    now ? ["; now ", size(now)] : null,
+    supported === false ? [" ", h("span", { class: "badge" }, NOT_ANY_MORE)] : null,
+  ];
+}
+
+function links(one) {
+  const runbook = one.withheld ? "ComparisonWithheld" : { worse: one.setup === "before_after" ? "DeployMaybeWorse" : "DeployWorse", undecided: "DeployUndecidedTooLong" }[one.verdict];
+  const evidenceAt = href("comparisons", { id: one.comparison });
+  return h(
+    "nav",
+    { class: "links", "aria-label": `On ${one.model} ${one.candidate}` },
+    h("a", { href: evidenceAt, "data-focus": one.comparison }, "Evidence"),
+    runbook && !servesNobody(one) ? h("a", { href: `${DOCS}/runbooks/Streameval${runbook}.md`, target: "_blank", rel: "noopener", "data-focus": `runbook-${one.comparison}` }, "Runbook") : null,
+    taking(`${one.model} ${one.candidate}`, { link: () => evidenceAt }),
+  );
+}
+
+// What is live without a verdict, or what is awaited.
+function undecided(overview, models) {
+  const live = (model) => {
+    const versions = new Map(overview.results.filter((row) => row.model === model && row.role === "live").map((row) => [row.version, row.traffic_share]));
+    return `${shorten(model)} ${[...versions].map(([version, share]) => `${shorten(version)}${share === null ? "" : ` (${percent(share, 0)})`}`).join(", ")}`;
+  };
+  const known = overview.results.length > 0;
+  return h(
+    "article",
+    { class: "verdict", "data-verdict": "none" },
+    h("span", { class: "mark", "aria-hidden": "true" }, "·"),
+    h(
+      "div",
+      { class: "says" },
+      h("strong", {}, known ? `Live: ${models.map(live).join("; ") || "nothing"}` : "Collecting"),
+      h("p", { class: "words" }, known ? "Not compared yet: a verdict follows once a new version has enough final labels." : awaited(overview)),
+    ),
+  );
+}

@@ -1,0 +1,119 @@
+// The models, a body of rows each: the versions that matter, what they differ by from what they replaced, and their last panes.
+
+import { href } from "../address.js";
+import { sharedScale, sparkline } from "../charts/sparkline.js";
+import { button } from "../controls.js";
+import { bounds, difference, MARKS, NOT_ANY_MORE, VERDICTS } from "../differences.js";
+import { h } from "../dom.js";
+import { metricTerm, term } from "../explain.js";
+import { age, count, DASH, number, short, significant } from "../format.js";
+import { interval } from "../intervals.js";
+import { metric, OVERVIEW as SHOWN, rangeOf, reason, within } from "../metrics.js";
+import { badge, copier, shorten, shown } from "../names.js";
+import { byImportance, byName, key, look, servesNobody } from "../series.js";
+
+const MOST_NAME = 20; // characters of a version: every column fits on 1,280 pixels
+const ALL_SHOWN = 6; // versions of a model; of more, those that matter are shown and the others folded
+const COMPARED = ["log_loss", "auc", "gauc", "calibration"];
+
+// `lines`: metric -> key -> columns; `deploys`: of the series; `fold`: { unfolded, again }.
+export function modelTable(overview, rows, { lines, deploys }, { unfolded, again }) {
+  const columns = SHOWN.length + 3;
+  const head = h(
+    "tr",
+    {},
+    h("th", { scope: "col" }, "Version"),
+    h("th", { scope: "col" }, term("baseline", "Difference")),
+    SHOWN.map((name) => h("th", { scope: "col", class: "number" }, metricTerm(name))),
+    h("th", { scope: "col", class: "number" }, term("label", "Impressions")),
+  );
+  const order = byImportance(overview);
+  const models = [...new Set([...rows].sort(byName).map((row) => row.model))];
+  const bodies = models.map((model) => {
+    const own = rows.filter((row) => row.model === model).sort(order.compare);
+    const most = own.length <= ALL_SHOWN || unfolded.has(model) ? own.length : Math.max(1, own.filter((row) => order.rank(row) < 2).length);
+    const toggle = () => {
+      if (!unfolded.delete(model)) unfolded.add(model);
+      again();
+    };
+    const more = own.length > ALL_SHOWN ? h("tr", { class: "more" }, h("td", { colspan: columns }, button(most < own.length ? `Show ${own.length - most} more versions` : "Show fewer versions", toggle, { "aria-expanded": String(most === own.length), "data-focus": `more-${model}` }))) : null;
+    const seen = own.slice(0, most);
+    const scales = Object.fromEntries(SHOWN.map((name) => [name, sharedScale(seen.map((row) => lines[name]?.get(key(row))).filter(Boolean))]));
+    const marks = deploys.filter((one) => one.model === model && one.kind !== "shadow").map((one) => Date.parse(one.at) / 1000);
+    return h(
+      "tbody",
+      {},
+      h("tr", { class: "model" }, h("th", { scope: "rowgroup", colspan: columns }, shown(model, 60))),
+      seen.map((row) => modelRow(overview, row, lines, { scales, marks })),
+      more,
+    );
+  });
+  return h("table", { class: "models" }, h("thead", {}, head), bodies);
+}
+
+function modelRow(overview, row, lines, drawn) {
+  const id = key(row);
+  const style = look(overview, row);
+  const name = h(
+    "th",
+    { scope: "row", class: style.class },
+    h("span", { class: "name" }, h("span", { class: "swatch", "aria-hidden": "true" }), h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, shown(row.version, MOST_NAME)), copier(row.version, MOST_NAME)),
+    badge(row),
+    row.reliable ? null : h("span", { class: "pill", "data-state": "lost", title: row.reliable_reason ?? "" }, "not reliable"),
+  );
+  const newest = row.newest_label ? `last label ${age(Date.parse(row.newest_label))} ago` : "no label yet";
+  return h(
+    "tr",
+    { class: style.class, "data-series": id },
+    name,
+    differences(overview, row),
+    SHOWN.map((of) => metricCell(row, of, lines[of]?.get(id), drawn)),
+    h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${short(row.clicks)} clicks${perSecond(lines.auc?.get(id))}`), h("span", { class: "quiet" }, newest)),
+  );
+}
+
+// Impressions a second in the newest pane whose labels are final.
+function perSecond(line) {
+  const last = line ? line.start.length - 1 : -1;
+  return last < 0 ? "" : `, ${significant(line.impressions[last] / line.seconds[last])}/s`;
+}
+
+// What a candidate differs by from what it replaced: a line a metric, with sign and word beside the colour.
+function differences({ verdicts }, row) {
+  const cell = (...content) => h("td", { class: "differences", "data-label": "Difference" }, content);
+  const of = verdicts.find((one) => one.model === row.model && one.candidate === row.version);
+  if (!of) {
+    const baselineOf = verdicts.find((one) => one.model === row.model && one.baseline === row.version);
+    return cell(h("span", { class: "quiet" }, baselineOf ? "champion" : DASH));
+  }
+  const line = (one) =>
+    h(
+      "li",
+      { "data-verdict": one.verdict, "data-calm": servesNobody(of) || one.supported_now === false, title: `${metric(one.metric).name} ${difference(one.metric, one.difference)} (${bounds(one.metric, one)}): ${VERDICTS[one.verdict]}${one.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}` },
+      h("span", {}, metric(one.metric).name),
+      h("b", {}, difference(one.metric, one.difference)),
+      h("span", {}, `${MARKS[one.verdict]} ${one.supported_now === false ? "no longer" : VERDICTS[one.verdict]}`),
+    );
+  const known = of.metrics.filter((one) => COMPARED.includes(one.metric) && one.difference !== null);
+  if (!known.length) return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}: not known yet`));
+  return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}`), h("ul", {}, known.map(line)));
+}
+
+function metricCell(row, name, line, { scales, marks }) {
+  const { name: label, digits } = metric(name);
+  const value = row[name] ?? null;
+  const ends = interval(value, row[`${name}_stderr`] ?? null, name === "gauc" ? row.gauc_stderr_df : row.stderr_df);
+  const cell = h("td", { class: "number metric", "data-label": label, "data-metric": name });
+  if (value === null) {
+    cell.append(h("span", { class: "value" }, DASH), h("span", { class: "quiet" }, reason(row.reasons[name])));
+    return cell;
+  }
+  const certified = name === "auc" && row.auc_error ? `; certified error ${significant(row.auc_error, 2)}` : "";
+  const about = ends === null ? "" : `95 %: ${number(within(rangeOf(name), ends.low), digits)} to ${number(within(rangeOf(name), ends.high), digits)}${certified}`;
+  cell.append(
+    h("span", { class: "value", title: about, "data-value": value }, number(value, digits)),
+    h("span", { class: "quiet error", title: about }, ends === null ? "" : `± ${number(ends.half, digits)}`),
+  );
+  if (line) cell.append(sparkline(line, { about: `${label}, last ${line.value.length} panes`, scale: scales[name], marks }));
+  return cell;
+}

@@ -1,0 +1,165 @@
+// What lies behind a comparison: where the difference is, calibration by pClick, the mix of traffic, estimates, its history.
+
+import { button } from "../controls.js";
+import { MARKS, VERDICTS } from "../differences.js";
+import { h } from "../dom.js";
+import { count, dateTime, number, percent, short, signedPercent, significant } from "../format.js";
+import { metric, reason } from "../metrics.js";
+import { headed, shorten } from "../names.js";
+import { taking } from "../share.js";
+import { scroller, table } from "../tables.js";
+
+const AT_FIRST = 3; // parts of a dimension that are shown
+const MOST = 50; // that the API lists of all dimensions; users, who are no whole, come on top
+
+// A table per dimension, as each adds up to the whole by itself: the significant parts first, then those that carry most.
+export function breakdown({ findings: all, id }, unfolded, toggle) {
+  if (!all.length) return null;
+  const dimensions = [...new Set(all.map((f) => f.dimension))];
+  const cut = all.filter((f) => f.dimension !== "user").length >= MOST;
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Breakdown"),
+    h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” allows for the number of slices (false discovery rate controlled, e-BH)."),
+    dimensions.map((dimension) => parts(dimension, all.filter((f) => f.dimension === dimension), cut, unfolded.has(dimension), () => toggle(dimension))),
+    taking("breakdown", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "findings" }] }),
+  );
+}
+
+function parts(dimension, all, cut, open, toggle) {
+  const sorted = [...all].sort((a, b) => b.significant - a.significant || (b.share ?? -Infinity) - (a.share ?? -Infinity));
+  const shares = all.map((f) => f.share ?? 0);
+  const most = Math.max(...shares.map(Math.abs), 0.01);
+  const name = dimension === "pclick" ? "pClick" : dimension;
+  const row = (f) => [
+    h("th", { scope: "row" }, shorten(f.value, 40)),
+    f.significant ? "significant" : "not significant",
+    [signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })],
+    significant(f.difference),
+    short(f.impressions),
+    short(f.clicks),
+  ];
+  const names = [name, "Evidence", "Share of the difference", "Difference in log loss", "Impressions", "Clicks"];
+  const rows = sorted.slice(0, open ? all.length : AT_FIRST).map(row);
+  const total = shares.reduce((sum, share) => sum + share, 0);
+  if (dimension !== "user") rows.push(...whole(sorted, open, cut ? 1 : total));
+  const more = all.length - AT_FIRST;
+  return h(
+    "div",
+    { class: "dimension", "data-dimension": dimension },
+    h("h3", {}, `By ${name}`),
+    scroller(`By ${name}`, table(names, rows, { numeric: (i) => i > 1 })),
+    more > 0 ? button(open ? "Show fewer" : `Show ${more} more`, toggle, { "aria-expanded": String(open), "data-focus": `parts-${dimension}` }) : null,
+  );
+}
+
+// The rows that make up the whole: what is folded or not listed, and the sum.
+function whole(sorted, open, total) {
+  const listed = open ? sorted : sorted.slice(0, AT_FIRST);
+  const rest = total - listed.reduce((sum, f) => sum + (f.share ?? 0), 0);
+  const folded = sorted.length - listed.length;
+  const line = (name, share) => [h("th", { scope: "row" }, name), "", signedPercent(share), "", "", ""];
+  const others = folded || Math.abs(rest) >= 0.0005 ? [line(folded ? `${folded} others` : "Other values", rest)] : [];
+  return [...others, line("Total", total)];
+}
+
+export function calibrationByBucket({ calibration_buckets: all, baseline, candidate, metrics, id }) {
+  if (!all.length) return null;
+  const known = all.filter((b) => b.difference !== null);
+  const row = (b) => [
+    h("th", { scope: "row" }, b.bucket),
+    b.significant ? "significant" : "not significant",
+    number(b.baseline, 3),
+    number(b.candidate, 3),
+    `${signedPercent(b.difference)}${b.stderr === null ? "" : ` ± ${percent(b.stderr)}`}`,
+    short(b.baseline_clicks),
+    short(b.candidate_clicks),
+  ];
+  const [before, after] = [baseline, candidate].map((one) => headed(one.version));
+  const names = ["pClick", "Evidence", `${before} calibration`, `${after} calibration`, "Calibration error increase", `Clicks, ${before}`, `Clicks, ${after}`];
+  const clicks = all.reduce((sum, b) => sum + b.baseline_clicks, 0);
+  const whole = metrics.find((m) => m.metric === "calibration");
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Calibration by pClick"),
+    h("p", { class: "quiet" }, "Predicted clicks over clicks of each version on the impressions it served, by its own pClick. “Significant”: its calibration error is larger by more than the margin; this allows for the number of buckets (e-BH). ± is one standard error."),
+    known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), taking("calibration by pClick", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "calibration_buckets" }] })] : null,
+    known.length < all.length ? h("p", { class: "quiet" }, `Not shown: ${all.length - known.length} of ${all.length} buckets, in which one of the two served no clicks.`) : null,
+    whole?.verdict === "worse" && !all.some((b) => b.significant)
+      ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above is of everything that both versions scored.`)
+      : null,
+  );
+}
+
+const isOfExposure = ({ setup }, mix) => setup === "paired" && mix.dimension === "propensity";
+
+const simpson = (m) => (m.simpson ? h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": "worse" }, "Simpson"), ` ${m.text ?? ""}`) : "");
+
+const withError = (value, error) => (error === null ? significant(value) : `${significant(value)} ± ${significant(error, 2)}`);
+
+// Of a paired comparison: what was shown, against what would be if every item were shown alike.
+export function uniformExposure(one) {
+  const all = one.mixes.filter((m) => isOfExposure(one, m));
+  const unknown = one.mixes_unknown ?? [];
+  if (!all.length && !unknown.length) return null;
+  const row = (m) => [h("th", { scope: "row" }, metric(m.metric).name), significant(m.total), withError(m.within, m.within_stderr), simpson(m)];
+  const without = (m) => [h("th", { scope: "row" }, metric(m.metric).name), "–", "–", h("td", { class: "text quiet" }, reason(m.reason))];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Uniform exposure"),
+    h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions."),
+    scroller("Uniform exposure", table(["Metric", "Difference, as shown", "Under uniform exposure", "Reading"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
+  );
+}
+
+export function mixes(one) {
+  const all = one.mixes.filter((m) => !isOfExposure(one, m));
+  if (!all.length) return null;
+  const row = (m) => [
+    h("th", { scope: "row" }, m.dimension),
+    m.metric === "ctr" ? "CTR" : metric(m.metric).name,
+    significant(m.total),
+    significant(m.mix),
+    withError(m.within, m.within_stderr),
+    simpson(m),
+  ];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Traffic mix vs. model"),
+    h("p", { class: "quiet" }, "How much of the difference comes from different traffic (mix), and how much from the same kind of traffic (within). “Simpson”: the total and its slices point in opposite directions."),
+    scroller("Traffic mix vs. model", table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
+  );
+}
+
+const EARLY = {
+  promised_auc: "AUC implied by the scores, if calibrated",
+  promised_ctr: "CTR implied by the scores",
+  corrected_calibration: "Calibration, corrected for clicks still to come",
+  score_shift: "Score shift (log odds)",
+};
+
+export function early({ early: all, baseline, candidate }) {
+  if (!all.length) return null;
+  const row = (e) => [h("th", { scope: "row" }, EARLY[e.name] ?? e.name), number(e.baseline, 4), number(e.candidate, 4), reason(e.reason)];
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Preliminary estimates"),
+    h("p", { class: "quiet" }, "Made before labels are final; never used for a verdict."),
+    scroller("Preliminary estimates", table(["Estimate", headed(baseline.version), headed(candidate.version), ""], all.map(row), { numeric: (i) => i > 0 && i < 3 })),
+  );
+}
+
+// What happened, in order: the deploy, who announced it, and every change of the verdict.
+export function changes({ changes: all, start }, deploy) {
+  const told = deploy?.announced ? ` Announced by CI/CD${deploy.note ? `: ${deploy.note}` : ""}.` : " Detected from its traffic.";
+  const link = deploy?.link ? [" ", h("a", { href: deploy.link, target: "_blank", rel: "noopener noreferrer" }, "Announcement")] : null;
+  const first = deploy ? [{ at: deploy.at, text: [`Deployed${deploy.kind === "deploy" ? "" : ` (${deploy.kind})`}.`, told, link] }] : [];
+  const events = [...first, { at: start, text: "Comparison begins." }, ...all].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+  const row = (one) => h("li", { "data-verdict": one.verdict }, h("time", { datetime: one.at, class: "quiet" }, dateTime(one.at, { seconds: true })), h("span", {}, one.verdict ? h("span", { class: "badge", "data-verdict": one.verdict }, MARKS[one.verdict], " ", VERDICTS[one.verdict]) : null," ", [one.text].flat().map((part) => (typeof part === "string" ? part.replace(" -> ", " → ") : part))));
+  return h("section", {}, h("h2", {}, "Verdict history"), h("ol", { class: "record" }, events.map(row)));
+}

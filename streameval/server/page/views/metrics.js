@@ -1,0 +1,191 @@
+// Every metric that is more than a column of the overview, versions side by side, each with its unit and which way is better.
+
+import { go } from "../address.js";
+import { asker, useToken } from "../api.js";
+import { chips, refusal, select } from "../controls.js";
+import { h, replace } from "../dom.js";
+import { count, number, percent, significant } from "../format.js";
+import { METRICS, metric, reason } from "../metrics.js";
+import { shorten, shown as named } from "../names.js";
+import { objective, objectiveControl } from "../objectives.js";
+import { cell, direction, reading } from "../readings.js";
+import { byImportance, look, modelsOf, seriesOf } from "../series.js";
+import { scroller, table } from "../tables.js";
+
+
+export const needsLabels = true;
+
+const AGAIN_MS = 4000;
+const AT_FIRST = 3; // versions
+
+const OPERATING = ["pauc", "precision_at", "recall_at", "f1_at", "expected_cost", "rmse", "mse", "mae", "nmse"];
+const YIELDS = ["click_yield", "mainline_click_yield", "value_per_impression", "value_per_request", "value_per_user"];
+const USERS = ["gauc", "gauc_clicks", "gauc_uniform", "gauc_value", "gauc_request"];
+const LIST = /^((?:shown_)?(?:ndcg|map|precision|recall|hit_rate|click_hit_rate|mrr))(?:_(\d+))?(_by_user)?$/;
+const LISTS = Object.keys(METRICS).filter((name) => LIST.test(name));
+const ESTIMATORS = [["IPS", "ips"], ["IPS, clipped", "ips_clipped"], ["SNIPS", "snips"], ["SNIPS, clipped", "snips_clipped"]];
+
+const LOSSES = ["log_loss", "mse", "mae", "calibration"];
+const EXPOSURE = LOSSES.flatMap((of) => ESTIMATORS.map(([, how]) => `${of}_${how}`)).filter((name) => METRICS[name]);
+const POLICIES = [...ESTIMATORS.map(([, how]) => `policy_${how}`), "policy_value_snips", "policy_value_snips_clipped"];
+
+export function mount(root) {
+  const tools = h("div", { class: "tools" });
+  const note = h("div");
+  const wide = matchMedia("(min-width: 761px)").matches; // on a phone only the first is unfolded
+  const families = FAMILIES.map(({ name, about, has }, i) => {
+    const place = h("div");
+    return { place, root: h("details", { class: "family", "data-family": name, open: wide || i === 0, hidden: true }, h("summary", {}, h("h2", {}, name)), h("p", { class: "quiet" }, about), place, explained(has)) };
+  });
+  root.append(tools, note, ...families.map((one) => one.root));
+  const questions = asker();
+  let overview = null;
+  let given = {};
+  let asked = { question: "", at: -Infinity };
+  let answer = null;
+
+  function choice() {
+    const models = modelsOf(overview);
+    const model = models.includes(given.model) ? given.model : models[0];
+    const all = seriesOf(overview).filter((one) => one.model === model);
+    const wanted = given.versions?.split(",").filter((version) => all.some((one) => one.version === version)) ?? [];
+    const first = [...all].sort(byImportance(overview).compare).slice(0, AT_FIRST).map((one) => one.version);
+    const windows = [...new Set(overview.results.map((r) => r.window))];
+    return { models, model, all, chosen: wanted.length ? wanted : first, windows, window: windows.includes(given.window) ? given.window : "all", objective: objective(overview, given) };
+  }
+
+  const change = (part) => go("metrics", { ...given, ...part }, { replace: true });
+
+  function drawTools(now) {
+    const versions = now.all.map((one) => ({ value: one.version, text: shorten(one.version), title: one.version, look: look(overview, one) }));
+    replace(
+      tools,
+      now.models.length > 1 ? select("Model", "model", now.models, now.model, (model) => change({ model, versions: null })) : null,
+      select("Window", "window", now.windows, now.window, (window) => change({ window })),
+      objectiveControl(overview, given, change),
+      chips("Versions", versions, now.chosen, (chosen) => change({ versions: chosen.length ? chosen.join(",") : null })),
+    );
+  }
+
+  function refresh() {
+    const now = choice();
+    const question = JSON.stringify([now.model, now.window, now.objective]);
+    if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
+    asked = { question, at: performance.now() };
+    const which = { model: now.model, window: now.window, objective: now.objective };
+    questions
+      .ask([["results", { ...which, slice: "none" }], ["strata", which]], (error) => replace(note, refusal(error, refresh, useToken)))
+      .then((answers) => {
+        if (!answers) return;
+        replace(note);
+        answer = { results: answers[0].results, strata: answers[1].tables };
+        draw();
+      });
+  }
+
+  function draw() {
+    const now = choice();
+    drawTools(now);
+    if (!answer) return;
+    const chosen = (rows) => now.all.filter((one) => now.chosen.includes(one.version)).flatMap((one) => rows.filter((row) => row.version === one.version && row.source === one.source && row.model === one.model));
+    const rows = chosen(answer.results).map((row) => ({ ...row, own: look(overview, row).class }));
+    replace(note, rows.length ? null : h("p", { role: "status" }, "No results of these versions."));
+    for (const { root: own } of families) own.hidden = !rows.length;
+    if (!rows.length) return;
+    families.forEach(({ place: own }, i) => replace(own, FAMILIES[i].content(rows, chosen(answer.strata))));
+  }
+
+  return {
+    update(now, address) {
+      overview = now;
+      given = address;
+      draw();
+      refresh();
+    },
+    close: questions.stop,
+  };
+}
+
+const version = (row) => h("span", { class: row.own }, h("span", { class: "swatch", "aria-hidden": "true" }), named(row.version));
+const heading = (name, text = metric(name).name, first = true) => h("th", { scope: "row", title: metric(name).about }, text, first ? h("span", { class: "quiet below" }, direction(name)) : null);
+
+// What each metric is, in a sentence; of those cut after K the first.
+function explained(names) {
+  const seen = new Map();
+  for (const name of names.filter((one) => METRICS[one])) seen.set(metric(name).name.replace(/@\d+/, ""), seen.get(metric(name).name.replace(/@\d+/, "")) ?? metric(name).about);
+  return h("details", { class: "explained" }, h("summary", {}, "What these are"), h("dl", {}, [...seen].map(([name, about]) => h("div", {}, h("dt", {}, name), h("dd", {}, about)))));
+}
+
+// Why there is nothing to show, if that is the same everywhere; else null.
+function nothing(rows, names) {
+  const every = rows.flatMap((row) => names.map((name) => (row[name] ?? null) === null ? (row.reasons[name] ?? "not_configured") : null));
+  return every.includes(null) ? null : h("p", { "data-nothing": "" }, `None: ${[...new Set(every)].map(reason).join("; ")}.`);
+}
+
+// A line for every metric, a column for every version.
+function byVersion(names, rows) {
+  const some = names.filter((name) => rows.some((row) => row[name] !== null) || rows.some((row) => row.reasons[name] !== "not_configured"));
+  const head = ["Metric", ...rows.map((row) => shorten(row.version, 18))];
+  return nothing(rows, names) ?? scroller(names[0], table(head, some.map((name) => [heading(name), ...rows.map((row) => reading(row, name))])));
+}
+
+// A line for every metric and version, a column for every K.
+function ranking(rows) {
+  const parts = LISTS.map((name) => ({ name, found: LIST.exec(name) }));
+  const cuts = [...new Set(parts.map(({ found }) => found[2]).filter(Boolean))].sort((a, b) => a - b);
+  const lines = new Map(); // NDCG, NDCG as shown, NDCG by user, ...: K -> name
+  for (const { name, found: [, of, k = "", byUser = ""] } of parts) lines.set(`${of}${byUser}`, (lines.get(`${of}${byUser}`) ?? new Map()).set(k, name));
+  const body = [...lines].sort(([a], [b]) => RANKED.indexOf(plain(a)) - RANKED.indexOf(plain(b))).flatMap(([, of]) => {
+    const any = [...of.values()][0];
+    return rows.map((row, i) => [heading(any, metric(any).name.replace(/@\d+/, ""), !i), version(row), ...[...cuts, ""].map((k) => (of.has(k) ? reading(row, of.get(k)) : h("td")))]);
+  });
+  const lists = rows.map((row) => `${shorten(row.version)} ${count(row.requests)}, ${count(row.requests_clicked)} of them with a click`).join("; ");
+  return nothing(rows, LISTS) ?? [scroller("Ranking of lists", table(["Metric", "Version", ...cuts.map((k) => `K = ${k}`), "Whole list"], body, { numeric: (i) => i > 1 })), h("p", { class: "quiet" }, `Requests: ${lists}.`)];
+}
+
+const RANKED = ["ndcg", "map", "mrr", "precision", "recall", "hit_rate", "click_hit_rate"];
+const plain = (name) => name.replace("shown_", "").replace("_by_user", "");
+
+// Clipped and unclipped side by side, and how much they rest on.
+function exposure(rows) {
+  const body = LOSSES.flatMap((of) => rows.map((row, i) => [heading(of, undefined, !i), version(row), reading(row, of), ...ESTIMATORS.map(([, how]) => (METRICS[`${of}_${how}`] ? reading(row, `${of}_${how}`) : h("td")))]));
+  const rests = rows.map((row) => [h("th", { scope: "row" }, version(row)), count(row.with_propensity), count(row.exposure_ess), count(row.exposure_ess_clipped), percent(row.exposure_clipped), percent(row.exposure_largest_weight)]);
+  return nothing(rows, EXPOSURE) ?? [
+    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], body, { numeric: (i) => i > 1 })),
+    scroller("What these rest on", table(["Version", "Impressions with a propensity", "Effective samples", "Effective samples, clipped", "Clipped", "Largest weight, of all"], rests)),
+  ];
+}
+
+function policies(rows) {
+  const head = ["Version", "CTR as served", ...ESTIMATORS.map(([text]) => `Clicks, ${text}`), "Value, SNIPS", "Value, SNIPS, clipped", "Mean weight", "Effective samples", "Clipped"];
+  const body = rows.map((row) => [h("th", { scope: "row" }, version(row)), reading(row, "ctr"), ...POLICIES.map((name) => reading(row, name)), reading(row, "policy_mean_weight"), count(row.policy_ess), percent(row.policy_clipped)]);
+  const wrong = rows.filter((row) => POLICIES.some((name) => row.reasons[name] === "propensities_inconsistent"));
+  const alarm = wrong.map((row) => h("p", { class: "warning", role: "status" }, `${row.version}: the logged propensities are inconsistent (propensities_inconsistent). The mean weight of its policy is ${number(row.policy_mean_weight, 3)}, not 1, by more than 4 standard errors: what rests on propensities, here and above, is not to be trusted.`));
+  return wrong.length ? [alarm, scroller("Policies", table(head, body, { class: "many" }))] : (nothing(rows, POLICIES) ?? [scroller("Policies", table(head, body, { class: "many" })), h("p", { class: "quiet" }, `Per impression; higher is better.`)]);
+}
+
+function strata(rows, tables) {
+  const why = tables.length && tables.every((one) => one.reason) ? tables[0].reason : null;
+  if (why || !tables.length) return h("p", { "data-nothing": "" }, `None: ${why === "not_configured" || !why ? "not configured ([strata])" : reason(why)}.`);
+  const own = (one) => rows.find((row) => row.version === one.version && row.source === one.source);
+  const body = tables.flatMap((one) => one.strata.map((s) => [
+    h("th", { scope: "row" }, s.lower === null ? "without a propensity" : `${significant(s.lower)} to ${significant(s.upper)}`),
+    version(own(one)), count(s.impressions), count(s.clicks), ...[[s.log_loss, 4], [s.calibration, 3], [s.auc_of_clicks, 4]].map(([value, digits]) => number(value, digits)),
+  ]));
+  const weightings = { share: "By share", plain: "Plain", uniform_exposure: "Uniform exposure" };
+  const together = Object.keys(tables[0].stratified).flatMap((of) => tables.filter((one) => one.stratified[of]).map((one, i) => [heading(of, undefined, !i), version(own(one)), ...Object.keys(weightings).map((name) => cell(one.stratified[of][name], null, null, "no_propensities", { write: (v) => number(v, 4), name }))]));
+  return [
+    scroller("Strata of propensity", table(["Propensity", "Version", "Impressions", "Clicks", "Log loss", "Calibration", "AUC of clicks"], body, { numeric: (i) => i > 1 })),
+    scroller("Put together", table(["Metric", "Version", ...Object.values(weightings)], together, { numeric: (i) => i > 1 })),
+  ];
+}
+
+const FAMILIES = [
+  { name: "At the operating point", has: OPERATING, about: "Where decisions are made: over metrics.operating_range, and at metrics.threshold.", content: (rows) => byVersion(OPERATING, rows) },
+  { name: "Ranking of lists", has: LISTS, about: "Requests ranked by each version's scores, ties at their expectation, cut after K; \"as shown\" by the position shown. A request without a click counts for precision and hit rate alone.", content: ranking },
+  { name: "Within users and requests", has: USERS, about: "AUC of each group, averaged; the weights of the groups side by side.", content: (rows) => byVersion(USERS, rows) },
+  { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows) => byVersion(YIELDS, rows) },
+  { name: "As if everything had been shown alike", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions weigh 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions decide.", content: exposure },
+  { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned by showing things its own way. The mean weight is 1 if the logged propensities are right.", content: policies },
+  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata },
+];

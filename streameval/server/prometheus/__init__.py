@@ -1,0 +1,1 @@
+"""The families of /metrics and the route that serves them."""

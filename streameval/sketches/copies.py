@@ -1,0 +1,86 @@
+"""What an impression of a downsampled log stands for: a whole number of copies, from its weight.
+
+Every sum counts an impression as so many equal ones, so sums stay integers, and merge, retract and restart bit by bit. A weight
+that is no whole number is rounded up with the probability of its fraction, by a hash of the impression's id: the sums are
+unbiased, the same in every order, process and version, and what is taken out is what was put in. Rounding adds at most 1/4 to the
+square of a weight, which has to be at least 1 (it is nothing of 100, and half of 0.5).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.directory import mix
+from streameval.sketches.tally import Tally
+
+_SALT = np.uint64(0x3E16B7C0)  # who samples by a hash of the id must not have sampled by this one
+_PER_UNIT = 2.0**-53
+
+# of a series: sums of squares of the copies of its clicks, and of its others; and how many impressions are not one copy
+CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED = range(3)
+WEIGHTS = Tally("weights", ("clicks_squared", "others_squared", "weighed"), blocks=False)
+
+
+class Copies(NamedTuple):
+    """Of n impressions, int64[n]: as they are labelled, and as they would be as non-clicks."""
+
+    now: NDArray[np.int64]
+    unclicked: NDArray[np.int64]
+
+    def taken(self, rows: NDArray[np.generic]) -> Copies:
+        """Those of some rows."""
+        return Copies(self.now[rows], self.unclicked[rows])
+
+    def labelled_as_due(self, unclicked: NDArray[np.bool_]) -> Copies:
+        """With those that had no click when their label was due."""
+        return Copies(np.where(unclicked, self.unclicked, self.now), self.unclicked)
+
+
+@numba.njit(inline="always")
+def _whole(impression: np.uint64, weight: float) -> int:
+    low = np.floor(weight)
+    at = np.float64(mix(impression ^ _SALT) >> np.uint64(11)) * _PER_UNIT
+    return int(low) + int(at < weight - low)
+
+
+@numba.njit(cache=True, nogil=True)
+def _copies(
+    impression: NDArray[np.uint64],
+    weight: NDArray[np.float64],
+    out: NDArray[np.int64],
+) -> None:
+    for i in range(impression.size):
+        out[i] = _whole(impression[i], weight[i])
+
+
+def copies_of(impression: NDArray[np.uint64], weight: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The copies of n impressions: hashes of their ids, and weights of at least 0."""
+    out = np.empty(impression.size, np.int64)
+    _copies(impression, weight, out)
+    return out
+
+
+def by_label(impression: NDArray[np.uint64], weight: float, label: NDArray[np.int8]) -> Copies:
+    """Copies where a non-click has a weight, and a click has none."""
+    unclicked = copies_of(impression, np.full(impression.size, weight))
+    return Copies(np.where(label == 1, 1, unclicked), unclicked)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_squares(
+    series: NDArray[np.int32],
+    row: NDArray[np.int32],
+    label: NDArray[np.int8],
+    times: NDArray[np.int64],
+    sums: NDArray[np.int64],
+) -> None:
+    """Adds scores to the cells of `WEIGHTS`, int64[series, cells]; `times`: of impressions, their copies, below 0 to take out."""
+    for i in range(series.size):
+        k = times[row[i]]
+        sign = 1 if k >= 0 else -1
+        sums[series[i], CLICKS_SQUARED if label[row[i]] else OTHERS_SQUARED] += k * abs(k)
+        sums[series[i], WEIGHED] += sign * np.int64(abs(k) != 1)

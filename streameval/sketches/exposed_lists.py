@@ -1,0 +1,89 @@
+"""Which cells the ranking metrics as if everything had been shown alike are summed in, and NDCG by stratum of propensity.
+
+An item of a list weighs w = 1 / propensity, as in `exposure`; ties stand at their expectation, as in `list_terms`. A sum of
+reals is two cells, the whole numbers and the rest in units of 2**-30, once for each of 16 groups of users (see `list_cells`).
+Every item is rounded alone, so sums do not depend on the order of a list. Capacity: a term is at most 1e4 * 2**30, so the
+cells of whole numbers hold 8e5 of the largest terms; of clicks as gains, 9e14.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.exposure import REST, WeightRule
+from streameval.sketches.propensity import PropensityStrata
+from streameval.sketches.tally import Tally, reals
+
+EXPOSED_TALLY = "exposure_lists"
+# of all lists: how many, their items, those that are clipped; then sums of weights and of their squares, and what clipping
+# takes away of either
+EX_LISTS, EX_ITEMS, EX_CLIPPED = range(3)
+EX_WEIGHT, EX_SQUARE, EX_LESS_WEIGHT, EX_LESS_SQUARE = range(3, 11, 2)
+EX_CELLS = 11
+# at a cut: gains times discount, and clicks, of items up to K, weighted; and what clipping takes away of either
+EX_DCG, EX_HITS, EX_LESS_DCG, EX_LESS_HITS = range(0, 8, 2)
+EX_CUT_CELLS = 8
+
+
+def _pairs(*names: str) -> tuple[str, ...]:
+    return tuple(cell for name in names for cell in (name, f"{name}_rest"))
+
+
+def exposed_cut(k: int) -> str:
+    """The name of the tally of one cut, as it is asked for."""
+    return f"{EXPOSED_TALLY}_{k}"
+
+
+def exposed_tallies(cuts: tuple[int, ...], gain: str, rule: WeightRule, source: str = "") -> tuple[Tally, ...]:
+    """What is kept for these cuts, nothing without any; `source`: where the propensities come from, if not from the log."""
+    if not cuts:
+        return ()
+    by = f"{rule.least:.15g}:{rule.most:.15g}{source}"
+    whole, cut = ("weight", "square", "less_weight", "less_square"), ("dcg", "hits", "less_dcg", "less_hits")
+    names = ("requests", "items", "clipped", *_pairs(*whole))
+    scales = reals(*(f"{name}_rest" for name in whole), scale=REST)
+    of_cut = reals(*(f"{name}_rest" for name in cut), scale=REST)
+    return (
+        Tally(f"{EXPOSED_TALLY}:{by}", names, scales=scales),
+        *(Tally(f"{exposed_cut(k)}:{gain}:{by}", _pairs(*cut), scales=of_cut) for k in cuts),
+    )
+
+
+def strata_ndcg(strata: PropensityStrata, cuts: tuple[int, ...], gain: str) -> str:
+    """The name of the tally of NDCG by bin."""
+    return "_".join((strata.clicks, "ndcg", *map(str, cuts), gain))
+
+
+def strata_ndcg_tallies(strata: PropensityStrata | None, cuts: tuple[int, ...], gain: str) -> tuple[Tally, ...]:
+    """Of every bin of propensity: lists with a gain in it, and the sums of the NDCG of those items at every cut."""
+    if strata is None or not cuts:
+        return ()
+    names = [name for i in range(len(strata.bounds) - 1) for name in (f"lists_{i}", *(f"ndcg_{k}_{i}" for k in cuts))]
+    scaled = reals(*(name for name in names if name.startswith("ndcg")))
+    return (Tally(strata_ndcg(strata, cuts, gain), tuple(names), blocks=False, scales=scaled),)
+
+
+@numba.njit(inline="always")
+def standing(key: NDArray[np.float64], start: int, n: int, i: int) -> tuple[int, int]:
+    """(items above item i of n, whose keys begin at key[start], items level with it, itself included)."""
+    above, level = 0, 0
+    own = key[start + i]
+    for j in range(start, start + n):
+        above += key[j] > own
+        level += key[j] == own
+    return above, level
+
+
+@numba.njit(inline="always")
+def mean_discount(above: int, level: int, k: int, discount: NDArray[np.float64]) -> float:
+    """The mean of 1 / log2(rank + 1), or 0 beyond rank k, of one of `level` items behind `above` others."""
+    last = min(above + level, k)
+    return (discount[last] - discount[above]) / level if last > above else 0.0
+
+
+@numba.njit(inline="always")
+def mean_within(above: int, level: int, k: int) -> float:
+    """The probability that it is among the first k."""
+    return float(min(max(k - above, 0), level)) / float(level)

@@ -1,0 +1,375 @@
+"""Sums of weighted losses: what the log would say had everything been shown alike, or had another policy shown it.
+
+An impression weighs w = target / propensity: target 1 for exposure, the probability with which a version would have shown
+it for that version's policy. Propensities below `least` count as `least`, so no weight is above 1 / least, 1e4 at most.
+The same sums with weights clipped to `most` are kept as what clipping takes away: nothing where nothing is clipped.
+
+A sum of reals is two cells, the whole numbers and the rest in units of 2**-30 (error of a term: 5e-10). Capacity: squares
+of weights are at most 1e8 and the rests below 2**30, so the cells of whole numbers hold 9e10 of the largest terms and those
+of rests 8.6e9. Sums by block of users are for errors alone, one cell each in units of 2**-16: at most 1e4 * 16.2 nats a
+term, 8e8 of these. Values, whose unit nobody knows, have two cells there, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.blocks import BLOCKS
+from streameval.sketches.tally import Tally, reals
+from streameval.sketches.weight_classes import weight_class
+from streameval.sketches.weighted_room import Room
+
+LARGEST = 1e4  # weight: the smallest `least` is 1 / LARGEST
+_REST_BITS, _COARSE_BITS = 30, 16
+_REST_MASK = (1 << _REST_BITS) - 1
+REST, COARSE = float(1 << _REST_BITS), float(1 << _COARSE_BITS)
+MOST_VALUE = float(1 << 30)  # of a click; what is above counts as this
+
+# terms of a weighted impression, of exposure: weight, its square, then weight times log loss, squared and absolute error,
+# pClick, click
+TERM_WEIGHT, TERM_SQUARE, TERM_LOSS, TERM_SQUARED, TERM_ABSOLUTE, TERM_PCLICK, TERM_CLICK = range(7)
+EXPOSURE_TERMS = ("weight", "square", "log_loss", "squared", "absolute", "pclick", "click")
+# of a policy: weight, its square, weight times click, and times value
+POLICY_CLICK, POLICY_VALUE = 2, 3
+POLICY_TERMS = ("weight", "square", "click", "value")
+
+EXPOSURE_PLACES = 13  # cells of a block: how many, and two kinds of every term but the square
+
+COUNT, CLIPPED = 0, 1  # impressions; those whose weight, or propensity, was clipped
+_FIRST = 2
+WEIGHT_BITS = 2  # classes of weights: four to the octave
+WEIGHT_BINS = 14 << WEIGHT_BITS  # 1 to 2**14, above LARGEST
+
+
+def real(term: int, terms: int, clipped: bool = False) -> int:
+    """The first cell of a term's two; `clipped`: of what clipping takes away."""
+    return _FIRST + 2 * (term + terms * clipped)
+
+
+def coarse(term: int, terms: int, clipped: bool = False) -> int:
+    """The cell of a term in a block, of values the first of two; squares of weights have none."""
+    at = term - (term > TERM_SQUARE)
+    cells = terms - 1 + (terms == len(POLICY_TERMS))
+    return 1 + at + cells * clipped
+
+
+def bins_from(terms: int) -> int:
+    """The first of the counts of weights by size."""
+    return _FIRST + 4 * terms
+
+
+class WeightRule(NamedTuple):
+    """`least`: smallest propensity that is believed; `most`: weight from which it is clipped, beside the unclipped sums."""
+
+    least: float
+    most: float
+
+
+DEFAULT_RULE = WeightRule(1e-4, 100.0)
+
+
+def _tallies(kind: str, terms: tuple[str, ...], rule: WeightRule, source: str) -> tuple[Tally, Tally]:
+    """The sums over everything, and those by block of users, which errors are made of."""
+    by = f"{rule.least:.15g}:{rule.most:.15g}{source}"
+    kinds = ("", "clipped_")
+    sums = [f"{kind}{term}" for kind in kinds for term in terms]
+    cells = ("count", "clipped", *(f"{term}{rest}" for term in sums for rest in ("", "_rest")))
+    bins = tuple(f"weights_{i}" for i in range(WEIGHT_BINS))
+    some: list[str] = []
+    scales: list[tuple[str, float]] = []
+    for term in sums:
+        if term.endswith("value"):
+            some += [term, f"{term}_rest"]
+            scales.append((f"{term}_rest", REST))
+        elif not term.endswith("square"):
+            some.append(term)
+            scales.append((term, COARSE))
+    return (
+        Tally(f"{kind}:{by}", (*cells, *bins), False, reals(*(f"{term}_rest" for term in sums), scale=REST)),
+        Tally(f"{kind}_users:{by}", ("count", *some), True, tuple(scales)),
+    )
+
+
+def exposure_tallies(rule: WeightRule, source: str = "") -> tuple[Tally, Tally]:
+    """`exposure` and `exposure_users`; `source`: where the propensities come from, if not from the log."""
+    return _tallies("exposure", EXPOSURE_TERMS, rule, source)
+
+
+def policy_tallies(rule: WeightRule) -> tuple[Tally, Tally]:
+    """`policy` and `policy_users`."""
+    return _tallies("policy", POLICY_TERMS, rule, "")
+
+
+@numba.njit(inline="always")
+def weight_bin(weight: float) -> int:
+    """The bin of a weight: its class, what is below 1 is with 1."""
+    return 0 if weight < 1.0 else min(weight_class(weight, WEIGHT_BITS), WEIGHT_BINS - 1)
+
+
+@numba.njit(inline="always")
+def _add_real(total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, x: float, sign: int) -> None:
+    """Adds a term to its two cells, and to the one of its block; below 2**33, so that it is one number in units of the rest."""
+    units = np.int64(np.rint(x * REST))
+    total[cell] += sign * (units >> _REST_BITS)
+    total[cell + 1] += sign * (units & _REST_MASK)
+    blocks[place] += sign * (units >> (_REST_BITS - _COARSE_BITS))
+
+
+@numba.njit(inline="always")
+def add_fine(sums: NDArray[np.int64], cell: int, x: float, sign: int) -> None:
+    """Adds a term to two cells: the whole number and the rest."""
+    whole = np.int64(x)
+    sums[cell] += sign * whole
+    sums[cell + 1] += sign * np.int64(np.rint((x - whole) * REST))
+
+
+class WeightedScores(NamedTuple):
+    """Scores of labelled impressions, and the columns of the impressions by row."""
+
+    p: NDArray[np.float64]
+    loss: NDArray[np.float64]  # nats
+    row: NDArray[np.int32]
+    series: NDArray[np.int32]
+    label: NDArray[np.int8]
+    propensity: NDArray[np.float64]  # NaN: not known
+    block: NDArray[np.int8]
+
+
+@numba.njit(inline="always")
+def _weigh(
+    total: NDArray[np.int64],
+    cell: int,
+    blocks: NDArray[np.int64],
+    place: int,
+    share: tuple[float, float],
+    rule: WeightRule,
+    terms: int,
+    sign: int,
+) -> float:
+    """Counts an impression by its weight, which it returns: target / propensity, the two of `share`. Adds the weight, its
+    square, and what clipping takes away of either."""
+    target, given = share
+    least, most = rule
+    weight = target / max(given, least)
+    total[cell + CLIPPED] += sign * (weight > most or given < least)
+    total[cell + COUNT] += sign
+    blocks[place + COUNT] += sign
+    total[cell + _FIRST + 4 * terms + weight_bin(weight)] += sign
+    _add_real(total, cell + _FIRST, blocks, place + 1, weight, sign)
+    add_fine(total, cell + _FIRST + 2 * TERM_SQUARE, weight * weight, sign)
+    if weight > most:
+        places = terms - 1 + (terms == 4)  # in a block, see `coarse`
+        _add_real(total, cell + _FIRST + 2 * terms, blocks, place + 1 + places, weight - most, sign)
+        add_fine(total, cell + _FIRST + 2 * (terms + TERM_SQUARE), weight * weight - most * most, sign)
+    return weight
+
+
+_CHUNK = 256  # scores whose terms are worked out at a time
+_WHOLE = float(1 << 52)  # a real from 0 to 2**51, and this: its rounded value is in the mantissa
+_WHOLE_BITS = np.float64(_WHOLE).view(np.uint64)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_exposure(
+    room: Room, ranges: NDArray[np.int64], rows: tuple[int, int], scores: WeightedScores, rule: WeightRule, sign: int
+) -> None:
+    """Adds (or takes out) the scores of `ranges` [k, 2], which are of impressions rows[0] to rows[1] - 1, each weighing
+    1 / propensity: those that have one.
+
+    What is of the impressions is added up once for all series that scored every one of them.
+    """
+    width, size = room.total.shape[1], room.blocks[0].size
+    total, blocks = room.total.ravel(), room.blocks.ravel()  # views; one of a row in the loop costs as much as the sums
+    order, starts = _by_series(ranges, scores.series, len(room.total))
+    every = np.arange(rows[0], rows[1])
+    shared, shared_blocks = np.empty(0, np.int64), np.empty(0, np.int64)
+    for s in range(len(room.total)):
+        mine = order[starts[s] : starts[s + 1]]
+        if not mine.size:
+            continue
+        own = scores.row[mine]
+        whole = mine.size == every.size
+        if whole:
+            for k in range(mine.size):
+                whole = whole and own[k] == every[k]
+        if whole:
+            if not shared.size:
+                shared, shared_blocks = np.zeros(width, np.int64), np.zeros(size, np.int64)
+                _add_impressions(shared, shared_blocks, (0, 0), every, scores, rule, sign)
+            for c in range(width):
+                total[s * width + c] += shared[c]
+            for c in range(size):
+                blocks[s * size + c] += shared_blocks[c]
+        else:
+            _add_impressions(total, blocks, (s * width, s * size), own.astype(np.int64), scores, rule, sign)
+        _add_losses(total, blocks, (s * width, s * size), mine, scores, rule, sign)
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_series(
+    ranges: NDArray[np.int64], series: NDArray[np.int32], many: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the scores of `ranges` by series, in order within it; where those of each series begin, and the end)."""
+    starts = np.zeros(many + 1, np.int64)
+    for r in range(len(ranges)):
+        for k in range(ranges[r, 0], ranges[r, 1]):
+            starts[np.uint64(series[k]) + np.uint64(1)] += 1
+    for s in range(many):
+        starts[s + 1] += starts[s]
+    order, end = np.empty(starts[many], np.int64), starts[:-1].copy()
+    for r in range(len(ranges)):
+        for k in range(ranges[r, 0], ranges[r, 1]):
+            one = np.uint64(series[k])  # an index that is unsigned is not asked whether it counts from the end
+            order[np.uint64(end[one])] = k
+            end[one] += 1
+    return order, starts
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_impressions(
+    total: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    at: tuple[int, int],
+    rows: NDArray[np.int64],
+    scores: WeightedScores,
+    rule: WeightRule,
+    sign: int,
+) -> None:
+    """Adds what impressions add to whoever scored them, to cells that begin `at`."""
+    cell, begin = at
+    label, propensity, block = scores.label, scores.propensity, scores.block
+    for i in rows:
+        if propensity[i] > 0:
+            place = begin + block[i] * EXPOSURE_PLACES
+            weight = _weigh(total, cell, blocks, place, (1.0, propensity[i]), rule, 7, sign)
+            if label[i]:
+                clicked = float(label[i])
+                _add_real(total, cell + _FIRST + 2 * TERM_CLICK, blocks, place + TERM_CLICK, weight * clicked, sign)
+                if weight > rule.most:
+                    first, more = cell + _FIRST + 2 * (7 + TERM_CLICK), weight - rule.most
+                    _add_real(total, first, blocks, place + 6 + TERM_CLICK, more * clicked, sign)
+
+
+@numba.njit(inline="always")
+def _units(x: float) -> np.uint64:
+    """A real from 0 to 2**21 in units of the rest, rounded as `np.rint` does."""
+    return np.float64(x * REST + _WHOLE).view(np.uint64) - _WHOLE_BITS
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_losses(
+    total: NDArray[np.int64],
+    blocks: NDArray[np.int64],
+    at: tuple[int, int],
+    mine: NDArray[np.int64],
+    scores: WeightedScores,
+    rule: WeightRule,
+    sign: int,
+) -> None:
+    """Adds what is of the scores themselves, of one series: weight times log loss, squared and absolute error, and pClick.
+
+    To cells that begin `at`. A step at a time over a chunk of them, so that most steps take several scores at once.
+    """
+    cell, begin = at
+    high, low = np.uint64(_REST_BITS), np.uint64(_REST_MASK)
+    coarse = np.uint64(_REST_BITS - _COARSE_BITS)
+    of = np.empty((4, _CHUNK))  # weight, log loss, error, pClick
+    units, where = np.empty((4, _CHUNK), np.uint64), np.empty(_CHUNK, np.uint64)
+    for start in range(0, mine.size, _CHUNK):
+        n = min(mine.size - start, _CHUNK)
+        _take(scores, mine[start : start + n], rule, begin, of, where)
+        weight, loss, error, p = of[0], of[1], of[2], of[3]
+        for t in range(4):
+            wholes, rests = np.uint64(0), np.uint64(0)
+            for c in range(n):
+                x = loss[c] if t == 0 else error[c] * error[c] if t == 1 else error[c] if t == 2 else p[c]
+                u = _units(weight[c] * x)
+                wholes += u >> high
+                rests += u & low
+                units[t, c] = u >> coarse
+            total[cell + _FIRST + 2 * (TERM_LOSS + t)] += sign * np.int64(wholes)
+            total[cell + _FIRST + 2 * (TERM_LOSS + t) + 1] += sign * np.int64(rests)
+        u0, u1, u2, u3 = units[0], units[1], units[2], units[3]
+        for c in range(n):
+            place = where[c]
+            blocks[place] += sign * np.int64(u0[c])
+            blocks[place + np.uint64(1)] += sign * np.int64(u1[c])
+            blocks[place + np.uint64(2)] += sign * np.int64(u2[c])
+            blocks[place + np.uint64(3)] += sign * np.int64(u3[c])
+        for c in range(n):
+            if weight[c] > rule.most:
+                less, first, place = weight[c] - rule.most, cell + _FIRST + 14, where[c] + np.uint64(6)
+                _add_real(total, first + 2 * TERM_LOSS, blocks, place, less * loss[c], sign)
+                square, place = error[c] * error[c], place + np.uint64(1)
+                _add_real(total, first + 2 * TERM_SQUARED, blocks, place, less * square, sign)
+                _add_real(total, first + 2 * TERM_ABSOLUTE, blocks, place + np.uint64(1), less * error[c], sign)
+                _add_real(total, first + 2 * TERM_PCLICK, blocks, place + np.uint64(2), less * p[c], sign)
+
+
+@numba.njit(cache=True, nogil=True)
+def _take(
+    scores: WeightedScores,
+    some: NDArray[np.int64],
+    rule: WeightRule,
+    begin: int,
+    of: NDArray[np.float64],
+    where: NDArray[np.uint64],
+) -> None:
+    """Writes weight (0: no propensity), log loss, error and pClick of some scores, and where their block's terms begin."""
+    ps, losses, row, _, label, propensity, block = scores
+    weight, loss, error, p = of[0], of[1], of[2], of[3]
+    first = np.uint64(begin + TERM_LOSS)
+    for c in range(some.size):
+        k = np.uint64(some[c])
+        i = np.uint64(row[k])
+        given = propensity[i]
+        weight[c] = 1.0 / max(given, rule.least) if given > 0 else 0.0
+        p[c], loss[c], error[c] = ps[k], losses[k], abs(ps[k] - label[i])
+        where[c] = first + np.uint64(block[i]) * np.uint64(EXPOSURE_PLACES)
+
+
+class PolicyRows(NamedTuple):
+    """Probabilities of one pane's impressions under policies, and the columns of the impressions by row."""
+
+    row: NDArray[np.int32]
+    series: NDArray[np.int32]
+    probability: NDArray[np.float64]
+    label: NDArray[np.int8]
+    value: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    block: NDArray[np.int8]
+
+
+@numba.njit(inline="always")
+def _add_rewards(
+    total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, weight: float, value: float, sign: int
+) -> None:
+    """Adds the terms of a weight, beside those of `_weigh`, of an impression that was clicked (its value) or not (NaN)."""
+    if value == value:  # noqa: PLR0124  (not NaN: it was clicked)
+        _add_real(total, cell + 2 * POLICY_CLICK, blocks, place + 1, weight, sign)
+        add_fine(total, cell + 2 * POLICY_VALUE, weight * value, sign)
+        add_fine(blocks, place + 2, weight * value, sign)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_policies(room: Room, policies: PolicyRows, rule: WeightRule, sign: int) -> None:
+    """Adds (or takes out) what impressions say of policies: their clicks and values weigh probability / propensity."""
+    width, places = room.total.shape[1], room.blocks.shape[2]
+    total, blocks = room.total.ravel(), room.blocks.ravel()  # views; one of a row in the loop costs as much as the sums
+    rows, series, probability, label, value, propensity, block = policies
+    most = rule.most
+    for i in range(rows.size):
+        at = rows[i]
+        given = propensity[at]
+        if not given > 0:
+            continue
+        cell, place = series[i] * width, (np.int64(series[i]) * BLOCKS + block[at]) * places
+        weight = _weigh(total, cell, blocks, place, (probability[i], given), rule, 4, sign)
+        worth = min(max(value[at], -MOST_VALUE), MOST_VALUE) if label[at] else np.nan
+        _add_rewards(total, cell + _FIRST, blocks, place + 1, weight, worth, sign)
+        if weight > most:
+            _add_rewards(total, cell + _FIRST + 8, blocks, place + 5, weight - most, worth, sign)

@@ -1,0 +1,237 @@
+"""The fine grid of propensities, and the sums that are kept of each of its bins.
+
+Strata that are cut by mass or by width depend on the data; sums must not. So they are kept of bins that are always the
+same, and strata are put together of whole bins when somebody reads: any cut is a function of the sums, live and of the past.
+
+A bin has counts and sums, and its clicks by score, at the resolution of the placement curves: clicks are few, and what a
+click is worth is told by the window's non-clicks, whose histogram there is already. Scores below 2**-17 count as equal there,
+and so do those above 1 - 2**-7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.blocks import SCALE, fixed
+from streameval.sketches.grid import bin_count
+from streameval.sketches.tally import Tally
+
+# inner edges: four to the octave from 2**-14 to 1/4, then multiples of 1/32; all of them exact in binary
+FINE_EDGES: tuple[float, ...] = tuple(
+    [2.0**e * (1 + k / 4) for e in range(-14, -2) for k in range(4)] + [k / 32 for k in range(8, 32)]
+)
+
+# cells of a bin: counts and sums, then its clicks by score. The mass is the sum of 1 / propensity, in whole and fractional
+# parts: 1e4 in fixed point, added up a million times, is past int64.
+STRATUM_N, STRATUM_Y, STRATUM_P, STRATUM_L, STRATUM_MASS, STRATUM_MASS_FRACTION = range(6)
+STRATUM_SUMS = 6
+_SUMS = ("impressions", "clicks", "pclick", "log_loss", "mass", "mass_fraction")
+STRATUM_SCALES = (1.0, 1.0, SCALE, SCALE, 1.0, SCALE)
+
+STRATA_BITS = 5  # resolution of scores: that of placement curves, whose bins are known of every score
+_FIRST = (24 - 17) << STRATA_BITS  # bin of 2**-17
+_LAST = bin_count(STRATA_BITS) - 1 - ((24 - 7) << STRATA_BITS)  # and of 1 - 2**-7
+SCORE_BINS = _LAST - _FIRST + 1
+_LOOKUP = (1023 - 14) << 5  # the leading bits of 2**-14: exponent, and 5 bits of mantissa
+
+
+@dataclass(frozen=True, slots=True)
+class PropensityStrata:
+    """Strata as the settings want them: at most `count` by mass or by width, of fine bins, or between given `edges`.
+
+    `least`: smaller propensities weigh as this one.
+    """
+
+    count: int
+    cut: Literal["mass", "width"]
+    edges: tuple[float, ...]
+    least: float
+    by: str = "propensity"  # what propensities are of
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Of the bins that sums are kept of, one more than there are."""
+        return (0.0, *(self.edges or FINE_EDGES), 1.0)
+
+    @property
+    def sums(self) -> str:
+        """The name of the tally of sums; it says what the cells depend on."""
+        return f"{self.clicks}_sums_{self.least!r}"
+
+    @property
+    def clicks(self) -> str:
+        """The name of the tally of clicks by score."""
+        by = () if self.by == "propensity" else (self.by,)
+        return "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
+
+    def tallies(self) -> tuple[Tally, Tally]:
+        """What is kept of every series."""
+        bins = range(len(self.bounds) - 1)
+        sums = [(f"{name}_{i}", scale) for i in bins for name, scale in zip(_SUMS, STRATUM_SCALES, strict=True)]
+        names, scales = tuple(name for name, _ in sums), tuple(one for one in sums if one[1] != 1.0)
+        clicks = tuple(f"{i}_{score}" for i in bins for score in range(SCORE_BINS))
+        return Tally(self.sums, names, blocks=False, scales=scales), Tally(self.clicks, clicks, blocks=False)
+
+
+class PropensityScores(NamedTuple):
+    """k scores of labelled impressions, and what is known of them (see `accumulate.measure`)."""
+
+    series: NDArray[np.int32]
+    row: NDArray[np.int32]  # its impression
+    p: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    curve_bin: NDArray[np.int16]
+
+
+class PropensityRows(NamedTuple):
+    """Labelled impressions."""
+
+    label: NDArray[np.int8]
+    propensity: NDArray[np.float64]  # NaN: none
+
+
+class PropensityGrid(NamedTuple):
+    """The bins: bin i is [edges[i - 1], edges[i]), the last one closed at 1; and where to begin to look for one."""
+
+    edges: NDArray[np.float64]
+    lookup: NDArray[np.int16]  # by the leading bits of the propensity, from 2**-14 on
+    least: float  # smaller propensities weigh as this one
+
+    @classmethod
+    def of(cls, strata: PropensityStrata) -> PropensityGrid:
+        """For counting."""
+        edges = np.array(strata.bounds[1:-1])
+        begins = ((np.arange(14 * 32 + 1) + _LOOKUP) << 47).view(np.float64)
+        return cls(edges, np.searchsorted(edges, begins, side="right").astype(np.int16), strata.least)
+
+
+class StrataRoom(NamedTuple):
+    """Where scores are added up. `sums` is zero between two calls."""
+
+    sums: NDArray[np.int64]  # [series, bins, STRATUM_SUMS]
+    clicks: NDArray[np.int64]  # [scores]: cells of clicks
+    cells: NDArray[np.int64]  # [all that may be used]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, series: int, bins: int, scores: int) -> StrataRoom:
+        """For so many."""
+        n = series * bins * STRATUM_SUMS
+        shape = series, bins, STRATUM_SUMS
+        return cls(np.zeros(shape, np.int64), *(np.empty(k, np.int64) for k in (scores, n + scores, n + scores)))
+
+
+@numba.njit(inline="always")
+def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) -> int:
+    """The bin of a propensity above 0, see `PropensityGrid`."""
+    b = 0
+    leading = (np.float64(q).view(np.int64) >> 47) - _LOOKUP
+    if leading >= 0:
+        b = int(lookup[leading])
+    while b < edges.size and q >= edges[b]:
+        b += 1
+    return b
+
+
+class _Known(NamedTuple):
+    """Impressions, whoever scored them."""
+
+    bin: NDArray[np.int16]  # -1: no propensity
+    clicked: NDArray[np.int8]
+    mass: NDArray[np.int64]  # 1 / propensity, in whole and fractional parts
+    fraction: NDArray[np.int64]
+
+
+@numba.njit(cache=True, nogil=True)
+def _known(first: int, end: int, rows: PropensityRows, grid: PropensityGrid) -> _Known:
+    """Of the rows first to end - 1."""
+    n = max(end - first, 0)
+    known = _Known(np.empty(n, np.int16), np.empty(n, np.int8), np.empty(n, np.int64), np.empty(n, np.int64))
+    of_bin, clicked, mass, fraction = known
+    for i in range(n):
+        q = rows.propensity[first + i]
+        if np.isnan(q):
+            of_bin[i] = -1
+            continue
+        weight = 1.0 / max(q, grid.least)
+        of_bin[i] = fine_bin(q, grid.edges, grid.lookup)
+        clicked[i] = rows.label[first + i]
+        mass[i] = np.int64(weight)
+        fraction[i] = fixed(weight - mass[i])
+    return known
+
+
+@numba.njit(cache=True, nogil=True)
+def strata_delta(
+    ranges: NDArray[np.int64],
+    scores: PropensityScores,
+    rows: PropensityRows,
+    grid: PropensityGrid,
+    at: tuple[int, int, int],
+    sign: int,
+    room: StrataRoom,
+) -> int:
+    """Adds the scores of `ranges` [k, 2] up to cells of a flat vector, ascending, in `room.cells` and `room.values`.
+
+    `at`: cells of a series' vector, and where its tallies of sums and of clicks begin, in this order. Returns how many
+    cells there are.
+    """
+    series, row, p, loss, curve_bin = scores
+    sums, clicks, cells, values = room
+    size, at_sums, at_clicks = at
+    flat, bins = sums.ravel(), sums.shape[1]
+    first, end = row.size, 0
+    for r in range(len(ranges)):
+        if ranges[r, 0] < ranges[r, 1]:  # rows ascend
+            first, end = min(first, row[ranges[r, 0]]), max(end, row[ranges[r, 1] - 1] + 1)
+    known = _known(first, end, rows, grid)
+    found = 0
+    for r in range(len(ranges)):
+        for j in range(ranges[r, 0], ranges[r, 1]):
+            k = np.uint64(j)  # an index that is unsigned is not asked whether it counts from the end
+            i = np.uint64(row[k]) - np.uint64(first)
+            b = known.bin[i]
+            if b < 0:
+                continue
+            place = np.uint64((series[k] * bins + b) * STRATUM_SUMS)
+            flat[place] += 1
+            flat[place + np.uint64(STRATUM_P)] += fixed(p[k])
+            flat[place + np.uint64(STRATUM_L)] += fixed(loss[k])
+            flat[place + np.uint64(STRATUM_MASS)] += known.mass[i]
+            flat[place + np.uint64(STRATUM_MASS_FRACTION)] += known.fraction[i]
+            if known.clicked[i]:
+                flat[place + np.uint64(STRATUM_Y)] += 1
+                score = min(max(int(curve_bin[k]), _FIRST), _LAST) - _FIRST
+                clicks[found] = series[k] * size + at_clicks + b * SCORE_BINS + score
+                found += 1
+    order = np.sort(clicks[:found])
+    n, c = 0, 0
+    for s in range(sums.shape[0]):
+        for b in range(sums.shape[1]):
+            if sums[s, b, STRATUM_N]:
+                for one in range(STRATUM_SUMS):
+                    if sums[s, b, one]:
+                        cells[n] = s * size + at_sums + b * STRATUM_SUMS + one
+                        values[n] = sign * sums[s, b, one]
+                        sums[s, b, one] = 0
+                        n += 1
+        while c < found and order[c] < (s + 1) * size:
+            cells[n], values[n] = order[c], 0
+            while c < found and order[c] == cells[n]:
+                values[n] += sign
+                c += 1
+            n += 1
+    return n
+
+
+def score_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A histogram at the resolution of the curves, int64[bin_count(STRATA_BITS)], as clicks of strata are kept: int64[SCORE_BINS]."""
+    out = counts[_FIRST : _LAST + 1].copy()
+    out[0] += counts[:_FIRST].sum()
+    out[-1] += counts[_LAST + 1 :].sum()
+    return out

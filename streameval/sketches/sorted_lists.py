@@ -1,0 +1,259 @@
+"""A sorted list of entries for every group, all in one arena of 4-byte cells: what `ranks` counts pairs in.
+
+An entry is key << 1 | label; with its group's slot in the upper half, slot << 32 | key << 1 | label, it can be sorted with
+those of other groups, and added and retracted in bulk. Where impressions stand for several (see `copies`), a second arena has
+how many, cell by cell, and entries are in order of (entry, copies).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+SLOT = np.uint64(32)  # an entry's slot is what lies above this bit
+ENTRY = np.uint64(0xFFFFFFFF)  # the rest of it
+NONE = np.int64(0xFFFFFFFF)  # end of a free list
+
+
+class Lists(NamedTuple):
+    """By slot: cells [offset, offset + length) of the arena are the list, and `capacity` cells from `offset` are its block.
+
+    `free`: by size class the first free block, whose first cell holds the offset of the next one, and so on to `NONE`.
+    """
+
+    offset: NDArray[np.int64]
+    length: NDArray[np.int32]
+    capacity: NDArray[np.int32]
+    free: NDArray[np.int64]
+    arena: NDArray[np.uint32]
+    copies: NDArray[np.uint32]  # of each cell; empty: 1
+
+
+class Sorted(NamedTuple):
+    """Entries in order, and the copies of each, which are in order where entries are equal; empty: 1."""
+
+    entries: NDArray[np.uint64]
+    copies: NDArray[np.uint32]
+
+
+NO_COPIES = np.empty(0, np.uint32)
+
+
+def by_entry(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> Sorted:
+    """Sorts n entries with their copies."""
+    of_label = _of_label(entries, copies)
+    if of_label is not None:  # a third of the time
+        some = np.sort(entries)
+        return Sorted(some, of_label[(some & np.uint64(1)).astype(np.intp)])
+    order = np.argsort(entries)
+    some, many = entries[order], copies[order]
+    _sort_ties(some, many)
+    return Sorted(some, many)
+
+
+def _of_label(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
+    """The copies that all non-clicks have, and all clicks; None: they differ."""
+    found = np.ones(2, np.uint32)
+    return found if _same(entries, copies, found) else None
+
+
+@numba.njit(cache=True, nogil=True)
+def _same(entries: NDArray[np.uint64], copies: NDArray[np.uint32], found: NDArray[np.uint32]) -> bool:
+    known = np.zeros(2, np.bool_)
+    for i in range(entries.size):
+        label = np.int64(entries[i] & np.uint64(1))
+        if known[label] and found[label] != copies[i]:
+            return False
+        known[label] = True
+        found[label] = copies[i]
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_ties(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> None:
+    i = 0
+    while i < entries.size:
+        j = i + 1
+        same = True
+        while j < entries.size and entries[j] == entries[i]:
+            same &= copies[j] == copies[i]
+            j += 1
+        if not same:
+            copies[i:j].sort()
+        i = j
+
+
+def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.int8]) -> NDArray[np.uint64]:
+    """Entries of n scored impressions, not sorted."""
+    group, score = slot.astype(np.uint64), key.astype(np.uint64)
+    return np.bitwise_or(np.bitwise_or(group << SLOT, score << np.uint64(1)), label.astype(np.uint64))
+
+
+def group_end(sorted_entries: NDArray[np.uint64], at: int) -> int:
+    """The first index from `at` on where a new group begins."""
+    if at >= sorted_entries.size:
+        return sorted_entries.size
+    slot = sorted_entries[at - 1] >> SLOT
+    return int(np.searchsorted(sorted_entries, (slot + np.uint64(1)) << SLOT))
+
+
+@numba.njit(inline="always")
+def room(size_class: int) -> int:
+    """Cells of a block: 2, 3, 4, 6, 8, 12, 16, 24, ... so at most a third stays unused."""
+    return (2 + (size_class & 1)) << (size_class >> 1)
+
+
+@numba.njit(inline="always")
+def size_class(size: int) -> int:
+    """The smallest class whose block holds `size` entries."""
+    c = 0
+    while room(c) < size:
+        c += 1
+    return c
+
+
+@numba.njit(cache=True, nogil=True)
+def measure(lists: Lists, add: NDArray[np.uint64]) -> tuple[int, int]:
+    """(arena cells that adding sorted entries will need, longest list after it)."""
+    need = np.int64(0)
+    longest = np.int64(0)
+    i = 0
+    while i < add.size:
+        slot = add[i] >> SLOT
+        j = i
+        while j < add.size and add[j] >> SLOT == slot:
+            j += 1
+        size = np.int64(lists.length[slot]) + (j - i)
+        longest = max(longest, size)
+        if size > lists.capacity[slot]:
+            need += room(size_class(size))
+        i = j
+    return int(need), int(longest)
+
+
+class Changes(NamedTuple):
+    """Sorted entries to be added to lists, and those to be taken out; see `Sorted`."""
+
+    add: NDArray[np.uint64]
+    sub: NDArray[np.uint64]
+    add_copies: NDArray[np.uint32]
+    sub_copies: NDArray[np.uint32]
+
+
+@numba.njit(inline="always")
+def merge(
+    lists: Lists,
+    slot: int,
+    changes: Changes,
+    a: int,
+    s: int,
+    merged: NDArray[np.uint32],
+    many: NDArray[np.uint32],
+) -> tuple[int, int, int, int]:
+    """Writes a slot's list with the additions from `a` on and without the retractions from `s` on to `merged`, its copies to `many`.
+
+    Returns (entries in `merged`, first addition and first retraction of another slot, retractions that were not found).
+    """
+    add, sub, add_copies, sub_copies = changes
+    weighed = lists.copies.size > 0
+    n = 0
+    missing = np.int64(0)
+    old = lists.offset[slot]
+    end = old + lists.length[slot]
+    copies = np.uint32(1)
+    while True:
+        more = a < add.size and np.int64(add[a] >> SLOT) == slot
+        first = old < end and (not more or lists.arena[old] <= np.uint32(add[a] & ENTRY))
+        if weighed and first and more and lists.arena[old] == np.uint32(add[a] & ENTRY):
+            first = lists.copies[old] <= add_copies[a]
+        if first:
+            entry = lists.arena[old]
+            if weighed:
+                copies = lists.copies[old]
+            old += 1
+        elif more:
+            entry = np.uint32(add[a] & ENTRY)
+            if weighed:
+                copies = add_copies[a]
+            a += 1
+        else:
+            break
+        while s < sub.size and np.int64(sub[s] >> SLOT) == slot and np.uint32(sub[s] & ENTRY) < entry:
+            missing += 1
+            s += 1
+        if weighed:
+            while (
+                s < sub.size
+                and np.int64(sub[s] >> SLOT) == slot
+                and np.uint32(sub[s] & ENTRY) == entry
+                and sub_copies[s] < copies
+            ):
+                missing += 1
+                s += 1
+        found = s < sub.size and np.int64(sub[s] >> SLOT) == slot and np.uint32(sub[s] & ENTRY) == entry
+        if found and (not weighed or sub_copies[s] == copies):
+            s += 1
+            continue
+        merged[n] = entry
+        if weighed:
+            many[n] = copies
+        n += 1
+    while s < sub.size and np.int64(sub[s] >> SLOT) == slot:
+        missing += 1
+        s += 1
+    return n, a, s, int(missing)
+
+
+@numba.njit(inline="always")
+def store(lists: Lists, slot: int, merged: NDArray[np.uint32], many: NDArray[np.uint32], n: int, used: int) -> int:
+    """Makes the first n of `merged` a slot's list, and of `many` its copies; returns the arena cells used so far."""
+    if n > lists.capacity[slot]:
+        if lists.capacity[slot]:  # the old block is free now
+            c = size_class(lists.capacity[slot])
+            lists.arena[lists.offset[slot]] = np.uint32(lists.free[c])
+            lists.free[c] = lists.offset[slot]
+        c = size_class(n)
+        lists.capacity[slot] = room(c)
+        if lists.free[c] != NONE:
+            lists.offset[slot] = lists.free[c]
+            lists.free[c] = np.int64(lists.arena[lists.free[c]])
+        else:
+            lists.offset[slot] = used
+            used += room(c)
+    at = lists.offset[slot]
+    for i in range(n):
+        lists.arena[at + i] = merged[i]
+    if lists.copies.size > 0:
+        for i in range(n):
+            lists.copies[at + i] = many[i]
+    lists.length[slot] = n
+    return used
+
+
+@numba.njit(cache=True, nogil=True)
+def compact(lists: Lists, out: NDArray[np.uint32], many: NDArray[np.uint32]) -> int:
+    """Moves every list to the front of `out`, its copies to that of `many`, in slot order; returns the cells used."""
+    used = 0
+    for slot in range(lists.offset.size):
+        n = lists.length[slot]
+        for i in range(n):
+            out[used + i] = lists.arena[lists.offset[slot] + i]
+            if lists.copies.size > 0:
+                many[used + i] = lists.copies[lists.offset[slot] + i]
+        lists.offset[slot] = used
+        lists.capacity[slot] = room(size_class(n)) if n else 0
+        used += lists.capacity[slot]
+    return used
+
+
+@numba.njit(cache=True, nogil=True)
+def gather(lists: Lists, of: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
+    """Every list's part of a column of cells, one after the other, in slot order."""
+    k = 0
+    for slot in range(lists.offset.size):
+        for i in range(lists.offset[slot], lists.offset[slot] + lists.length[slot]):
+            out[k] = of[i]
+            k += 1

@@ -1,0 +1,43 @@
+"""Further sums of a series, beside those that every series has: which cells of its vector they are.
+
+A tally is a named group of int64 cells behind the score histogram of an overall vector, so panes, windows, the run, the
+history and checkpoints have them as they have everything else. A cell holds a count, or reals in fixed point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.blocks import BLOCKS, SCALE
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """`cells`, by name, once for every block of users (`blocks`; their total is the sum over blocks) or once.
+
+    The name says all that the sums depend on ("ranking_10_click"), because stored sums are known by it. What stands behind
+    a colon ("exposure:0.0001:100") is not needed to ask for it. `scales`: units per
+    1.0 of the cells that hold reals; a cell without one is a count.
+    """
+
+    name: str
+    cells: tuple[str, ...]
+    blocks: bool = True
+    scales: tuple[tuple[str, float], ...] = ()
+    size: int = field(init=False, repr=False, compare=False)  # int64 cells in all
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(self.cells) * (BLOCKS if self.blocks else 1))
+
+    def units(self) -> NDArray[np.float64]:
+        """What an integer 1 stands for, float64[cells]."""
+        scales = dict(self.scales)
+        return np.array([1.0 / scales.get(cell, 1.0) for cell in self.cells])
+
+
+def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:
+    """`Tally.scales` of cells that hold reals in units of 1 / `scale`."""
+    return tuple((cell, scale) for cell in cells)

@@ -1,0 +1,219 @@
+"""Avro messages of one schema to a table of columns, without a Python object per message or field.
+
+A field of a record within the event is a column with a dotted name. Of a union, null is absent; numbers of several
+types are one column of numbers; of others texts (at the top) or a union (in maps and lists).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streameval.events.fields import scalars
+from streameval.sources.formats import avro_kernel as kernel
+from streameval.sources.formats.avro_program import (
+    Choice,
+    Items,
+    Leaf,
+    Members,
+    Node,
+    Program,
+    UnusableSchemaError,
+    compiled,
+)
+from streameval.sources.formats.framed import Read, Schema
+from streameval.sources.formats.raw import Rejection
+
+_TIMES = {
+    "timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns",
+    "local-timestamp-millis": "ms", "local-timestamp-micros": "us", "local-timestamp-nanos": "ns",
+}  # fmt: skip
+
+
+def reader(schema: Schema) -> AvroReader:
+    """How messages of a schema are read. Raises UnusableSchemaError."""
+    try:
+        from fastavro.schema import parse_schema
+    except ImportError:
+        raise UnusableSchemaError("Avro needs fastavro: pip install 'streameval[avro]'") from None
+    if schema.type != "AVRO":
+        raise UnusableSchemaError(f"its schema is {schema.type}: must be AVRO")
+    named: dict[str, Any] = {}
+    try:
+        for text in schema.references.values():
+            parse_schema(json.loads(text), named_schemas=named)
+        parsed = parse_schema(json.loads(schema.text), named_schemas=named)
+        return AvroReader(compiled(parsed, named))
+    except UnusableSchemaError:
+        raise
+    except Exception as error:  # whatever fastavro has to say about what is no schema
+        raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
+
+
+class AvroReader:
+    """Reads messages of one schema."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
+        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+        program = self._program
+        buffer = np.frombuffer(data, np.uint8)
+        why, where = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
+        count = np.zeros(program.depth, np.int64)
+        room = np.full(program.depth, int((ends - starts).sum()) + 1, np.int64)  # an item is a byte at least
+        room[0] = starts.size
+        base = np.concatenate((np.zeros(1, np.int64), np.cumsum(room[program.levels])))
+        cells = int(base[-1])  # whose memory is not taken before it is written
+        slots = kernel.Slots(base, np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.uint8))
+        kernel.run(
+            buffer,
+            starts,
+            ends,
+            program.ops,
+            program.jumps,
+            program.levels,
+            count=count,
+            slots=slots,
+            why=why,
+            where=where,
+        )
+        good = np.flatnonzero(why == kernel.READABLE)
+        sizes = count[program.levels]
+        problems: dict[int, Rejection] = {}
+        for k in np.flatnonzero(why != kernel.READABLE).tolist():
+            name = program.names[int(where[k])]
+            problems[k] = (
+                "malformed",
+                name,
+                f"{name or 'message'}: not of its Avro schema: {kernel.WORDS[int(why[k])]}",
+            )
+        made = _Columns(buffer, slots, sizes, count)
+        columns: dict[str, pa.Array] = {}
+        made.members(program.tree, "", columns)
+        table = pa.table(columns) if columns else pa.table({"": pa.nulls(good.size)})
+        return Read(table, good, problems)
+
+
+class _Columns:
+    """Arrow arrays of the cells that the kernel has filled."""
+
+    def __init__(
+        self, data: NDArray[np.uint8], slots: kernel.Slots, sizes: NDArray[np.int64], count: NDArray[np.int64]
+    ) -> None:
+        self._data = data
+        self._slots = slots
+        self._sizes = sizes
+        self._count = count
+
+    def members(self, node: Members, prefix: str, out: dict[str, pa.Array]) -> None:
+        """The fields of a record, and of those within it, under dotted names."""
+        for name, inner in node.fields:
+            whole = f"{prefix}{name}"
+            if isinstance(inner, Members):
+                self.members(inner, f"{whole}.", out)
+            elif inner is not None and (column := self.array(inner, whole)) is not None:
+                out[whole] = column
+
+    def array(self, node: Node, name: str | None) -> pa.Array | None:
+        """The array of a node; None: no column can hold it. `name`: of a column, None within lists and maps."""
+        if isinstance(node, Leaf):
+            return self._leaf(node)
+        if isinstance(node, Choice):
+            return self._choice(node, name)
+        return self._items(node) if isinstance(node, Items) else None
+
+    def _cells(self, column: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        a, b = int(self._slots.base[column]), int(self._slots.base[column] + self._sizes[column])
+        return self._slots.value[a:b], self._slots.length[a:b], self._slots.there[a:b].astype(np.bool_)
+
+    def _leaf(self, leaf: Leaf) -> pa.Array:
+        value, length, there = self._cells(leaf.column)
+        if leaf.type in ("string", "bytes", "fixed"):
+            is_text = leaf.type == "string"
+            texts = self._texts(value, length, there, pa.string() if is_text else pa.binary())
+            return _decimals(texts, leaf.scale) if leaf.logical == "decimal" else texts
+        if leaf.type == "enum":
+            codes = pa.array(value.astype(np.int32), mask=~there)
+            return pa.DictionaryArray.from_arrays(codes, pa.array(leaf.symbols, pa.string()))
+        if leaf.type == "double":
+            return pa.array(value.view(np.float64), mask=~there)
+        if leaf.type == "float":
+            return pa.array(value.astype(np.uint32).view(np.float32).astype(np.float64), mask=~there)
+        if leaf.type == "boolean":
+            return pa.array(value.astype(np.bool_), mask=~there)
+        numbers = pa.array(value, mask=~there)
+        return numbers.cast(pa.timestamp(_TIMES[leaf.logical])) if leaf.logical in _TIMES else numbers
+
+    def _texts(
+        self, start: NDArray[np.int64], length: NDArray[np.int64], there: NDArray[np.bool_], kind: pa.DataType
+    ) -> pa.Array:
+        offsets = np.zeros(start.size + 1, np.int32)
+        np.cumsum(length, out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        kernel.gather(self._data, start, offsets, data)
+        return pa.Array.from_buffers(
+            kind, start.size, [_bitmap(there), pa.py_buffer(offsets), pa.py_buffer(data)], int((~there).sum())
+        )
+
+    def _items(self, node: Items) -> pa.Array | None:
+        _, length, there = self._cells(node.column)
+        item = self.array(node.item, None)
+        if item is None and node.keys is None:
+            return None
+        if item is None:
+            item = pa.nulls(int(self._count[node.items_level]))
+        offsets = np.zeros(length.size + 1, np.int32)
+        np.cumsum(length, out=offsets[1:])
+        buffers = [_bitmap(there), pa.py_buffer(offsets)]
+        if node.keys is None:
+            return pa.Array.from_buffers(pa.list_(item.type), length.size, buffers, children=[item])
+        kind = pa.map_(pa.string(), item.type)
+        entries = pa.StructArray.from_arrays([self._leaf(node.keys), item], fields=list(kind_fields(kind)))
+        return pa.Array.from_buffers(kind, length.size, buffers, children=[entries])
+
+    def _choice(self, node: Choice, name: str | None) -> pa.Array | None:
+        arrays = [self.array(branch, None) for branch in node.branches]
+        usable = [one for one in arrays if one is not None]
+        if all(_is_number(one.type) for one in usable) and usable:
+            whole = all(pa.types.is_integer(one.type) or pa.types.is_boolean(one.type) for one in usable)
+            return pc.coalesce(*(one.cast(pa.int64() if whole else pa.float64()) for one in usable))
+        if name is not None and (name in _SCALARS or name.startswith("slices.")):
+            return pc.coalesce(*(_as_text(one) for one in usable)) if usable else None
+        branch, _, there = self._cells(node.column)
+        children = [pa.nulls(branch.size) if one is None else one for one in arrays]
+        codes = pa.array(np.where(there, branch, 0).astype(np.int8))
+        return pa.UnionArray.from_sparse(codes, children) if len(children) < 128 else None
+
+
+_SCALARS = {field.name for field in scalars()}
+
+
+def kind_fields(kind: pa.MapType) -> tuple[pa.Field, pa.Field]:
+    """The fields of a map's entries."""
+    return kind.key_field, kind.item_field
+
+
+def _bitmap(there: NDArray[np.bool_]) -> pa.Buffer | None:
+    return None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.string())
+
+
+def _decimals(column: pa.Array, scale: int) -> pa.Array:
+    values = (None if v is None else int.from_bytes(v, "big", signed=True) / 10**scale for v in column.to_pylist())
+    return pa.array(values, pa.float64())

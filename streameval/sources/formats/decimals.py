@@ -1,0 +1,149 @@
+"""Numbers in text, correctly rounded, in a kernel: JSON's grammar, and the algorithm of Eisel and Lemire.
+
+Lemire, Number Parsing at a Gigabyte per Second, Software: Practice and Experience 51(8), 2021; that a product of 128 bits is
+always enough for what is read here: Mushtak and Lemire, Fast Number Parsing Without Fallback, 2023. A number w * 10**q of
+at most 19 digits is w times a power of five, cut to 128 bits, whose upper bits are the mantissa. Longer ones, subnormal
+ones and those beyond the largest double are left to the caller.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+READ, HARD = 1, 2
+
+_FEWEST, _MOST = -300, 300  # powers of ten that are read; the others are as good as never there
+_MOST_DIGITS = 19  # of which every number fits 64 bits
+_MINUS, _PLUS, _DOT, _ZERO, _NINE, _E, _SMALL_E = 45, 43, 46, 48, 57, 69, 101
+_LOW = np.uint64(0xFFFFFFFF)
+_NOT_EXACT = np.uint64(0x1FF)  # the bits of a product's upper half below the mantissa, its guard and its rounding bit
+_MANTISSA = np.uint64((1 << 52) - 1)
+
+
+def _powers_of_five() -> NDArray[np.uint64]:
+    """The upper and lower 64 of the first 128 bits of 5**q, one row for each q."""
+    out = np.empty((_MOST - _FEWEST + 1, 2), np.uint64)
+    for q in range(_FEWEST, _MOST + 1):
+        power = 5 ** abs(q)
+        if q >= 0:
+            bits = power << 128 >> power.bit_length()
+        else:  # rounded up, as the proof asks
+            below = power.bit_length() if power & (power - 1) else power.bit_length() - 1
+            shift = below + 127 if q >= -27 else 2 * below + 128
+            bits = (1 << shift) // power + 1
+            bits >>= max(0, bits.bit_length() - 128)
+        out[q - _FEWEST] = bits >> 64, bits & ((1 << 64) - 1)
+    return out
+
+
+_POWERS = _powers_of_five()
+
+
+@numba.njit(inline="always")
+def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """The upper and lower 64 bits of a * b."""
+    by = np.uint64(32)
+    a_low, a_high, b_low, b_high = a & _LOW, a >> by, b & _LOW, b >> by
+    low = a_low * b_low
+    first = a_high * b_low + (low >> by)
+    second = a_low * b_high + (first & _LOW)
+    return a_high * b_high + (first >> by) + (second >> by), (second << by) | (low & _LOW)
+
+
+@numba.njit(inline="always")
+def _leading_zeros(x: np.uint64) -> int:
+    zeros = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if x >> np.uint64(64 - step) == 0:
+            zeros += step
+            x <<= np.uint64(step)
+    return zeros
+
+
+@numba.njit(cache=True, nogil=True)
+def nearest(w: np.uint64, q: int) -> float:
+    """The double nearest to w * 10**q, ties to even; NaN where this does not tell."""
+    if w == 0:
+        return 0.0
+    if q < _FEWEST or q > _MOST:
+        return np.nan
+    zeros = _leading_zeros(w)
+    w <<= np.uint64(zeros)
+    high, low = _product(w, _POWERS[q - _FEWEST, 0])
+    if high & _NOT_EXACT == _NOT_EXACT:
+        more, _ = _product(w, _POWERS[q - _FEWEST, 1])
+        low += more
+        high += np.uint64(low < more)
+    upper = high >> np.uint64(63)
+    mantissa = high >> (upper + np.uint64(9))
+    exponent = ((152170 + 65536) * q >> 16) + 63 + np.int64(upper) - zeros + 1023
+    if exponent <= 0:  # subnormal
+        return np.nan
+    halfway = low <= 1 and -4 <= q <= 23 and mantissa & np.uint64(3) == 1
+    if halfway and mantissa << (upper + np.uint64(9)) == high:
+        mantissa &= ~np.uint64(1)
+    mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
+    if mantissa >> np.uint64(53):
+        mantissa >>= np.uint64(1)
+        exponent += 1
+    if exponent >= 0x7FF:  # infinite
+        return np.nan
+    bits = (mantissa & _MANTISSA) | (np.uint64(exponent) << np.uint64(52))
+    return float(np.int64(bits).view(np.float64))
+
+
+@numba.njit(cache=True, nogil=True)
+def number(data: NDArray[np.uint8], i: int, end: int) -> tuple[int, int, float]:
+    """(READ, where it ends, its value) of the number that begins at i; (HARD, i, 0) of none, and of one left to Python."""
+    negative = data[i] == _MINUS
+    if negative:
+        i += 1
+    first = i
+    w = np.uint64(0)
+    while i < end and _ZERO <= data[i] <= _NINE:
+        w = w * np.uint64(10) + np.uint64(data[i] - _ZERO)
+        i += 1
+    digits = i - first
+    if digits == 0 or (data[first] == _ZERO and digits > 1):
+        return HARD, i, 0.0
+    places = 0
+    if i < end and data[i] == _DOT:
+        i += 1
+        begin = i
+        while i < end and _ZERO <= data[i] <= _NINE:
+            w = w * np.uint64(10) + np.uint64(data[i] - _ZERO)
+            i += 1
+        places = i - begin
+        if places == 0:
+            return HARD, i, 0.0
+    exponent = 0
+    scientific = i < end and (data[i] == _E or data[i] == _SMALL_E)
+    if scientific:
+        i += 1
+        down = i < end and data[i] == _MINUS
+        if i < end and (down or data[i] == _PLUS):
+            i += 1
+        begin = i
+        while i < end and _ZERO <= data[i] <= _NINE:
+            if exponent < 10_000:
+                exponent = exponent * 10 + int(data[i] - _ZERO)
+            i += 1
+        if i == begin:
+            return HARD, i, 0.0
+        exponent = -exponent if down else exponent
+    if digits + places > _MOST_DIGITS:
+        # zeros in front are no digits: 0.000012345678901234567
+        k = first
+        while k < i and (data[k] == _ZERO or data[k] == _DOT):
+            k += 1
+        leading = k - first - (1 if k > first + digits else 0)
+        if digits + places - leading > _MOST_DIGITS:
+            return HARD, i, 0.0
+    if w == 0 and negative and places == 0 and not scientific:  # -0, which is an integer and has no sign
+        return HARD, i, 0.0
+    value = nearest(w, exponent - places)
+    if np.isnan(value):
+        return HARD, i, 0.0
+    return READ, i, -value if negative else value

@@ -1,0 +1,70 @@
+"""How the fields of events, and the slice dimensions that are kept, are looked up by the kernel of `scan_events`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.fields import Field
+from streameval.sources.formats.raw import IDS
+
+ID, WORD, TIME, NUMBER, INTEGER, LABEL, BY_VERSION, OF_SLICES, FEATURES = range(9)
+_KINDS = {
+    "time": TIME, "number": NUMBER, "integer": INTEGER, "label": LABEL, "numbers": BY_VERSION, "values": OF_SLICES,
+    "features": FEATURES,
+}  # fmt: skip
+TS, HAS_TS, HAS_FEATURES, LENGTHS, HASHES = range(5)  # rows of `Columns.whole`
+BEGINS, ENDS, KIND, PLACE = range(4)
+_MOST_FIELDS = 62  # a bit each
+
+
+class EventLayout(NamedTuple):
+    """The fields, and the slice dimensions that are kept, as the kernel looks them up, and where it writes them.
+
+    Of `whole` the rows are: ts, whether it is there, whether features are, how many entries they have, the hashes of `ids`, the codes
+    of `words`, those of the dimensions, and where ids begin and end if that is wanted. Of `real` they are `numbers`.
+    """
+
+    ids: list[str]
+    words: list[str]
+    numbers: list[Field]  # numbers, integers and labels
+    by_version: list[str]
+    dimensions: int
+    text: NDArray[np.uint8]  # all names, one behind the other
+    names: NDArray[np.int64]  # [fields and dimensions, 4]: where each begins and ends in `text`, its kind, its slot
+    limits: NDArray[np.float64]  # [fields, 3]: low, high, whether only above low
+
+    @property
+    def codes(self) -> int:
+        """The first row of codes; a slot of words is counted from here."""
+        return HASHES + len(self.ids)
+
+    @property
+    def spans(self) -> int:
+        """The first row of where ids stand."""
+        return self.codes + len(self.words) + self.dimensions
+
+
+@cache
+def layout_of(table: tuple[Field, ...], dimensions: tuple[str, ...]) -> EventLayout | None:
+    """None: there are more fields, or dimensions, than the kernel can take."""
+    if len(table) > _MOST_FIELDS or len(dimensions) > _MOST_FIELDS:
+        return None
+    slots: dict[int, list[Field]] = {kind: [] for kind in range(9)}
+    names = [name.encode() for name in (*(field.name for field in table), *dimensions)]
+    ends = np.cumsum([len(name) for name in names])
+    rows = np.zeros((len(names), 4), np.int64)
+    rows[:, BEGINS], rows[:, ENDS] = ends - [len(name) for name in names], ends
+    for k, field in enumerate(table):
+        kind = (ID if field.name in IDS else WORD) if field.type == "text" else _KINDS[field.type]
+        same = slots[NUMBER if kind in (INTEGER, LABEL) else kind]
+        rows[k, KIND], rows[k, PLACE] = kind, len(same)
+        same.append(field)
+    rows[len(table) :, PLACE] = len(slots[WORD]) + np.arange(len(dimensions))
+    ids, words, versions = ([field.name for field in slots[kind]] for kind in (ID, WORD, BY_VERSION))
+    limits = np.array([(field.low, field.high, field.above) for field in table], np.float64)
+    text = np.frombuffer(b"".join(names), np.uint8)
+    return EventLayout(ids, words, slots[NUMBER], versions, len(dimensions), text, rows, limits)

@@ -1,0 +1,78 @@
+"""The plain form of an ISO 8601 time in a kernel: `2026-03-01T07:05:00.25Z`."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+_ZERO, _NINE, _MINUS, _PLUS, _DOT, _COLON, _T, _Z = 48, 57, 45, 43, 46, 58, 84, 90
+_DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
+_MOST_PLACES = 6  # of a second's fraction; of further ones `datetime` has rules of its own
+
+
+@numba.njit(inline="always")
+def _digits(data: NDArray[np.uint8], i: int, n: int) -> int:
+    """The number that n digits make; -1: they are not all digits."""
+    out = 0
+    for k in range(i, i + n):
+        if not _ZERO <= data[k] <= _NINE:
+            return -1
+        out = out * 10 + int(data[k]) - _ZERO
+    return out
+
+
+@numba.njit(inline="always")
+def _days_of(year: int, month: int) -> int:
+    leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
+    if month == 2:
+        return 29 if leap else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+@numba.njit(cache=True, nogil=True)
+def iso_ms(data: NDArray[np.uint8], i: int, end: int) -> tuple[bool, int]:
+    """(whether data[i:end] is a plain time, its ms since the epoch); UTC when it names no offset, as `times.parse_time`.
+
+    Date and time of seconds, a fraction of at most six digits, `Z`, an offset of hours and minutes, or neither.
+    """
+    if end - i < 19:
+        return False, 0
+    year, month, day = _digits(data, i, 4), _digits(data, i + 5, 2), _digits(data, i + 8, 2)
+    hour, minute, second = _digits(data, i + 11, 2), _digits(data, i + 14, 2), _digits(data, i + 17, 2)
+    marks = data[i + 4] == _MINUS and data[i + 7] == _MINUS and data[i + 10] == _T
+    marks &= data[i + 13] == _COLON and data[i + 16] == _COLON
+    if not marks or year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _days_of(year, month):
+        return False, 0
+    if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
+        return False, 0
+    i += 19
+    micros = 0
+    if i < end and data[i] == _DOT:
+        places = 0
+        i += 1
+        while i < end and _ZERO <= data[i] <= _NINE and places <= _MOST_PLACES:
+            micros = micros * 10 + int(data[i]) - _ZERO
+            places += 1
+            i += 1
+        if places == 0 or places > _MOST_PLACES:
+            return False, 0
+        for _ in range(_MOST_PLACES - places):
+            micros *= 10
+    offset = 0
+    if i < end and data[i] == _Z:
+        i += 1
+    elif i + 6 == end and (data[i] == _PLUS or data[i] == _MINUS) and data[i + 3] == _COLON:
+        hours, minutes = _digits(data, i + 1, 2), _digits(data, i + 4, 2)
+        if not (0 <= hours < 24 and 0 <= minutes < 60):
+            return False, 0
+        offset = (hours * 60 + minutes) * 60_000
+        offset = -offset if data[i] == _MINUS else offset
+        i = end
+    if i != end:
+        return False, 0
+    before = year - 1
+    leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
+    days = before * 365 + before // 4 - before // 100 + before // 400 - 719_162
+    days += _DAYS_BEFORE[month - 1] + (1 if leap and month > 2 else 0) + day - 1
+    return True, ((days * 24 + hour) * 60 + minute) * 60_000 + second * 1000 + micros // 1000 - offset

@@ -1,0 +1,167 @@
+"""Foreign field names of live topics: messages under the mapping of `[files.columns]`, one event each.
+
+As for files, but that no message can end the program: a field that is not there is absent, and what cannot be used makes
+a dead letter of its message. A field of an object within the message is named with a dot: `geo.country`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streameval.settings.tree import ConfigError
+from streameval.sources.formats import arrow, map_columns
+from streameval.sources.formats.json import has_surrogate
+from streameval.sources.formats.lines import MOST_FIELDS, column_of
+from streameval.sources.formats.mapping import ColumnMap
+from streameval.sources.formats.merge_raw import PlacedRows, by_message
+from streameval.sources.formats.raw import RawEvents, Rejection, too_large
+
+_DEEPEST = 8  # objects within objects that fields are taken from
+_MOST_NAMES = 100_000  # names of fields that are remembered
+
+
+class LiveColumns:
+    """One mapping. Raises ConfigError when it is wrong."""
+
+    def __init__(self, columns: Mapping[str, Any], section: str) -> None:
+        self._map = ColumnMap(columns, section, live=True)
+        self._wanted = self._map.wanted()
+        self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        for name in sorted(self._wanted - columns.keys()):
+            columns[name] = pa.chunked_array([_within(columns, name, table.num_rows)])
+        try:
+            return self._map.apply(pa.table(columns), 0)
+        except ConfigError as error:
+            raise arrow.SchemaError(("wrong_schema", "", str(error))) from None
+
+    def uses(self, name: str) -> bool:
+        """Whether a field of this name is read."""
+        found = self._used.get(name)
+        if found is None:
+            if len(self._used) >= _MOST_NAMES:
+                self._used.clear()
+            found = self._used[name] = name in self._wanted or self._map.is_feature(name)
+        return found
+
+    def is_plain(self, name: str) -> bool:
+        """Whether it is one of the fields that have one value."""
+        return name in self._wanted
+
+
+def _within(columns: Mapping[str, Any], name: str, n: int) -> pa.Array:
+    """What a map of texts has under the rest of a dotted name; nulls when there is none."""
+    for at in (i for i, c in enumerate(name) if c == "."):
+        column = columns.get(name[:at])
+        if column is not None and map_columns.is_plain_map(column):
+            whole = column.combine_chunks()
+            whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+            found = map_columns.values(whole, name[at + 1 :])
+            if found is not None:
+                return found
+    return pa.nulls(n, pa.string())
+
+
+class MappedJson:
+    """JSON messages, one object each, under a mapping by the kind of their topic. One thread uses it."""
+
+    def __init__(self, maps: Mapping[int, LiveColumns]) -> None:
+        self._maps = maps
+
+    def to_raw(
+        self,
+        values: Sequence[bytes | None],
+        kinds: Sequence[int],
+        dimensions: Sequence[str],
+        wants: tuple[bool, bool],
+        max_message: int,
+    ) -> RawEvents:
+        """One row per message. `wants`: hashed features, features as dicts."""
+        of_kind = np.asarray(kinds, np.int8)
+        problems: dict[int, Rejection] = {}
+        parts: list[PlacedRows] = []
+        for kind in np.unique(of_kind).tolist():
+            rows = np.flatnonzero(of_kind == kind).tolist()
+            table, at = self._table(self._maps[kind], values, rows, max_message, problems)
+            if not at.size:
+                continue
+            try:
+                parts.append((arrow.to_raw(self._maps[kind](table), kind, dimensions, *wants, True), at))
+            except arrow.SchemaError as error:
+                problems |= dict.fromkeys(at.tolist(), error.problem)
+            except (pa.ArrowException, UnicodeDecodeError) as error:
+                what = f"a field that cannot be used: {str(error)[:200]}"
+                problems |= dict.fromkeys(at.tolist(), ("wrong_type", "", what))
+        return by_message(parts, problems, of_kind, dimensions, wants)
+
+    @staticmethod
+    def _table(
+        mapped: LiveColumns,
+        values: Sequence[bytes | None],
+        rows: Sequence[int],
+        max_message: int,
+        problems: dict[int, Rejection],
+    ) -> tuple[pa.Table, NDArray[np.int64]]:
+        """(the fields that are read of the messages that are objects, their places)."""
+        found: list[dict[str, Any]] = []
+        places: list[int] = []
+        names: dict[str, None] = {}
+        for row in rows:
+            fields = _fields(mapped, values[row], max_message)
+            if not isinstance(fields, dict):
+                problems[row] = fields
+            elif len(names.keys() | fields.keys()) > MOST_FIELDS:
+                problems[row] = ("wrong_schema", "", f"with it, messages have more than {MOST_FIELDS} different fields")
+            else:
+                names |= dict.fromkeys(fields)
+                found.append(fields)
+                places.append(row)
+        columns = {name: column_of([fields.get(name) for fields in found]) for name in names}
+        columns = columns or {"": pa.nulls(len(found))}
+        return pa.table(columns), np.array(places, np.int64)
+
+
+def _fields(mapped: LiveColumns, value: bytes | None, max_message: int) -> dict[str, Any] | Rejection:
+    """The fields of a message that are read, by dotted names, or why there are none."""
+    if not value:
+        return "empty", "", "no bytes; an event is a JSON object"
+    if len(value) > max_message:
+        return too_large(len(value), max_message)
+    try:
+        given = msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return "malformed", "", f"not JSON: {str(error)[:200]}"
+    if not isinstance(given, dict):
+        return "wrong_type", "", f"a message must be one JSON object; it is {value[:50]!r}"
+    if has_surrogate(value, given):
+        return "malformed", "", "a string holds a lone surrogate, which is not text"
+    out: dict[str, Any] = {}
+    wrong = _collect(mapped, given, "", out, 0)
+    return wrong or out
+
+
+def _collect(
+    mapped: LiveColumns, given: dict[str, Any], prefix: str, out: dict[str, Any], depth: int
+) -> Rejection | None:
+    for name, value in given.items():
+        whole = prefix + name
+        kind = type(value)
+        if kind is dict:
+            if mapped.is_plain(whole):
+                return "wrong_type", whole[:50], f"{whole[:50]} is an object: must be a text, a number or a boolean"
+            if depth < _DEEPEST and (wrong := _collect(mapped, value, f"{whole}.", out, depth + 1)):
+                return wrong
+        elif mapped.uses(whole):
+            if kind is list and (mapped.is_plain(whole) or not all(type(v) is str for v in value)):
+                return "wrong_type", whole[:50], f"{whole[:50]} is a list: must be a text, a number or a boolean"
+            out[whole] = value
+    return None

@@ -1,0 +1,284 @@
+"""Protobuf messages of one schema to a table of columns, parsed by Google's library, the schema compiled by its protoc.
+
+A field of a message within the event is a column with a dotted name; a map, and `google.protobuf.Struct`, is a map
+column. A field without presence (proto3's plain ones) that is not there has its default: a number is 0, a switch is
+false, and an empty text is absent. So what may be absent must be `optional`, or a wrapper type.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streameval.sources.formats.avro_program import UnusableSchemaError
+from streameval.sources.formats.framed import Read, Schema
+from streameval.sources.formats.raw import Rejection
+
+_MAIN = "streameval_event.proto"
+_WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+_WRAPPERS = {f"google.protobuf.{kind}Value" for kind in _WRAPPED}
+_MOST_INDEXES = 16  # messages within messages that an event's type may stand in
+# descriptor.proto, FieldDescriptorProto.Type
+_INTEGERS = dict.fromkeys((3, 5, 7, 13, 15, 16, 17, 18), pa.int64()) | dict.fromkeys((4, 6), pa.uint64())
+_PLAIN = {1: pa.float64(), 2: pa.float64(), 8: pa.bool_(), 9: pa.string(), 12: pa.binary(), **_INTEGERS}
+_MESSAGE, _ENUM, _STRING, _BYTES = 11, 14, 9, 12
+
+
+def reader(schema: Schema) -> ProtobufReader:
+    """How messages of a schema are read. Raises UnusableSchemaError."""
+    if find_spec("google") is None or find_spec("google.protobuf") is None or find_spec("grpc_tools") is None:
+        raise UnusableSchemaError("Protobuf needs its library and compiler: pip install 'streameval[protobuf]'")
+    if schema.type != "PROTOBUF":
+        raise UnusableSchemaError(f"its schema is {schema.type}: must be PROTOBUF")
+    try:
+        return ProtobufReader(schema)
+    except UnusableSchemaError:
+        raise
+    except Exception as error:  # whatever the library has to say about what is no schema
+        raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
+
+
+class ProtobufReader:
+    """Reads messages of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        from google.protobuf import descriptor_pool
+
+        self._pool = descriptor_pool.DescriptorPool()
+        self._maps: set[str] = set()  # full names of the messages that are entries of maps
+        for file in _compiled(schema):
+            for message in file.message_type:
+                self._without_maps(message, file.package)
+            self._pool.Add(file)
+            self._main = file  # the last one
+        self._types: dict[tuple[int, ...], Any] = {}
+
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
+        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+        from google.protobuf.message import DecodeError
+
+        problems: dict[int, Rejection] = {}
+        good: list[int] = []
+        events: list[Any] = []
+        kind: Any = None
+        for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            try:
+                indexes, at = ((0,), start + 1) if data[start : start + 1] == b"\0" else _indexes(data, start, end)
+                mine = self.message_type(indexes)
+                event = mine.FromString(data[at:end])
+            except (DecodeError, ValueError) as error:
+                problems[k] = ("malformed", "", f"not of its Protobuf schema: {str(error)[:200]}")
+                continue
+            if kind is None:
+                kind = mine
+            if mine is not kind:
+                is_a, others = mine.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name
+                what = (
+                    f"is a {is_a}, while the messages before it are {others}: a topic has one message type per schema"
+                )
+                problems[k] = ("wrong_schema", "", what)
+                continue
+            good.append(k)
+            events.append(event)
+        columns: dict[str, pa.Array] = {}
+        if kind is not None:
+            self._take(events, kind.DESCRIPTOR, "", columns, ())
+        table = pa.table(columns) if columns else pa.table({"": pa.nulls(len(good))})
+        return Read(table, np.array(good, np.int64), problems)
+
+    def _without_maps(self, message: Any, scope: str) -> None:
+        """A map is a list of entries on the wire. Read as one it keeps its order, in which features are learned."""
+        name = f"{scope}.{message.name}" if scope else message.name
+        if message.options.map_entry:
+            message.options.ClearField("map_entry")
+            self._maps.add(name)
+        for inner in message.nested_type:
+            self._without_maps(inner, name)
+
+    def message_type(self, indexes: tuple[int, ...]) -> Any:
+        """The class of messages that the indexes of a message name. Raises ValueError."""
+        from google.protobuf import message_factory
+
+        if indexes not in self._types:
+            names, level = [], self._main.message_type
+            for index in indexes:
+                if not 0 <= index < len(level):
+                    raise ValueError(f"a message type {list(indexes)} that the schema does not have")
+                names.append(level[index].name)
+                level = level[index].nested_type
+            scope = [self._main.package] if self._main.package else []
+            found = self._pool.FindMessageTypeByName(".".join(scope + names))
+            self._types[indexes] = message_factory.GetMessageClass(found)
+        return self._types[indexes]
+
+    def _take(
+        self, events: Sequence[Any], kind: Any, prefix: str, out: dict[str, pa.Array], within: tuple[str, ...]
+    ) -> None:
+        """The fields of messages (None: not there) as columns."""
+        for one in kind.fields:
+            whole = f"{prefix}{one.name}"
+            repeated = one.is_repeated
+            if one.type == _MESSAGE:
+                inner = one.message_type
+                if repeated:
+                    if inner.full_name in self._maps:
+                        out[whole] = _map([None if e is None else getattr(e, one.name) for e in events], inner)
+                    continue
+                self._message(_given(events, one), inner, whole, out, (*within, kind.full_name))
+            elif repeated:
+                if one.type in _PLAIN:
+                    lists = [None if e is None else list(getattr(e, one.name)) for e in events]
+                    out[whole] = pa.array(lists, pa.list_(_PLAIN[one.type]))
+            elif one.type == _ENUM:
+                names = {number: value.name for number, value in one.enum_type.values_by_number.items()}
+                texts = [None if v is None else names.get(v, str(v)) for v in _given(events, one)]
+                out[whole] = pa.array(texts, pa.string())
+            elif one.type in _PLAIN:
+                values = _given(events, one)
+                if not one.has_presence and one.type in (_STRING, _BYTES):
+                    values = [v or None for v in values]
+                out[whole] = pa.array(values, _PLAIN[one.type])
+
+    def _message(
+        self, given: Sequence[Any], kind: Any, name: str, out: dict[str, pa.Array], within: tuple[str, ...]
+    ) -> None:
+        """The columns of a field that is a message."""
+        if kind.full_name == "google.protobuf.Timestamp":
+            times = [None if v is None else v.seconds * 1000 + v.nanos // 1_000_000 for v in given]
+            out[name] = pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
+        elif kind.full_name in _WRAPPERS:
+            value = kind.fields_by_name["value"]
+            out[name] = pa.array([None if v is None else v.value for v in given], _PLAIN[value.type])
+        elif kind.full_name == "google.protobuf.Struct":
+            out[name] = _map(
+                [None if v is None else v.fields for v in given], kind.fields_by_name["fields"].message_type
+            )
+        elif kind.full_name not in within:
+            self._take(given, kind, f"{name}.", out, within)
+
+
+def _given(events: Sequence[Any], field: Any) -> list[Any]:
+    """The values of a field; None where it is absent."""
+    name = field.name
+    if field.has_presence:
+        return [getattr(e, name) if e is not None and e.HasField(name) else None for e in events]
+    return [None if e is None else getattr(e, name) for e in events]
+
+
+def _map(given: Sequence[Any], entry: Any) -> pa.Array:
+    """A map column of lists of entries; an empty map is one that is absent, as on the wire."""
+    value = entry.fields_by_name["value"]
+    text = str if entry.fields_by_name["key"].type != _STRING else None
+    keys: list[str] = []
+    items: list[Any] = []
+    ends: list[int | None] = [0]
+    plain: Callable[[Any], Any] | None = _plain_value if value.type == _MESSAGE else None
+    for entries in given:
+        for one in entries or ():
+            keys.append(one.key if text is None else text(one.key))
+            items.append(one.value if plain is None else plain(one.value))
+        ends.append(len(keys))
+    if value.type == _MESSAGE:
+        item = _union(items)
+    elif value.type == _ENUM:
+        item = pa.array([str(v) for v in items], pa.string())
+    else:
+        item = pa.array(items, _PLAIN[value.type])
+    offsets = pa.array(ends, pa.int32())
+    absent = np.array([not entries for entries in given], bool)
+    return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), item, mask=pa.array(absent))
+
+
+def _plain_value(value: Any) -> Any:
+    """A text, a number or a list of texts out of a message with one `oneof`, or with one list; None: none of these."""
+    for kind, given in value.ListFields() or _set_to_default(value):
+        if kind.type == _MESSAGE and not kind.is_repeated:
+            return _plain_value(given)
+        if kind.is_repeated:
+            found = [_plain_value(one) if kind.type == _MESSAGE else one for one in given]
+            return found if all(isinstance(one, str) for one in found) else None
+        if kind.type == _ENUM:
+            return None  # NullValue
+        return given
+    return None
+
+
+def _set_to_default(value: Any) -> list[tuple[Any, Any]]:
+    for one in value.DESCRIPTOR.oneofs:
+        if name := value.WhichOneof(one.name):
+            return [(value.DESCRIPTOR.fields_by_name[name], getattr(value, name))]
+    return []
+
+
+def _union(items: Sequence[Any]) -> pa.Array:
+    """Texts, numbers and lists of texts in one column."""
+    codes = [1 if isinstance(v, (int, float)) else 2 if isinstance(v, list) else 0 for v in items]
+    children = [
+        pa.array([v if isinstance(v, str) else None for v in items], pa.string()),
+        pa.array([float(v) if isinstance(v, (int, float)) else None for v in items], pa.float64()),
+        pa.array([v if isinstance(v, list) else None for v in items], pa.list_(pa.string())),
+    ]
+    return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), children)
+
+
+def _compiled(schema: Schema) -> list[Any]:
+    """The descriptors of a schema's file, which is the last, and of those that it imports. Raises UnusableSchemaError."""
+    from google.protobuf import descriptor_pb2
+
+    with tempfile.TemporaryDirectory(prefix="streameval-proto-") as name:
+        folder = Path(name).resolve()
+        for path, text in {**schema.references, _MAIN: schema.text}.items():
+            file = (folder / path).resolve()
+            if not file.is_relative_to(folder):
+                raise UnusableSchemaError(f'it imports "{path[:100]}", which is not a file name')
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        out = folder / "descriptors"
+        # a process of its own: the compiler says on its standard error what is wrong
+        arguments = [
+            "-m",
+            "grpc_tools.protoc",
+            f"-I{folder}",
+            "--include_imports",
+            f"--descriptor_set_out={out}",
+            _MAIN,
+        ]
+        done = subprocess.run(  # noqa: S603  (our own interpreter)
+            [sys.executable, *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
+        if done.returncode:
+            raise UnusableSchemaError(f"its schema cannot be compiled: {' '.join(done.stderr.split())[-300:]}")
+        return list(descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file)
+
+
+def _indexes(data: bytes, at: int, end: int) -> tuple[tuple[int, ...], int]:
+    """(which message of the schema it is, where it begins). Raises ValueError."""
+    count, at = _zigzag(data, at, end)
+    if not 0 <= count <= _MOST_INDEXES:
+        raise ValueError(f"{count} indexes of its message type")
+    out = []
+    for _ in range(count):
+        index, at = _zigzag(data, at, end)
+        out.append(index)
+    return tuple(out) or (0,), at
+
+
+def _zigzag(data: bytes, at: int, end: int) -> tuple[int, int]:
+    raw = shift = 0
+    while at < end and shift < 64:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+    raise ValueError("the message ends within its header")

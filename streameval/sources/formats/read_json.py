@@ -1,0 +1,124 @@
+"""JSON messages to raw columns: what is plain by the kernel (`scan_events`), the rest by msgspec (`json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streameval.events.batch import Features
+from streameval.events.fields import FIELDS
+from streameval.sources.formats import json as slow
+from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout, layout_of
+from streameval.sources.formats.merge_raw import merged
+from streameval.sources.formats.pool import Pool
+from streameval.sources.formats.raw import ByVersion, RawEvents
+from streameval.sources.formats.scan_events import Messages, ScannedColumns, scan
+from streameval.sources.formats.scan_features import FeatureColumns, is_utf8
+from streameval.sources.formats.texts import Ids, Words
+
+
+class WantedOfJson(NamedTuple):
+    """What is read of events."""
+
+    dimensions: tuple[str, ...]  # of slices
+    hashed: bool  # features as hashed columns
+    dicts: bool  # features as dicts, which only msgspec makes
+    names: bool  # ids as they were written
+    max_message: int  # bytes
+    kernel: bool  # False: everything by msgspec
+
+
+class JsonEvents(NamedTuple):
+    """Rows, and where each came from."""
+
+    raw: RawEvents
+    message: NDArray[np.int64]  # number of the message that held the row
+    element: dict[int, bytes]  # rows out of an array: their own bytes
+
+
+def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJson) -> JsonEvents:
+    """One row per object; a message that is an array gives one row per element. `kinds` by message."""
+    layout = layout_of(tuple(FIELDS.values()), wanted.dimensions) if wanted.kernel and not wanted.dicts else None
+    kind = np.asarray(kinds, np.int8)
+    if layout is None or not values:
+        return _slowly(values, kind, wanted)
+    present = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
+    sizes = np.fromiter(map(len, present), np.int64, len(values))
+    hard = (sizes == 0) | (sizes > wanted.max_message)
+    if hard.any():
+        sizes[hard] = 0
+        present = [b"" if no else value for value, no in zip(present, hard.tolist(), strict=True)]
+    joined = b"".join(present)
+    ends = np.cumsum(sizes)
+    bounds = np.column_stack((ends - sizes, ends))
+    data = np.frombuffer(joined, np.uint8)
+    found = scan(Messages(data, bounds, hard, not is_utf8(joined), wanted.hashed, wanted.names), layout)
+    if hard.all():
+        return _slowly(values, kind, wanted)
+    raw = _raw(joined, kind, layout, wanted, *found)
+    rest = np.flatnonzero(hard)
+    if not rest.size:
+        return JsonEvents(raw, np.arange(len(values)), {})
+    others = _slowly([values[k] for k in rest.tolist()], kind[rest], wanted)
+    message = np.concatenate((np.flatnonzero(~hard), rest[others.message]))
+    by_message = np.argsort(message, kind="stable")
+    place = np.empty(message.size, np.int64)
+    place[by_message] = np.arange(message.size)
+    of_easy, of_others = np.full(len(values), -1, np.int64), place[np.count_nonzero(~hard) :]
+    of_easy[~hard] = place[: place.size - of_others.size]
+    parts = [(raw, of_easy), (others.raw, of_others)]
+    whole = merged(parts, message.size, wanted.dimensions, wanted.hashed, wanted.dicts)
+    element = {int(of_others[row]): text for row, text in others.element.items()}
+    return JsonEvents(whole, message[by_message], element)
+
+
+def _slowly(values: Sequence[bytes | None], kind: NDArray[np.int8], wanted: WantedOfJson) -> JsonEvents:
+    rows = slow.decode(values, wanted.dicts, wanted.max_message)
+    message = np.asarray(rows.message, np.int64)
+    raw = slow.to_raw(rows, kind[message], wanted.dimensions, wanted.hashed, wanted.dicts)
+    return JsonEvents(raw, message, rows.element)
+
+
+def _raw(
+    text: bytes,
+    kind: NDArray[np.int8],
+    layout: EventLayout,
+    wanted: WantedOfJson,
+    found: ScannedColumns,
+    pool: Pool,
+    entries: FeatureColumns,
+) -> RawEvents:
+    """What the kernel has found; rows that it left alone are empty."""
+    whole = found.whole
+    hashes, codes = whole[HASHES : layout.codes].view(np.uint64), whole[layout.codes : layout.spans]
+    columns: dict[str, Any] = {}
+    for slot, name in enumerate(layout.ids):
+        at = layout.spans + 2 * slot
+        columns[name] = Ids(hashes[slot], _texts(text, whole[at : at + 2].T) if wanted.names else None)
+    every = [pool.column(column, number, text) for number, column in enumerate(codes)]
+    columns |= zip(layout.words, every, strict=False)
+    for slot, field in enumerate(layout.numbers):
+        column = found.real[slot]
+        columns[field.name] = np.nan_to_num(column, nan=-1.0).astype(np.int8) if field.type == "label" else column
+    by_version = {}
+    for slot, name in enumerate(layout.by_version):
+        used = int(found.used[slot])
+        message, version = found.versions[slot, :, :used]
+        words = pool.column(version, len(codes) + slot, text)
+        by_version[name] = ByVersion(message, words, found.version_numbers[slot, :used])
+    features = None
+    if wanted.hashed:
+        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(whole[LENGTHS])))
+        total = int(indptr[-1])
+        features = Features(indptr, entries.entry[:total], entries.value[:total])
+    has_ts, has_features = whole[HAS_TS] > 0, whole[HAS_FEATURES] > 0
+    slices: list[pa.Array | Words] = [*every[len(layout.words) :]]
+    return RawEvents(kind, whole[TS], has_ts, columns, by_version, slices, has_features, features)
+
+
+def _texts(text: bytes, spans: NDArray[np.int64]) -> pa.Array:
+    return pa.array([text[a:b].decode() for a, b in spans.tolist()], pa.string())

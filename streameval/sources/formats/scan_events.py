@@ -1,0 +1,388 @@
+"""Events straight from the bytes of JSON objects to columns, without a Python object each: one pass, no lock held.
+
+The kernel reads the plain case of every field of the table (`events.fields`). Whatever it does not know for certain (an
+escape, a field twice, a type that is not the field's, a number out of its range or of more than 19 digits, text that is not
+UTF-8, something that is no object) makes it leave that row, whole, to the slow decoder (`json`), which also words what is
+wrong with it. So the two can differ in speed only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.hashing import hash_span
+from streameval.sources.formats.decimals import HARD, number
+from streameval.sources.formats.event_layout import (
+    BEGINS,
+    BY_VERSION,
+    ENDS,
+    FEATURES,
+    HAS_FEATURES,
+    HAS_TS,
+    HASHES,
+    ID,
+    INTEGER,
+    KIND,
+    LABEL,
+    LENGTHS,
+    NUMBER,
+    OF_SLICES,
+    PLACE,
+    TIME,
+    TS,
+    WORD,
+    EventLayout,
+)
+from streameval.sources.formats.iso_times import iso_ms
+from streameval.sources.formats.json_text import (
+    CLOSE,
+    COMMA,
+    FALSE,
+    MINUS,
+    NINE,
+    NULL,
+    OPEN,
+    QUOTE,
+    TRUE,
+    ZERO,
+    after_space,
+    is_word,
+    member_value,
+    string_end,
+    value_end,
+)
+from streameval.sources.formats.pool import Pool, intern
+from streameval.sources.formats.scan_features import FeatureColumns, scan_object
+
+_MOST_DIGITS = 18
+_MOST_MEMBERS = 64  # whose place is remembered
+_MOST_VERSIONS = 256  # that one object may name
+
+
+class Messages(NamedTuple):
+    """n messages, one behind the other."""
+
+    data: NDArray[np.uint8]
+    bounds: NDArray[np.int64]  # [n, 2]
+    hard: NDArray[np.bool_]  # those that are not the kernel's; it adds to them
+    ascii_only: bool  # the bytes are no UTF-8
+    features: bool  # they are wanted
+    spans: bool  # where ids stand is wanted
+
+
+class ScannedColumns(NamedTuple):
+    """What the kernel writes."""
+
+    whole: NDArray[np.int64]  # see `EventLayout`; [., n]
+    real: NDArray[np.float64]  # [numbers, n]; NaN: absent
+    versions: NDArray[np.int64]  # [by version, 2, k]: message, and code of the version
+    version_numbers: NDArray[np.float64]  # [by version, k]
+    used: NDArray[np.int64]  # [by version]: how many of the k
+
+    @staticmethod
+    def of(layout: EventLayout, messages: Messages) -> ScannedColumns:
+        """Room for messages; pages never written to take no memory."""
+        n, room = len(messages.bounds), messages.data.size // 5 + 1  # the shortest number of a version is `"":0,`
+        whole = np.zeros((layout.spans + 2 * len(layout.ids) * messages.spans, n), np.int64)
+        whole[layout.codes : layout.spans] = -1
+        by = len(layout.by_version)
+        real = np.full((len(layout.numbers), n), np.nan)
+        return ScannedColumns(
+            whole, real, np.empty((by, 2, room), np.int64), np.empty((by, room)), np.zeros(by, np.int64)
+        )
+
+
+def scan(messages: Messages, layout: EventLayout) -> tuple[ScannedColumns, Pool, FeatureColumns]:
+    """The columns of the messages that are not `hard` after it."""
+    out = ScannedColumns.of(layout, messages)
+    words = len(layout.words) + layout.dimensions
+    pool = Pool.of(words + len(layout.by_version), len(messages.bounds))
+    features = FeatureColumns.of(messages.data.size if messages.features else 0)
+    rows = (layout.codes, words, layout.spans if messages.spans else -1)
+    _scan(messages, layout.text, layout.names, layout.limits, rows, out, pool, features)
+    return out, pool, features
+
+
+# -- the kernel ------------------------------------------------------------------------------------------------------
+
+
+@numba.njit(inline="always")
+def _is_name(
+    data: NDArray[np.uint8], start: int, end: int, text: NDArray[np.uint8], names: NDArray[np.int64], k: int
+) -> bool:
+    first = names[k, BEGINS]
+    if names[k, ENDS] - first != end - start:
+        return False
+    for j in range(end - start):  # noqa: SIM110  (a kernel is a plain loop)
+        if data[start + j] != text[first + j]:
+            return False
+    return True
+
+
+@numba.njit(cache=True, nogil=True)
+def _which(
+    data: NDArray[np.uint8],
+    start: int,
+    end: int,
+    text: NDArray[np.uint8],
+    names: NDArray[np.int64],
+    first: int,
+    last: int,
+) -> int:
+    """Which of the names from `first` to `last` - 1 stands there; -1: none."""
+    for k in range(first, last):
+        if _is_name(data, start, end, text, names, k):
+            return k
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _number_of(
+    data: NDArray[np.uint8], i: int, end: int, kind: int, limits: NDArray[np.float64], field: int
+) -> tuple[int, float]:
+    """(where the value ends that begins at i, the number); -1: not one of the field's."""
+    if kind == LABEL and (is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE)):
+        return (i + 4, 1.0) if data[i] == TRUE[0] else (i + 5, 0.0)
+    if not (data[i] == MINUS or ZERO <= data[i] <= NINE):
+        return -1, 0.0
+    begin = i
+    outcome, i, x = number(data, i, end)
+    if outcome == HARD:
+        return -1, 0.0
+    if kind in (INTEGER, LABEL):
+        for k in range(begin, i):
+            if not ZERO <= data[k] <= NINE:
+                return -1, 0.0
+    if kind == LABEL:
+        return (i, x) if x <= 1.0 else (-1, 0.0)
+    if x < limits[field, 0] or x > limits[field, 1] or (limits[field, 2] and x == limits[field, 0]):
+        return -1, 0.0
+    return i, x
+
+
+@numba.njit(cache=True, nogil=True)
+def _time_of(data: NDArray[np.uint8], i: int, end: int, ascii_only: bool) -> tuple[int, int]:
+    """(where the time ends that begins at i, ms); -1: not plain."""
+    if data[i] == QUOTE:
+        close = string_end(data, i + 1, end, ascii_only)
+        if close < 0:
+            return -1, 0
+        good, ms = iso_ms(data, i + 1, close)
+        return (close + 1, ms) if good else (-1, 0)
+    return _integer_of(data, i, end)
+
+
+@numba.njit(cache=True, nogil=True)
+def _integer_of(data: NDArray[np.uint8], i: int, end: int) -> tuple[int, int]:
+    """(where the integer ends that begins at i, it); -1: none. What makes it none behind its digits the caller sees."""
+    negative = data[i] == MINUS
+    if negative:
+        i += 1
+    first = i
+    value = 0
+    while i < end and ZERO <= data[i] <= NINE and i < first + _MOST_DIGITS:
+        value = value * 10 + int(data[i]) - ZERO
+        i += 1
+    if i == first or (data[first] == ZERO and i > first + 1) or (negative and value == 0):
+        return -1, 0
+    return i, -value if negative else value
+
+
+@numba.njit(cache=True, nogil=True)
+def _scan(
+    messages: Messages,
+    text: NDArray[np.uint8],
+    names: NDArray[np.int64],
+    limits: NDArray[np.float64],
+    rows: tuple[int, int, int],
+    out: ScannedColumns,
+    pool: Pool,
+    features: FeatureColumns,
+) -> None:
+    """Reads what is plain. A row that turns out hard gives back what it had written.
+
+    `rows`: the first of codes in `out.whole`, how many columns of words there are, the first of spans (-1: nobody wants them).
+    """
+    # taken apart here: a field read in the loop costs twice the rest of it
+    data, bounds, hard, ascii_only, want_features, _ = messages
+    whole, real, versions, version_numbers, used = out
+    cells, words, columns = pool
+    entry, value, known, mixed, scratch = features
+    codes, word_columns, spans = rows
+    fields_ = len(limits)
+    guesses = np.full((2, _MOST_MEMBERS), -1)
+    used_before = np.zeros_like(used)
+    entries = 0
+    for row in range(len(bounds)):
+        if hard[row]:
+            continue
+        for k in range(used.size):
+            used_before[k] = used[k]
+        entries_before = entries
+        end = bounds[row, 1]
+        i = after_space(data, bounds[row, 0], end)
+        good = i < end and data[i] == OPEN
+        more = good
+        inside = -1  # the field whose object is being read, within the event's
+        member = nested = 0
+        seen = seen_inside = np.uint64(0)
+        if good:
+            i = after_space(data, i + 1, end)
+            if i < end and data[i] == CLOSE:
+                more = False
+                i += 1
+        while more:
+            more = good = False  # until this member is read to its end
+            name = i + 1
+            i = member_value(data, i, end, ascii_only)
+            if i < 0 or i >= end:
+                break
+            name_end = name
+            while data[name_end] != QUOTE:
+                name_end += 1
+            c = data[i]
+            if inside < 0:  # a member of the event
+                field = guesses[0, member] if member < _MOST_MEMBERS else -1
+                if field < 0 or not _is_name(data, name, name_end, text, names, field):
+                    field = _which(data, name, name_end, text, names, 0, fields_)
+                    if member < _MOST_MEMBERS:
+                        guesses[0, member] = field
+                member += 1
+                if field < 0 or c == NULL[0]:
+                    i = value_end(data, i, end, ascii_only)
+                kind = names[field, KIND] if field >= 0 else -1
+                slot = names[field, PLACE] if field >= 0 else -1
+                if field >= 0:
+                    bit = np.uint64(1) << np.uint64(field)
+                    if seen & bit:  # the last one would win: rare, and not the kernel's business
+                        break
+                    seen |= bit
+                if field < 0 or c == NULL[0]:
+                    pass
+                elif kind == ID:
+                    if c != QUOTE:
+                        break
+                    begin = i + 1
+                    i = string_end(data, begin, end, ascii_only)
+                    if i > begin:
+                        whole[HASHES + slot, row] = np.int64(hash_span(data, begin, i))
+                        if spans >= 0:
+                            whole[spans + 2 * slot, row], whole[spans + 2 * slot + 1, row] = begin, i
+                    i = i + 1 if i >= 0 else -1
+                elif kind == WORD:
+                    if c != QUOTE:
+                        break
+                    begin = i + 1
+                    i = string_end(data, begin, end, ascii_only)
+                    if i < 0:
+                        break
+                    code = intern(data, begin, i, slot, cells, words, columns)
+                    whole[codes + slot, row] = code
+                    i = i + 1 if code >= 0 else -1
+                elif kind == TIME:
+                    i, whole[TS, row] = _time_of(data, i, end, ascii_only)
+                    whole[HAS_TS, row] = 1
+                elif kind in (OF_SLICES, BY_VERSION):
+                    if c != OPEN:
+                        break
+                    i = after_space(data, i + 1, end)
+                    if i < end and data[i] == CLOSE:
+                        i += 1
+                    else:
+                        inside, nested, seen_inside = field, 0, np.uint64(0)
+                        more = good = True
+                        continue
+                elif kind == FEATURES:
+                    whole[HAS_FEATURES, row] = 1
+                    if want_features:
+                        i, entries = scan_object(
+                            data,
+                            i,
+                            end,
+                            ascii_only,
+                            entry=entry,
+                            value=value,
+                            names=known,
+                            mixed=mixed,
+                            scratch=scratch,
+                            used=entries,
+                        )
+                        whole[LENGTHS, row] = entries - entries_before
+                    else:
+                        i = value_end(data, i, end, ascii_only)
+                else:
+                    i, real[slot, row] = _number_of(data, i, end, kind, limits, field)
+            elif names[inside, KIND] == OF_SLICES:
+                field = guesses[1, nested] if nested < _MOST_MEMBERS else -1
+                if field < 0 or not _is_name(data, name, name_end, text, names, field):
+                    field = _which(data, name, name_end, text, names, fields_, len(names))
+                    if nested < _MOST_MEMBERS:
+                        guesses[1, nested] = field
+                nested += 1
+                if field >= 0:
+                    bit = np.uint64(1) << np.uint64(field - fields_)
+                    if seen_inside & bit:
+                        break
+                    seen_inside |= bit
+                if field < 0 or c == NULL[0]:
+                    i = value_end(data, i, end, ascii_only)
+                else:
+                    slot = names[field, PLACE]
+                    begin = word_end = i
+                    if c == QUOTE:
+                        begin = i + 1
+                        word_end = string_end(data, begin, end, ascii_only)
+                        i = word_end + 1
+                    elif is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE):
+                        word_end = i = i + (4 if c == TRUE[0] else 5)
+                    else:
+                        i, _ = _integer_of(data, i, end)  # a whole number is its own text
+                        word_end = i
+                    if word_end < 0:
+                        break
+                    code = intern(data, begin, word_end, slot, cells, words, columns)
+                    if code < 0:
+                        break
+                    whole[codes + slot, row] = code
+            else:  # the number of a version
+                slot = names[inside, PLACE]
+                i, x = _number_of(data, i, end, NUMBER, limits, inside)
+                if i < 0:
+                    break
+                code = intern(data, name, name_end, word_columns + slot, cells, words, columns)
+                last = used[slot]
+                twice = code < 0 or last - used_before[slot] == _MOST_VERSIONS
+                for k in range(used_before[slot], last):
+                    twice |= versions[slot, 1, k] == code
+                if twice:
+                    break
+                versions[slot, 0, last], versions[slot, 1, last], version_numbers[slot, last] = row, code, x
+                used[slot] = last + 1
+            if i < 0:
+                break
+            i = after_space(data, i, end)
+            if inside >= 0 and i < end and data[i] == CLOSE:
+                inside = -1
+                i = after_space(data, i + 1, end)
+            if i >= end:
+                break
+            if data[i] == COMMA:
+                i = after_space(data, i + 1, end)
+                more = good = True
+            elif data[i] == CLOSE and inside < 0:
+                i += 1
+                good = True
+        if good and after_space(data, i, end) == end:
+            continue
+        hard[row] = True
+        entries = entries_before
+        for k in range(used.size):
+            used[k] = used_before[k]
+        whole[:codes, row] = 0
+        whole[codes : codes + word_columns, row] = -1
+        real[:, row] = np.nan
+        known[0, 0], known[0, 1] = 0, -1  # a name of features may be there twice

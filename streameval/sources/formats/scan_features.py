@@ -1,0 +1,321 @@
+"""Hashed features straight from the bytes of JSON objects, without a Python object per feature.
+
+The kernel reads the plain case: an object of strings without escapes, numbers, booleans, nulls and lists of such strings.
+Whatever else it meets (an escape, nesting, a name twice, a number of more than 19 digits, text that is not UTF-8) makes
+it hand that row, whole, to `features.from_objects`, so the two can differ in speed only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.batch import Features
+from streameval.events.hashing import hash_span
+from streameval.sources.formats.decimals import HARD, READ, number
+from streameval.sources.formats.features import from_objects
+from streameval.sources.formats.json_text import (
+    CLOSE,
+    CLOSE_LIST,
+    COMMA,
+    FALSE,
+    MINUS,
+    NINE,
+    NULL,
+    OPEN,
+    OPEN_LIST,
+    QUOTE,
+    TRUE,
+    ZERO,
+    after_space,
+    is_word,
+    member_value,
+    string_end,
+)
+
+_ABSENT = 0
+_MAX_NAMES = 256  # every name is compared with those before it; longer objects go the slow way
+_EQUALS = 61
+
+Wrong = tuple[str, str]  # reason, message
+
+
+class FeatureColumns(NamedTuple):
+    """Where the kernel writes entries, and what it remembers of names."""
+
+    entry: NDArray[np.uint64]  # their hashed names
+    value: NDArray[np.float64]  # by entry
+    names: NDArray[
+        np.int64
+    ]  # where the names of the row before begin and end; behind the last one: an end before its beginning
+    mixed: NDArray[np.uint64]  # [_MAX_NAMES]: hashes of those of a row
+    scratch: NDArray[np.uint8]
+
+    @staticmethod
+    def of(size: int) -> FeatureColumns:
+        """Room for the entries of so many bytes of objects; pages never written to take no memory."""
+        room = size // 3 + 1  # the shortest entry is `"",` in a list
+        names = np.full((_MAX_NAMES + 1, 2), (0, -1))  # none
+        return FeatureColumns(
+            np.empty(room, np.uint64),
+            np.empty(room),
+            names,
+            np.empty(_MAX_NAMES, np.uint64),
+            np.empty(512, np.uint8),
+        )
+
+
+def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
+    """(features of n rows, where there is an object, what is wrong by bad row); b"" and null are absent."""
+    n = len(texts)
+    joined = b"".join(texts)
+    data = np.frombuffer(joined, np.uint8)
+    ends = np.cumsum(np.fromiter([len(memoryview(text)) for text in texts], np.int64, n))
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if n else ends
+    out = FeatureColumns.of(data.size)
+    lengths, state = np.empty(n, np.int64), np.empty(n, np.int8)
+    used = _scan(data, starts, ends, not is_utf8(joined), out, lengths, state)
+    index, value = out.entry[:used], out.value[:used]
+    hard = np.flatnonzero(state == HARD)
+    if hard.size:
+        return _with_hard(texts, hard, lengths, index, value, state)
+    return Features(_indptr(lengths), index.copy(), value.copy()), state != _ABSENT, {}
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether it is."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _with_hard(
+    texts: Sequence[bytes | msgspec.Raw],
+    hard: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    index: NDArray[np.uint64],
+    value: NDArray[np.float64],
+    state: NDArray[np.int8],
+) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
+    """The rows that the kernel left, read by msgspec and put between the others."""
+    wrong: dict[int, Wrong] = {}
+    objects = []
+    for row in hard.tolist():
+        found, problem = _one(bytes(texts[row]))
+        objects.append(found)
+        if problem is not None:
+            wrong[row] = problem
+    slow, problems = from_objects(objects, False)
+    for place, message in problems.items():
+        wrong.setdefault(int(hard[place]), ("wrong_type", message))
+    easy = np.ones(len(texts), bool)
+    easy[hard] = False
+    owner = np.repeat(np.arange(len(texts)), lengths)
+    kept = easy[owner]
+    slow_lengths = np.diff(slow.indptr)
+    row = np.concatenate((owner[kept], np.repeat(hard, slow_lengths)))
+    order = np.argsort(row, kind="stable")
+    lengths[hard] = slow_lengths
+    out = Features(
+        _indptr(lengths),
+        np.concatenate((index[kept], slow.index))[order],
+        np.concatenate((value[kept], slow.value))[order],
+    )
+    return out, state != _ABSENT, wrong
+
+
+def _one(text: bytes) -> tuple[dict[str, object] | None, Wrong | None]:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.ValidationError as error:
+        return None, ("out_of_range", f"features: {error}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return None, ("malformed", f"not JSON: features: {str(error)[:200]}")
+    if not isinstance(found, dict):
+        return None, ("wrong_type", f"features is {type(found).__name__}: must be an object")
+    return found, None
+
+
+def _indptr(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _one_hot(
+    data: NDArray[np.uint8], name: int, name_end: int, text: int, text_end: int, scratch: NDArray[np.uint8]
+) -> np.uint64:
+    """The hash of `name=text`."""
+    n = name_end - name
+    size = n + 1 + text_end - text
+    joined = scratch if size <= scratch.size else np.empty(size, np.uint8)
+    for k in range(n):
+        joined[k] = data[name + k]
+    joined[n] = _EQUALS
+    for k in range(text_end - text):
+        joined[n + 1 + k] = data[text + k]
+    return hash_span(joined, 0, size)
+
+
+@numba.njit(inline="always")
+def _is_known(data: NDArray[np.uint8], names: NDArray[np.int64], k: int, start: int, end: int) -> bool:
+    """Whether the k-th name of the row before is data[start:end]."""
+    before, n = names[k, 0], end - start
+    if names[k, 1] - before != n:
+        return False
+    for j in range(n):  # noqa: SIM110  (a kernel is a plain loop)
+        if data[before + j] != data[start + j]:
+            return False
+    return True
+
+
+@numba.njit(inline="always")
+def _mix(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    mixed = np.uint64(0xCBF29CE484222325)
+    for k in range(start, end):
+        mixed = (mixed ^ np.uint64(data[k])) * np.uint64(0x100000001B3)
+    return mixed
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_there_twice(data: NDArray[np.uint8], names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
+    """Whether two of a row's first n names are the same (or hash alike, which is as rare)."""
+    for k in range(n):
+        mixed[k] = _mix(data, names[k, 0], names[k, 1])
+        for j in range(k):
+            if mixed[j] == mixed[k]:
+                return True
+    return False
+
+
+@numba.njit(cache=True, nogil=True)
+def scan_object(
+    data: NDArray[np.uint8],
+    i: int,
+    end: int,
+    ascii_only: bool,
+    entry: NDArray[np.uint64],
+    value: NDArray[np.float64],
+    names: NDArray[np.int64],
+    mixed: NDArray[np.uint64],
+    scratch: NDArray[np.uint8],
+    used: int,
+) -> tuple[int, int]:
+    """(where the object ends that begins at i, entries in use after it); -1: not plain, or no object. Arrays: of `FeatureColumns`."""
+    if data[i] != OPEN:
+        return -1, used
+    i = after_space(data, i + 1, end)
+    if i < end and data[i] == CLOSE:
+        names[0, 0], names[0, 1] = 0, -1
+        return i + 1, used
+    as_before = True  # the names: then none is there twice, as none was
+    n = 0
+    while True:
+        if n == _MAX_NAMES:
+            return -1, used
+        name = i + 1
+        i = member_value(data, i, end, ascii_only)
+        if i < 0 or i >= end:
+            return -1, used
+        name_end = name  # it is plain: its end is the next quote
+        while data[name_end] != QUOTE:
+            name_end += 1
+        as_before = as_before and _is_known(data, names, n, name, name_end)
+        names[n, 0], names[n, 1] = name, name_end
+        n += 1
+        c = data[i]
+        if c == QUOTE:
+            text_end = string_end(data, i + 1, end, ascii_only)
+            if text_end < 0:
+                return -1, used
+            entry[used] = _one_hot(data, name, name_end, i + 1, text_end, scratch)
+            value[used] = 1.0
+            used += 1
+            i = text_end + 1
+        elif c == MINUS or ZERO <= c <= NINE:
+            outcome, i, x = number(data, i, end)
+            if outcome == HARD:
+                return -1, used
+            entry[used] = hash_span(data, name, name_end)
+            value[used] = x
+            used += 1
+        elif is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE):
+            entry[used] = hash_span(data, name, name_end)
+            value[used] = 1.0 if c == TRUE[0] else 0.0
+            used += 1
+            i += 4 if c == TRUE[0] else 5
+        elif is_word(data, i, end, NULL):
+            i += 4
+        elif c == OPEN_LIST:
+            i = after_space(data, i + 1, end)
+            more = not (i < end and data[i] == CLOSE_LIST)
+            while more:
+                if i >= end or data[i] != QUOTE:
+                    return -1, used
+                text_end = string_end(data, i + 1, end, ascii_only)
+                if text_end < 0:
+                    return -1, used
+                entry[used] = _one_hot(data, name, name_end, i + 1, text_end, scratch)
+                value[used] = 1.0
+                used += 1
+                i = after_space(data, text_end + 1, end)
+                more = i < end and data[i] == COMMA
+                if more:
+                    i = after_space(data, i + 1, end)
+            if i >= end or data[i] != CLOSE_LIST:
+                return -1, used
+            i += 1
+        else:
+            return -1, used
+        i = after_space(data, i, end)
+        if i >= end:
+            return -1, used
+        if data[i] == CLOSE:
+            break
+        if data[i] != COMMA:
+            return -1, used
+        i = after_space(data, i + 1, end)
+    names[n, 0], names[n, 1] = 0, -1
+    if not as_before and _is_there_twice(data, names, mixed, n):
+        return -1, used
+    return i + 1, used
+
+
+@numba.njit(cache=True, nogil=True)
+def _scan(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    ascii_only: bool,
+    out: FeatureColumns,
+    lengths: NDArray[np.int64],
+    state: NDArray[np.int8],
+) -> int:
+    """Fills the columns, and says how many entries there are. A row that turns out hard gives back what it had written."""
+    entry, value, names, mixed, scratch = out
+    used = 0
+    for row in range(starts.size):
+        before, end = used, ends[row]
+        i = after_space(data, starts[row], end)
+        if i == end or (is_word(data, i, end, NULL) and after_space(data, i + 4, end) == end):
+            state[row] = _ABSENT
+        else:
+            i, used = scan_object(
+                data, i, end, ascii_only, entry=entry, value=value, names=names, mixed=mixed, scratch=scratch, used=used
+            )
+            if i >= 0 and after_space(data, i, end) == end:
+                state[row] = READ
+            else:
+                state[row] = HARD
+                used = before
+                names[0, 0], names[0, 1] = 0, -1  # one may be there twice
+        lengths[row] = used - before
+    return used

@@ -1,0 +1,95 @@
+"""How messages of `kafka.format` are read, and the wait for a schema registry that does not answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from streameval.settings.tree import Kafka
+from streameval.sources.formats import avro, framed, protobuf
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.live_columns import LiveColumns, MappedJson
+from streameval.sources.kafka.reader import MessageRun
+from streameval.sources.protocol import SourceError
+from streameval.sources.schema_registry import RegistryDownError, SchemaRegistry
+
+log = logging.getLogger(__name__)
+
+RETRY = (0.5, 10.0)  # seconds between two questions to a registry that does not answer: the first, and at most
+_SAY = 30.0  # seconds between two lines of the log about it
+
+
+def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
+    """Has the decoder read what `kafka.format` and `kafka.columns` say; who asks for schemas, if any are needed.
+
+    Raises SourceError, ConfigError.
+    """
+    decoder.own = None
+    maps: dict[int, LiveColumns] = {}
+    if settings.columns or settings.click_columns:
+        of_impressions = LiveColumns(settings.columns, "kafka.columns") if settings.columns else None
+        of_clicks = LiveColumns(settings.click_columns, "kafka.click_columns") if settings.click_columns else None
+        of_both = of_impressions
+        for kind, mapped in ((0, of_both), (1, of_impressions), (2, of_clicks or of_both)):
+            if mapped is not None:
+                maps[kind] = mapped
+    if settings.format in ("avro", "protobuf"):
+        reader = avro.reader if settings.format == "avro" else protobuf.reader
+        registry = SchemaRegistry(settings.schema_registry)
+        decoder.own = framed.Framed(registry, reader, maps).to_raw
+        return SchemaGate(registry)
+    if maps:
+        for kind in (0, 1, 2):
+            maps.setdefault(kind, LiveColumns({}, "kafka.columns"))
+        decoder.own = MappedJson(maps).to_raw
+    return None
+
+
+class SchemaGate:
+    """Lets messages through once the registry has said what their schemas are."""
+
+    def __init__(self, registry: SchemaRegistry, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._pause = 0.0  # before the next question; 0: the last one was answered
+        self._next = 0.0
+        self._say_at = 0.0
+
+    def ready(self, runs: Iterable[MessageRun]) -> bool:
+        """Whether these can be decoded now. Asks the registry for what is not known, if that may answer."""
+        wanted = {id for run in runs for id in framed.ids(run.values)}
+        try:
+            answered = self._registry.resolve(wanted)
+        except RegistryDownError as error:
+            self._pause = min(max(RETRY[0], 2 * self._pause), RETRY[1])
+            now = self._clock()
+            self._next = now + self._pause
+            if now >= self._say_at:
+                self._say_at = now + _SAY
+                log.warning("schema registry: %s; messages wait until it answers", error)
+            return False
+        if self._pause:
+            log.info("schema registry: answers again")
+        self._pause = self._say_at = 0.0
+        return answered
+
+    def waiting(self) -> float:
+        """Seconds until the registry may be asked again; 0: now."""
+        return max(0.0, self._next - self._clock()) if self._pause else 0.0
+
+    def connect(self, stop: threading.Event, timeout: float) -> None:
+        """Wait until the registry answers. Raises SourceError when it does not within `timeout` s."""
+        deadline = self._clock() + timeout
+        while not stop.is_set():
+            try:
+                self._registry.connect()
+                return
+            except RegistryDownError as error:
+                if self._clock() >= deadline:
+                    raise SourceError(
+                        f"kafka.schema_registry: no answer within {timeout:.0f} s ({error}); check url, and that the "
+                        "registry runs there"
+                    ) from None
+            stop.wait(0.5)

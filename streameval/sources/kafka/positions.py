@@ -1,0 +1,115 @@
+"""Where a reader stands in every topic partition, and what is missing before that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from streameval.sources.kafka.reader import MessageRun
+from streameval.sources.kafka.topics import Topic
+from streameval.sources.protocol import Place, SourceError
+
+log = logging.getLogger(__name__)
+
+
+class Positions:
+    """The next offset of every topic partition, for a reader.
+
+    A position goes with the state in this process' memory, which survives a rebalance that gives the partition back;
+    so it is forgotten only when an assignment comes without the partition, or when it was lost.
+    """
+
+    def __init__(self) -> None:
+        self.next: dict[Place, int] = {}
+        self.lost: dict[Place, int] = {}  # offsets that were gone, or passed over, before they were read
+        self.empty: dict[Place, int] = {}  # offsets between messages that hold none: compaction, transactions
+        self.recreated: dict[str, int] = {}  # how often a topic was found recreated
+        self.ids: dict[Place, str] = {}  # of the topics that the positions are of
+        self.gaps: dict[Place, str] = {}  # what is missing before a position, until it is reported
+        self._seen: dict[str, str] = {}  # the id that a topic had when it was last checked
+
+    def regained(self, places: frozenset[Place]) -> dict[Place, int]:
+        """The positions that still hold after an assignment."""
+        self.forget(self.next.keys() - places)
+        return dict(self.next)
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """These have no position any more."""
+        for place in tuple(places):
+            self.next.pop(place, None)
+            self.ids.pop(place, None)
+
+    def advance(self, run: MessageRun) -> MessageRun | None:
+        """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
+        due = self.next.get(run.place, 0)
+        if run.offsets[0] < due:
+            keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
+            if not keep:
+                return None
+            run = MessageRun(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
+        leapt = run.offsets[-1] + 1 - due - len(run.offsets)
+        if leapt > 0:
+            self.empty[run.place] = self.empty.get(run.place, 0) + leapt
+        self.next[run.place] = run.offsets[-1] + 1
+        return run
+
+    def go_on(self, place: Place, due: int, low: int, high: int) -> int:
+        """Where to read when `due` was asked for and Kafka has [low, high): there, or behind what it has deleted.
+
+        What was deleted is counted and said at error level. Raises SourceError when `due` is beyond the end: what
+        would come is not what was meant.
+        """
+        name = f"{place[0]} [{place[1]}]"
+        if due > high:
+            raise SourceError(
+                f"{name}: to be read from offset {due}, but Kafka's log ends at {high}: the topic was deleted and recreated, or Kafka has lost messages that were read already; start over, with an empty store.path and a "
+                "new kafka.group_id, or read a topic of another name"
+            )
+        if due < low:
+            self._pass_over(place, low - due, "were deleted before they were read")
+            log.error(
+                "%s: offsets %d to %d were deleted before they were read: %d messages lost, continuing at %d; keep "
+                "messages longer (retention.ms, retention.bytes)",
+                name,
+                due,
+                low - 1,
+                low - due,
+                low,
+            )
+        return max(due, low)
+
+    def after_recreation(self, place: Place, before: str, now: str, low: int, high: int, policy: str) -> int:
+        """Where to read of a topic that was deleted and recreated: `policy` is `kafka.on_recreated_topic`.
+
+        Raises SourceError when that is "stop".
+        """
+        topic, partition = place
+        what = f'topic "{topic}" was deleted and recreated (id {before}, now {now})'
+        if policy == "stop":
+            raise SourceError(
+                f'{what}, and kafka.on_recreated_topic = "stop": set it to "beginning" or "end" to continue there, '
+                "or start over with an empty store.path and a new kafka.group_id"
+            )
+        if self._seen.get(topic) != now:
+            self.recreated[topic] = self.recreated.get(topic, 0) + 1
+            said = "%s: unread messages of the old one are lost; the new one is read from its %s (kafka.on_recreated_topic)"
+            log.warning(said, what, policy)
+        self._seen[topic] = now
+        self.gaps[place] = f"topic {topic} was deleted and recreated"
+        if policy == "end" and high > low:
+            self._pass_over(place, high - low, "were skipped in a topic that was recreated")
+            return high
+        log.info("%s [%d]: begins at offset %d of the new topic", topic, partition, low)
+        return low
+
+    def moved(self, topic: str) -> str | None:
+        """The id that a topic had when it was last checked."""
+        return self._seen.get(topic)
+
+    def look(self, topics: Mapping[str, Topic]) -> None:
+        """These are the topics now."""
+        self._seen |= {name: topic.id for name, topic in topics.items() if topic.id is not None}
+
+    def _pass_over(self, place: Place, count: int, why: str) -> None:
+        self.lost[place] = self.lost.get(place, 0) + count
+        self.gaps[place] = f"{count} messages of {place[0]} [{place[1]}] {why}"

@@ -1,0 +1,89 @@
+"""How kafka-python's clients are made: what we set, what nobody else may, and options by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafka import errors as kafka_errors
+
+from streameval.sources.kafka.oauth import token_source
+from streameval.sources.kafka.options import redacted
+from streameval.sources.protocol import SourceError
+
+TUNING: dict[str, Any] = {
+    "client_id": "streameval",
+    "isolation_level": "read_committed",
+    "fetch_max_wait_ms": 100,
+    # What may wait in memory: one answer of each broker, and of each partition at most this part of it.
+    "fetch_max_bytes": 33_554_432,
+    "max_partition_fetch_bytes": 1_048_576,
+    "allow_auto_create_topics": False,  # a reader that creates topics gives them the wrong partition count
+    "metadata_max_age_ms": 30_000,
+    "reconnect_backoff_max_ms": 2_000,
+}
+RESERVED = {
+    "bootstrap_servers": "set kafka.bootstrap_servers instead",
+    "group_id": "set kafka.group_id instead",
+    "auto_offset_reset": "set kafka.start instead",
+    "enable_auto_commit": "streameval needs false here; remove it",
+    "partition_assignment_strategy": "streameval needs the range assignor here; remove it",
+    "key_deserializer": "streameval decodes messages itself; remove it",
+    "value_deserializer": "streameval decodes messages itself; remove it",
+}
+
+
+def never_create(consumer: Any) -> None:
+    """3.0.12 does not hand `allow_auto_create_topics` on to what asks for metadata: a topic that is deleted would be
+    made again, with the brokers' default of partitions, by whoever reads it. The one private name here.
+    """
+    config = getattr(getattr(consumer, "_cluster", None), "config", None)
+    if isinstance(config, dict):
+        config["allow_auto_create_topics"] = False
+
+
+def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """A client, or a SourceError that says what it does not take; connection trouble passes through."""
+    try:
+        return make(**options)
+    except kafka_errors.KafkaTimeoutError:
+        raise
+    except (kafka_errors.KafkaConfigurationError, ValueError, TypeError, AssertionError, OSError) as error:
+        raise SourceError(f"kafka.client_options: {redacted(error, given)}; see kafka-python's KafkaConsumer") from None
+
+
+def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the client takes them; SourceError for one that it does not know."""
+    for name in options:
+        if name not in defaults:
+            raise SourceError(
+                f"kafka.client_options.{name}: kafka-python has no such option; see its KafkaConsumer for those it has"
+            )
+    return shared_options(options, defaults)
+
+
+def shared_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that another kind of client takes too; TOML has no tuples, so a version is written [2, 3]."""
+    taken = {name: value for name, value in options.items() if name in defaults}
+    if isinstance(taken.get("api_version"), list):
+        taken["api_version"] = tuple(taken["api_version"])
+    return taken
+
+
+def oauth_options(oauth: str) -> dict[str, Any]:
+    """The options of a client that asks `kafka.oauth` for its tokens; none when there is none. Raises SourceError."""
+    if not oauth:
+        return {}
+    return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _provider(token_source(oauth))}
+
+
+def _provider(source: Callable[[], tuple[str, float]]) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is untyped
+        """Asked at every connection; a signature is good until it expires, so one is kept for most of that time."""
+
+        def token(self) -> str:
+            return source()[0]
+
+    return Provider()

@@ -1,0 +1,97 @@
+"""Files on disk or in an object store, by their path: `s3://`, `gs://` and `abfs://` go through Arrow's file systems.
+
+Credentials, region and endpoint are found as by the stores' own tools (environment, profile, the machine's role), or
+given in the path: `s3://bucket/events.parquet?region=eu-west-1`, `?endpoint_override=localhost:9000&scheme=http`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.fs
+
+from streameval.sources.protocol import SourceError
+
+# a `Path` has one slash where an address has two
+_REMOTE = re.compile(r"^(s3|gs|gcs|abfs|abfss):/{1,2}(?=[^/])")
+_BUFFER = 8 << 20  # bytes asked of a store in one go
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether it is an address in an object store."""
+    return _REMOTE.match(str(path)) is not None
+
+
+def address(path: str | Path) -> str:
+    """The path as people write it, without what an address says about how to get there."""
+    return _REMOTE.sub(r"\1://", str(path)).partition("?")[0] if is_remote(path) else str(path)
+
+
+def named(path: str | Path) -> Path:
+    """What tells the format: the name without options behind it."""
+    return Path(address(path))
+
+
+def size(path: str | Path) -> int:
+    """Bytes of a file. Raises SourceError when it is none."""
+    if not is_remote(path):
+        local = Path(path)
+        if local.is_dir():
+            raise SourceError(f"{path}: is a directory; name the files in it")
+        if not local.is_file():
+            raise SourceError(f"{path}: no such file")
+        return local.stat().st_size
+    store, inside = _store(path)
+    try:
+        info = store.get_file_info(inside)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreachable(path, error) from None
+    if info.type == pyarrow.fs.FileType.NotFound:
+        raise SourceError(f"{address(path)}: no such file")
+    if info.type != pyarrow.fs.FileType.File:
+        raise SourceError(f"{address(path)}: is a directory; name the files in it")
+    return int(info.size)
+
+
+def opened(path: str | Path) -> BinaryIO:
+    """A file to read. Raises SourceError, OSError."""
+    if not is_remote(path):
+        return open(path, "rb")
+    store, inside = _store(path)
+    return cast(BinaryIO, io.BufferedReader(cast(Any, store.open_input_file(inside)), _BUFFER))
+
+
+def write(path: str | Path, text: str) -> None:
+    """Writes a file whole or not at all. Raises SourceError, OSError."""
+    if not is_remote(path):
+        local = Path(path)
+        partial = local.with_name(local.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, local)
+        return
+    store, inside = _store(path)
+    try:
+        with store.open_output_stream(inside) as stream:  # a store shows an object once it is complete
+            stream.write(text.encode())
+    except (pa.ArrowException, OSError) as error:
+        raise _unreachable(path, error) from None
+
+
+def _store(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:
+    uri = _REMOTE.sub(r"\1://", str(path))
+    try:
+        store, inside = pyarrow.fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreachable(path, error) from None
+    return store, str(inside)
+
+
+def _unreachable(path: str | Path, error: Exception) -> SourceError:
+    return SourceError(
+        f"{address(path)}: {' '.join(str(error).split())[:300]}; check the address, credentials and region"
+    )

@@ -1,0 +1,1 @@
+"""Panes in one SQLite file, past the memory of the process."""

@@ -1,0 +1,151 @@
+"""Every metric of every part, with its standard error, worked out once and kept beside the vectors it follows from.
+
+A line over a day has thousands of panes, each in as many rows as there are partitions: to add them up anew for every
+question would take seconds. So the table `points` holds what a (series, part) came to over all its partitions. It is a
+cache and nothing else: triggers in the file drop a point with any change of its vectors, whoever makes it (also a
+program that knows nothing of this table), and note the part in `stale`; `refresh` works it out again. A part without a
+point, as in files from before there were any, is added up by the reader.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.registry import by_name, names, with_stderr
+from streameval.metrics.view import Undefined, View
+from streameval.results.lines import Point, error_of, number_names, numbers
+from streameval.sketches.codec import CodecError
+from streameval.sketches.layout import Options, has_result
+from streameval.store.history import user_samples
+from streameval.store.history.cover import RANGE, Slot
+from streameval.store.history.format import NO_SLICE, HistoryFormat
+from streameval.store.history.stored import decode_vector
+
+NOT_KEPT = Undefined("not_kept_for_ranges")  # why there is no GAUC weighted by value, or of samples
+_AT_ONCE = 16  # parts in one transaction: others wait for it
+
+_POINTS = """
+CREATE TABLE points (series INTEGER, level INTEGER, start INTEGER, impressions INTEGER NOT NULL, clicks INTEGER NOT NULL,
+    corrected INTEGER NOT NULL, numbers BLOB NOT NULL, reasons TEXT NOT NULL,
+    PRIMARY KEY (series, level, start)) WITHOUT ROWID
+"""
+_STALE = "CREATE TABLE stale (level INTEGER, start INTEGER, PRIMARY KEY (level, start)) WITHOUT ROWID"
+_TRIGGER = """
+CREATE TRIGGER vectors_{change} AFTER {change} ON vectors WHEN {row}.slice = 0 BEGIN
+    DELETE FROM points WHERE series = {row}.series AND level = {row}.level AND start = {row}.start;
+    INSERT OR IGNORE INTO stale VALUES ({row}.level, {row}.start);
+END
+"""
+
+
+def _content(form: HistoryFormat) -> str:
+    """What a point's numbers are: those of programs with other metrics, or other settings of them, are computed again."""
+    of = form.options
+    given = (
+        [f"{of.operating_range} {of.threshold} {of.cost_ratio} {of.gain} {of.mainline}"]
+        if of != Options(of.edges, of.tallies, k=of.k)
+        else []
+    )
+    return " ".join(("3", *names(of), *with_stderr(of), *given))
+
+
+def prepare(db: sqlite3.Connection, form: HistoryFormat) -> None:
+    """Makes the tables in a file that has none; every part of it is then to be worked out."""
+    if _known(db) == _content(form):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    known = _known(db)  # of several workers that start together, one makes them
+    if known is None:
+        db.execute(_POINTS)
+        db.execute(_STALE)
+        for change, row in (("INSERT", "new"), ("DELETE", "old"), ("UPDATE", "old")):
+            db.execute(_TRIGGER.format(change=change, row=row))
+    if known != _content(form):
+        db.execute("DELETE FROM points")
+        db.execute("INSERT OR REPLACE INTO settings VALUES ('points', ?)", (_content(form),))
+        db.execute("INSERT OR IGNORE INTO stale SELECT DISTINCT level, start FROM parts")
+    db.execute("COMMIT")
+
+
+def readable(db: sqlite3.Connection, form: HistoryFormat) -> bool:
+    """Whether the file has points that this program knows how to read."""
+    return _known(db) == _content(form)
+
+
+def refresh(db: sqlite3.Connection, form: HistoryFormat) -> int:
+    """Works out some stale parts, newest first, inside the caller's transaction; how many there were."""
+    parts = db.execute("SELECT level, start FROM stale ORDER BY start DESC LIMIT ?", (_AT_ONCE,)).fetchall()
+    for level, start in parts:
+        db.execute("DELETE FROM stale WHERE level = ? AND start = ?", (level, start))
+        try:
+            rows = list(_worked_out(db, form, level, start))
+        except CodecError:  # a damaged part has no point; a question that needs it says what is wrong with it
+            continue
+        db.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return len(parts)
+
+
+def stored(
+    db: sqlite3.Connection, form: HistoryFormat, series: int, metric: str, start: int, end: int
+) -> dict[Slot, Point]:
+    """The points of one series whose parts begin in [start, end), by part."""
+    query = f"SELECT level, start, impressions, clicks, corrected, numbers, reasons FROM points WHERE series = ? AND {RANGE}"
+    rows = db.execute(query, (series, start, end)).fetchall()
+    of, columns = by_name(metric), number_names(form.options)
+    table = np.frombuffer(b"".join(row[5] for row in rows), "<f8").reshape(-1, len(columns))
+
+    def column(name: str) -> list[float | None]:
+        found = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
+        return [number if math.isfinite(number) else None for number in found]
+
+    df = column("df" if not of.of_users else f"{metric}_df")
+    kept = zip(column(metric), column(of.bound), column("sampling"), column(f"{metric}_stderr"), df, strict=True)
+    out = {}
+    for row, (value, bound, sampling, stderr, df_of) in zip(rows, kept, strict=True):
+        level, begin, n, clicks, corrected, _, why = row
+        reason = json.loads(why).get(metric) if why else None
+        error = error_of(of, value, bound, sampling)
+        freedom = df_of if of.of_users else of.df(df_of)
+        length = form.lengths[level]
+        out[level, begin] = Point(
+            begin, length, value, reason, n, clicks, corrected, error, stderr=stderr, stderr_df=freedom
+        )
+    return out
+
+
+def _known(db: sqlite3.Connection) -> str | None:
+    row = db.execute("SELECT value FROM settings WHERE name = 'points'").fetchone()
+    return None if row is None else str(row[0])
+
+
+def _worked_out(
+    db: sqlite3.Connection, form: HistoryFormat, level: int, start: int
+) -> Iterable[tuple[int, int, int, int, int, int, bytes, str]]:
+    """A row of `points` for every series in a part."""
+    layout = form.overall
+    dense: dict[int, NDArray[np.int64]] = {}
+    query = f"SELECT series, sums, scores FROM vectors WHERE level = ? AND start = ? AND slice = {NO_SLICE}"
+    for series, *blobs in db.execute(query, (level, start)):
+        vector = dense.setdefault(series, np.zeros(layout.size, np.int64))
+        for blob in blobs:
+            decode_vector(blob, layout).add_to(vector)
+    samples: defaultdict[int, list[user_samples.UserSample]] = defaultdict(list)
+    for series, blob in db.execute("SELECT series, entries FROM samples WHERE level = ? AND start = ?", (level, start)):
+        samples[series].append(user_samples.decode(blob))
+    for series, vector in dense.items():
+        if not has_result(vector, layout):  # only a request that began here, of impressions elsewhere
+            continue
+        most = sum(part.users.size for part in samples[series])
+        ranked, sampling = user_samples.rank(user_samples.together(samples[series], most), form.weighting)
+        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT)
+        row, reasons = numbers(view, sampling)
+        why = json.dumps(reasons) if reasons else ""
+        m = view.moments
+        yield series, level, start, m.impressions, m.clicks, m.corrected, row.astype("<f8").tobytes(), why

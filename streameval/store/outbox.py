@@ -1,0 +1,274 @@
+"""What has to leave this process once and only once: messages about verdicts, and how far every sink is.
+
+One SQLite file beside the history (`outbox.sqlite`), or memory without a store. A change of a verdict is put in under a key
+that follows from the event stream alone, together with a delivery for everybody who is to be told, in one transaction that is
+on the disk (`synchronous = FULL`) before anything is sent; a delivery is deleted after its receiver has answered. So whatever
+is killed when: a change that is found again is known, and one whose delivery was cut off is delivered again, under the same key.
+
+Thread-safe: one connection behind a lock, transactions of about a millisecond. Several workers of a machine may share the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streameval.compare.reading.handling import Handling
+from streameval.store.errors import StoreError
+
+OUTBOX_NAME = "outbox.sqlite"
+OUTBOX_FORMAT = 1  # PRAGMA user_version
+MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
+MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at the most
+_BUSY_SECONDS = 10.0
+
+_TABLES = """
+CREATE TABLE changes (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, comparison TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE deliveries (number INTEGER NOT NULL, receiver TEXT NOT NULL, found REAL NOT NULL, due REAL NOT NULL,
+    tries INTEGER NOT NULL, PRIMARY KEY (receiver, number)) WITHOUT ROWID;
+CREATE TABLE conditions (name TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE handlings (comparison TEXT PRIMARY KEY, state TEXT NOT NULL, by TEXT NOT NULL, reason TEXT NOT NULL,
+    at INTEGER NOT NULL, verdict TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE written (sink TEXT, kind TEXT, item TEXT, digest BLOB NOT NULL, PRIMARY KEY (sink, kind, item)) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A change and who is to be told of it; nobody: it is only known from now on."""
+
+    key: str
+    comparison: str  # the key of its comparison; "": of none
+    body: Mapping[str, Any]  # as JSON
+    receivers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A delivery that is due."""
+
+    number: int
+    key: str
+    body: Mapping[str, Any]
+    tries: int
+    muted: bool  # somebody has muted its comparison since
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverQueue:
+    """What waits for one receiver."""
+
+    messages: int
+    oldest: float | None  # wall clock, seconds
+
+
+class Outbox:
+    """See the module."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: that of the store; None: in memory. Raises StoreError."""
+        self._path = None if folder is None else folder / OUTBOX_NAME
+        self._lock = threading.Lock()
+        self._lease: int | None = None
+        with self._errors():
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                ":memory:" if self._path is None else self._path,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            self._begin()
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives the process."""
+        return self._path is not None
+
+    # -- messages ------------------------------------------------------------------------------------------------
+
+    def put(
+        self, parcels: Sequence[Parcel], now: float, opens: Iterable[str] = (), closes: Iterable[str] = ()
+    ) -> dict[str, int]:
+        """Adds the changes that are not known, on the disk when it returns; by receiver, how many were dropped for them.
+
+        `opens`, `closes`: conditions that begin or end with them, in the same transaction. Raises StoreError.
+        """
+        with self._transaction() as db:
+            touched: set[str] = set()
+            for one in parcels:
+                added = db.execute(
+                    "INSERT OR IGNORE INTO changes (key, comparison, body) VALUES (?, ?, ?)",
+                    (one.key, one.comparison, json.dumps(one.body)),
+                )
+                if added.rowcount == 1:
+                    rows = [(added.lastrowid, receiver, now, now) for receiver in one.receivers]
+                    db.executemany("INSERT INTO deliveries VALUES (?, ?, ?, ?, 0)", rows)
+                    touched.update(one.receivers)
+            db.executemany("INSERT OR IGNORE INTO conditions VALUES (?, ?)", [(name, now) for name in opens])
+            db.executemany("DELETE FROM conditions WHERE name = ?", [(name,) for name in closes])
+            dropped = {receiver: _drop_oldest(db, receiver) for receiver in touched}
+            db.execute(
+                "DELETE FROM changes WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "
+                "(SELECT 1 FROM deliveries d WHERE d.number = changes.number)",
+                (MOST_KEYS,),
+            )
+        return dropped
+
+    def known(self) -> set[str]:
+        """The keys of all changes that are known. Raises StoreError."""
+        with self._transaction() as db:
+            return {key for (key,) in db.execute("SELECT key FROM changes")}
+
+    def conditions(self) -> set[str]:
+        """Those that go on."""
+        with self._transaction() as db:
+            return {name for (name,) in db.execute("SELECT name FROM conditions")}
+
+    def next_due(self, receiver: str, now: float) -> Waiting | None:
+        """The oldest message for a receiver that may be tried now."""
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT c.number, c.key, c.body, d.tries, h.state IS NOT NULL FROM deliveries d JOIN changes c USING "
+                "(number) LEFT JOIN handlings h ON h.comparison = c.comparison AND h.state = 'muted' "
+                "WHERE d.receiver = ? AND d.due <= ? ORDER BY d.number LIMIT 1",
+                (receiver, now),
+            ).fetchone()
+        return None if row is None else Waiting(row[0], row[1], json.loads(row[2]), row[3], bool(row[4]))
+
+    def done(self, receiver: str, number: int) -> None:
+        """It has been delivered, or is not to be. Raises StoreError."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM deliveries WHERE receiver = ? AND number = ?", (receiver, number))
+
+    def put_off(self, receiver: str, number: int, due: float) -> None:
+        """It has failed, and is tried again at `due` (wall clock). Raises StoreError."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE deliveries SET tries = tries + 1, due = ? WHERE receiver = ? AND number = ?",
+                (due, receiver, number),
+            )
+
+    def queues(self) -> dict[str, ReceiverQueue]:
+        """What waits, by receiver; without those for whom nothing does."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT receiver, count(*), min(found) FROM deliveries GROUP BY receiver").fetchall()
+        return {receiver: ReceiverQueue(n, oldest) for receiver, n, oldest in rows}
+
+    def forget_receivers(self, known: Iterable[str]) -> int:
+        """Deletes what waits for others than these, who are not configured any more: how many messages."""
+        names = list(known)
+        with self._transaction() as db:
+            marks = ", ".join("?" * len(names))
+            sql = f"DELETE FROM deliveries WHERE receiver NOT IN ({marks})"  # noqa: S608  (question marks)
+            return db.execute(sql, names).rowcount
+
+    # -- what people have said -------------------------------------------------------------------------------------
+
+    def handle(self, comparison: str, handling: Handling | None) -> None:
+        """Keeps what somebody said of a verdict; None: takes it back. Raises StoreError."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM handlings WHERE comparison = ?", (comparison,))
+            if handling is not None:
+                h = handling
+                row = (comparison, h.state, h.by, h.reason, h.at, h.verdict)
+                db.execute("INSERT INTO handlings VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def handlings(self) -> dict[str, Handling]:
+        """By the key of the comparison. Raises StoreError."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT comparison, state, by, reason, at, verdict FROM handlings").fetchall()
+        return {key: Handling(*said) for key, *said in rows}
+
+    # -- sinks -----------------------------------------------------------------------------------------------------
+
+    def written(self, sink: str, kind: str) -> dict[str, bytes]:
+        """The digest of everything of a kind that a sink is known to have, by item. Raises StoreError."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT item, digest FROM written WHERE sink = ? AND kind = ?", (sink, kind))
+            return dict(rows.fetchall())
+
+    def note_written(self, sink: str, kind: str, items: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
+        """A sink has these now; `gone`: items that nobody will come back to. Raises StoreError."""
+        with self._transaction() as db:
+            rows = [(sink, kind, item, digest) for item, digest in items.items()]
+            db.executemany("INSERT OR REPLACE INTO written VALUES (?, ?, ?, ?)", rows)
+            places = [(sink, kind, item) for item in gone]
+            db.executemany("DELETE FROM written WHERE sink = ? AND kind = ? AND item = ?", places)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def lease(self) -> bool:
+        """Whether this process is the one that sends: the first of those that share the file, until it ends."""
+        if self._path is None or self._lease is not None:
+            return True
+        try:
+            file = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go of it, however the process ends
+        except OSError:
+            os.close(file)
+            return False
+        self._lease = file
+        return True
+
+    def close(self) -> None:
+        """No more calls."""
+        with self._lock:
+            self._db.close()
+            if self._lease is not None:
+                os.close(self._lease)
+                self._lease = None
+
+    def _begin(self) -> None:
+        db = self._db
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")  # what is acknowledged survives a power cut
+        db.execute("BEGIN IMMEDIATE")
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found == 0:
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {OUTBOX_FORMAT}")
+        db.execute("COMMIT")
+        if found not in (0, OUTBOX_FORMAT):
+            raise StoreError(f"{self._path}: of format {found}, not {OUTBOX_FORMAT}; move the file away, or go back")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"{self._path or 'outbox'}: {error}; check the disk of store.path") from error
+
+
+def _drop_oldest(db: sqlite3.Connection, receiver: str) -> int:
+    """Keeps the newest messages of a receiver."""
+    return db.execute(
+        "DELETE FROM deliveries WHERE receiver = ?1 AND number <= (SELECT number FROM deliveries WHERE receiver = ?1 "
+        "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+        (receiver, MOST_WAITING_MESSAGES),
+    ).rowcount

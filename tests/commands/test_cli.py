@@ -1,0 +1,79 @@
+"""The commands' manners: what is wrong is said before the work, in one line, with the fix and the right exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from streameval.commands.cli import TrafficTarget
+
+
+def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "streameval", *arguments],
+        cwd=cwd, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("replay", "nope.jsonl"), 1, "nope.jsonl: no such file"),
+        (
+            ("replay", "events.jsonl", "--report", "no/where/r.json"),
+            2,
+            "the folder no/where does not exist; create it first",
+        ),
+        (
+            ("replay", "events.jsonl", "--predictions", "no/p.parquet"),
+            2,
+            "the folder no does not exist; create it first",
+        ),
+        (("simulate", "no/t.jsonl"), 2, "the folder no does not exist; create it first"),
+        (
+            ("simulate", "x.txt"),
+            2,
+            "x.txt: the format cannot be told; name it .jsonl, .jsonl.gz, .jsonl.zst, .csv or .parquet",
+        ),
+        (("simulate", "x.csv.gz"), 2, "x.csv.gz: the format cannot be told"),
+        (("replay", "README"), 1, 'set files.format to "jsonl"'),
+        (("run", "-c", "nope.toml"), 1, "nope.toml: no such file; give the path of a TOML file"),
+        (("config", "check", "-c", "events.jsonl"), 1, "events.jsonl: not valid TOML"),
+        (("simulate", "t.jsonl", "--scenario", "frob"), 2, "'frob' is not one of"),
+        (("frob",), 2, "No such command 'frob'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_fix(
+    tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+) -> None:
+    (tmp_path / "events.jsonl").write_text('{"impression_id": "a", "ts": 1, "user_id": "u", "pclick": 0.5}\n')
+    (tmp_path / "README").write_text("x")
+    done = streameval(*arguments, cwd=tmp_path)
+    assert done.returncode == status
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["README", "events.jsonl"]
+
+
+@pytest.mark.slow
+def test_what_simulate_writes_replay_reads(tmp_path: Path) -> None:
+    made = streameval("simulate", "traffic.csv", "--seconds", "30", "--rate", "50", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    done = streameval("replay", "traffic.csv", "--report", "report.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.json").is_file()
+    assert "calibration" in done.stdout
+
+
+def test_simulate_writes_to_kafka_also_where_something_is_called_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kafka").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert TrafficTarget().convert("kafka", None, None) == Path("kafka")
+    with pytest.raises(click.BadParameter, match="is a directory"):
+        TrafficTarget().convert(str(tmp_path / "kafka"), None, None)

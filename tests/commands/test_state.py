@@ -1,0 +1,125 @@
+"""`status` and `versions` against a real server: what a terminal shows, what a script reads, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from streameval.compare.reading.reading import Role
+from streameval.events.batch import Series
+from streameval.metrics.registry import names
+from streameval.results.result import Result, Totals
+from streameval.results.snapshot import PartitionState
+from tests.commands.test_gate import Stage, run, serving
+from tests.comparisons import comparison
+
+V1, V2, V10 = (Series("default", version, "logged") for version in ("v1", "v2", "v10"))
+READY = {"broker": True, "assigned": True, "caught_up": True, "topics": True}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.handle.stop()
+
+
+def results(*series: Series) -> tuple[Result, ...]:
+    counts, numbers = Totals(1000, 20, 20.0, 90.0, 19.0, 30.0), {**dict.fromkeys(names()), "auc": 0.75}
+    made = serving(*((one.model, one.version) for one in series))
+    return tuple(replace(one, totals=counts, metrics=numbers) for one in made)
+
+
+def publish(stage: Stage, verdict: str = "undecided", **changes: object) -> None:
+    """A healthy snapshot of now: v2 serves, v1 and v10 in shadow."""
+    roles = {V2: Role("live", 1.0), V1: Role("shadow"), V10: Role("shadow")}
+    around = {"ready": READY, "taken_at": time.time(), "started_at": time.time() - 60.0, "roles": roles}
+    stage.publish(comparison(verdict), **{**around, "results": results(V1, V10, V2), **changes})
+
+
+@pytest.mark.parametrize(("verdict", "status"), [("worse", 3), ("not_worse", 0), ("undecided", 0)])
+def test_the_exit_status_says_whether_a_live_version_is_worse(stage, verdict, status) -> None:
+    publish(stage, verdict)
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == status, said
+    assert "live 100%" in said
+    assert "labels reliable" in said
+    code, text = run("status", "--json", "--url", stage.handle.url)
+    found = json.loads(text)
+    assert code == found["exit_status"] == status
+    assert [(one["version"], one["verdict"]) for one in found["live"]] == [("v2", verdict)]
+
+
+def test_an_old_snapshot_is_stale_and_nothing_to_rely_on(stage) -> None:
+    publish(stage, taken_at=time.time() - 4000.0, started_at=time.time() - 4010.0)
+    stage.publish()  # many snapshots in ten seconds: the interval is short
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert re.search(r"STALE: the last snapshot is (39|40)\d\d s old", said), said
+
+
+def test_a_monitor_that_is_not_ready_says_why(stage) -> None:
+    publish(stage, ready={**READY, "caught_up": False})
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert "NOT READY: caught_up" in said
+
+
+def test_labels_that_are_not_reliable_are_said(stage) -> None:
+    before = stage.publisher.latest().join
+    publish(stage, join=replace(before, reliable=False, reason="no clicks for 10 minutes"))
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert "LABELS NOT RELIABLE: no clicks for 10 minutes" in said
+
+
+def test_lag_is_the_sum_and_label_delay_the_slowest_partition_s(stage) -> None:
+    now = 1_700_000_000_000
+    state = {"watermark": now, "offsets": {}}
+    publish(
+        stage,
+        partitions=(
+            PartitionState(partition=0, label_complete=now - 20_000, newest_event=now, lag={("clicks", 0): 5}, **state),
+            PartitionState(partition=1, label_complete=now - 90_000, newest_event=now, lag={("clicks", 1): 7}, **state),
+        ),
+    )
+    _, text = run("status", "--json", "--url", stage.handle.url)
+    found = json.loads(text)
+    assert (found["lag"], found["label_delay"]) == (12, 90.0)
+
+
+def test_a_monitor_that_is_away_is_status_1() -> None:
+    code, said = run("status", "--url", "http://127.0.0.1:1")
+    assert code == 1
+    assert "cannot be reached" in said
+
+
+def test_versions_are_in_their_natural_order_those_that_serve_first(stage) -> None:
+    publish(stage)
+    _, text = run("versions", "--json", "--url", stage.handle.url)
+    rows = json.loads(text)["versions"]
+    assert [r["version"] for r in rows] == ["v2", "v1", "v10"]
+    assert rows[0]["auc"] == 0.75
+    code, said = run("versions", "--url", stage.handle.url)
+    assert code == 0
+    assert said.index("v2 ") < said.index("v1 ") < said.index("v10 ")
+    assert "0.7500" in said
+
+
+def test_a_model_that_is_not_there_is_answered_with_those_that_are(stage) -> None:
+    publish(stage)
+    code, said = run("versions", "--model", "defualt", "--url", stage.handle.url)
+    assert code == 1
+    assert "no such model; models seen: default" in said
+
+
+def test_names_of_others_do_not_steer_the_terminal(stage) -> None:
+    evil = Series("default", "v\x1b[2J", "logged")
+    publish(stage, results=results(evil), roles={evil: Role("live", 1.0)})
+    for command in ("status", "versions"):
+        assert "\x1b" not in run(command, "--url", stage.handle.url)[1]

@@ -1,0 +1,101 @@
+"""Arms of disjoint users: additive over hours, fair under ramps, with the error that they truly have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streameval.compare.evidence import split
+from streameval.compare.evidence.paired import GAP, MID
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import SCALE
+
+
+def arm(
+    rng: np.random.Generator, hours: int, n: float | np.ndarray, ctr: float | np.ndarray = 0.05, scale: float = 1.0
+) -> np.ndarray:
+    """Served rows [hours, 64, 8] of a model that knows the CTR of the hour, and a little more."""
+    rows = np.zeros((hours, 64, 8), np.int64)
+    n, ctr = np.broadcast_to(n, hours), np.broadcast_to(ctr, hours)
+    for h in range(hours):
+        size = int(n[h] * 64)
+        block = rng.integers(0, 64, size)
+        p = np.clip(ctr[h] * np.exp(0.5 * rng.normal(size=size) - 0.125), 1e-4, 0.9)
+        y = rng.random(size) < p
+        p = np.clip(p * scale, 1e-6, 0.99)
+        rank = np.searchsorted(np.sort(p), p) / size
+        for c, x in ((cells.N, np.ones(size)), (cells.Y, y * 1.0)):
+            rows[h, :, c] = np.bincount(block, x, 64)
+        for c, x in (
+            (cells.P, p),
+            (cells.L, -np.log(np.where(y, p, 1 - p))),
+            (cells.PHI1, np.where(y, rank, 0)),
+            (cells.PHI0, np.where(y, 0, 0.5 - rank)),
+        ):
+            np.add.at(rows[h, :, c], block, np.rint(x * SCALE).astype(np.int64))
+    return rows
+
+
+@given(st.integers(0, 1000), st.integers(1, 5))
+@settings(max_examples=10, deadline=None)
+def test_hours_add_up(seed: int, cut: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = arm(rng, 6, 20.0), arm(rng, 6, 5.0)
+    s = split.strata(a, b)
+    whole = split.statistics(s.sum())
+    parts = split.StrataSums(s.totals[:cut], s.devs[:cut]).sum() + split.StrataSums(s.totals[cut:], s.devs[cut:]).sum()
+    for name, other in split.statistics(parts).items():
+        assert other.theta == pytest.approx(whole[name].theta, rel=1e-9, abs=1e-12)
+        assert other.v_clu == pytest.approx(whole[name].v_clu, rel=1e-9)
+    one = split.strata(a[2], b[2])
+    assert np.array_equal(one.devs, s.devs[2])
+    assert np.abs(s.devs.sum(axis=-1)[:, :, 1:]).max() < 1e-6 * s.totals.max()
+
+
+def test_an_hour_that_one_arm_lacks_weighs_nothing() -> None:
+    rng = np.random.default_rng(1)
+    a, b = arm(rng, 3, 20.0), arm(rng, 3, 20.0)
+    b[1] = 0
+    s = split.strata(a, b)
+    assert not s.totals[1].any()
+    assert not s.devs[1].any()
+    nothing = split.statistics(split.strata(a[1], b[1]))
+    assert all(np.isnan(x.theta) for x in nothing.values())
+
+
+def test_a_ramp_over_a_changing_ctr_is_no_difference() -> None:
+    rng = np.random.default_rng(2)
+    ctr = np.linspace(0.02, 0.10, 12)
+    share = np.linspace(0.02, 0.9, 12)
+    a, b = arm(rng, 12, 400 * (1 - share), ctr), arm(rng, 12, 400 * share, ctr)
+    for s in split.statistics(split.strata(a, b).sum()).values():
+        assert abs(s.theta) < 4 * s.stderr()
+    # while pooled raw log loss is far off
+    pooled = [x[..., cells.L].sum() / x[..., cells.N].sum() for x in (a, b)]
+    assert pooled[1] / pooled[0] > 1.2
+
+
+def test_a_scaled_arm_is_out_of_level() -> None:
+    rng = np.random.default_rng(3)
+    s = split.statistics(split.strata(arm(rng, 4, 400.0), arm(rng, 4, 400.0, scale=1.5)).sum())
+    assert s[GAP].theta == pytest.approx(0.5, abs=0.1)
+    assert s[MID].theta == pytest.approx(0.5, abs=0.1)
+    assert s["log_loss"].theta > 4 * s["log_loss"].stderr()
+
+
+def test_its_error_is_the_empirical_one_and_users_count() -> None:
+    rng = np.random.default_rng(4)
+    got = [split.statistics(split.strata(arm(rng, 2, 25.0), arm(rng, 2, 8.0)).sum()) for _ in range(300)]
+    for name in ("log_loss", "auc", GAP):
+        theta = np.array([float(g[name].theta) for g in got])
+        error = np.sqrt(np.mean([float(g[name].v_clu) for g in got]))
+        assert error == pytest.approx(theta.std(), rel=0.15), name
+    assert 63 <= float(got[0]["auc"].df) <= 126
+
+
+def test_clicks_are_those_of_the_smaller_arm() -> None:
+    rng = np.random.default_rng(5)
+    a, b = arm(rng, 1, 50.0)[0], arm(rng, 1, 5.0)[0]
+    assert split.clicks(a, b) == b[:, cells.Y].sum()

@@ -1,0 +1,103 @@
+"""Two versions of a table, looked at once: the differences are those of the metrics, and verdicts are as rare as promised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+import streameval
+
+
+def scored(n: int, seed: int, noise: float, users: int = 800) -> dict[str, np.ndarray]:
+    """A calibrated score, and one with noise on the logit; users differ in their CTR."""
+    rng = np.random.default_rng(seed)
+    user = rng.integers(0, users, n)
+    logit = rng.normal(-2, 1, n)
+    clicked = rng.random(n) < 1 / (1 + np.exp(-logit - rng.normal(0, 0.4, users)[user]))
+    other = logit + rng.normal(0, noise, n)
+    return {"user_id": user, "a": 1 / (1 + np.exp(-logit)), "b": 1 / (1 + np.exp(-other)), "clicked": clicked}
+
+
+def compared(result: streameval.Evaluation) -> dict[str, dict[str, object]]:
+    return {row["metric"]: row for row in result.comparisons.to_pylist()}
+
+
+def test_the_differences_are_those_of_the_metrics() -> None:
+    table = scored(20_000, 1, 0.7)
+    found = compared(streameval.evaluate(table, score=["a", "b"]))
+    y, a, b = table["clicked"], table["a"], table["b"]
+    assert found["auc"]["difference"] == pytest.approx(sk.roc_auc_score(y, b) - sk.roc_auc_score(y, a), abs=2e-4)
+    assert found["log_loss"]["difference"] == pytest.approx(sk.log_loss(y, b) / sk.log_loss(y, a) - 1, abs=1e-6)
+    whole = streameval.evaluate(table, score=["a", "b"])
+    gauc = [whole.metric("gauc", version=version) for version in "ab"]
+    assert found["gauc"]["difference"] == pytest.approx((gauc[1] or 0) - (gauc[0] or 0), abs=1e-6)
+    for name in ("auc", "log_loss", "gauc"):
+        assert found[name]["lower"] < found[name]["difference"] < found[name]["upper"]
+    assert (found["auc"]["setup"], found["overall"]["verdict"]) == ("paired", "worse")
+
+
+def test_the_other_way_round_is_the_same_with_the_sign_turned() -> None:
+    table = scored(20_000, 2, 0.5)
+    one = compared(streameval.evaluate(table, score=["a", "b"]))
+    other = compared(streameval.evaluate(table, score=["b", "a"]))
+    for name in ("auc", "gauc"):
+        assert other[name]["difference"] == pytest.approx(-one[name]["difference"], rel=1e-6)
+        assert other[name]["stderr"] == pytest.approx(one[name]["stderr"], rel=1e-3)
+    assert streameval.evaluate(table, score=["a", "b"], baseline="b").comparisons.to_pylist()[0]["candidate"] == "a"
+
+
+def test_equal_scores_are_not_worse() -> None:
+    table = scored(20_000, 3, 0.0)
+    result = streameval.evaluate(table, score={"old": "a", "new": "b"})
+    assert result.verdict("new") == "not_worse"
+    assert compared(result)["auc"]["difference"] == 0
+
+
+def test_a_bound_covers_the_truth_and_no_version_is_worse_by_chance() -> None:
+    """Arms of the same model, 40 times: all would have to be covered at 99% but for one or two, and none is worse."""
+    missed = 0
+    for seed in range(40):
+        table = scored(4_000, 100 + seed, 0.0, users=400)
+        arm = np.array(["v1", "v2"])[table["user_id"] % 2]
+        result = streameval.evaluate({**table, "arm": arm}, score="a", version="arm")
+        assert result.verdict() != "worse", seed
+        found = compared(result)["auc"]
+        missed += not found["lower"] <= 0 <= found["upper"]
+    assert missed <= 2
+
+
+def test_arms_of_different_models_are_told_apart() -> None:
+    table = scored(60_000, 5, 1.5)
+    second = table["user_id"] % 2 == 1
+    result = streameval.evaluate(
+        {**table, "arm": np.where(second, "v2", "v1"), "p": np.where(second, table["b"], table["a"])}, score="p", version="arm"
+    )  # fmt: skip
+    found = compared(result)
+    assert (found["overall"]["setup"], result.verdict("v2")) == ("split", "worse")
+    on = [~second, second]
+    auc = [sk.roc_auc_score(table["clicked"][i], p[i]) for i, p in zip(on, (table["a"], table["b"]), strict=True)]
+    assert found["auc"]["difference"] == pytest.approx(auc[1] - auc[0], abs=2e-3)
+    assert found["gauc"]["reason"] == "not_compared"
+
+
+def test_few_clicks_and_few_users_decide_nothing() -> None:
+    few = streameval.evaluate(scored(300, 6, 3.0), score=["a", "b"])
+    assert few.verdict() == "undecided"
+    assert compared(few)["overall"]["reason"] == "too_few_clicks"
+    heavy = streameval.evaluate(scored(20_000, 7, 3.0, users=5), score=["a", "b"])
+    assert heavy.verdict() == "undecided"
+    assert compared(heavy)["overall"]["reason"] == "too_few_users"
+    alone = {name: column for name, column in scored(20_000, 7, 3.0).items() if name != "user_id"}
+    found = streameval.evaluate(alone, score=["a", "b"])
+    assert found.verdict() == "worse"
+    assert compared(found)["gauc"]["difference"] is None
+
+
+def test_three_versions_are_two_comparisons_of_one_baseline() -> None:
+    table = scored(5_000, 8, 0.2)
+    result = streameval.evaluate({**table, "c": table["a"]}, score=["a", "b", "c"], baseline="b")
+    pairs = {(row["baseline"], row["candidate"]) for row in result.comparisons.to_pylist()}
+    assert pairs == {("b", "a"), ("b", "c")}
+    with pytest.raises(KeyError, match="2 comparisons, not one"):
+        result.verdict()

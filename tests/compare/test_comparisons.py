@@ -1,0 +1,151 @@
+"""Comparisons over a restart whose [compare] is another one."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from streameval.compare.reading.as_json import comparison_json
+from streameval.compare.reading.reading import Comparison
+from streameval.loop.pipeline import Pipeline
+from streameval.store import container
+from streameval.testing import readers_see
+from tests.compare.explain.test_explanations import batches, broken, comparison, make_pipeline, scenario
+
+pytestmark = pytest.mark.slow
+
+RULE = {"alpha": 0.05, "min_duration": "5m"}
+
+
+def begun(count: int, **compare: object) -> Pipeline:
+    """A pipeline that has read so many batches of a stream of 18, in which a shadow version is worse."""
+    pipeline = make_pipeline(compare={**RULE, **compare})
+    for batch in itertools.islice(batches(pipeline, broken(scenario())), count):
+        pipeline.take(batch)
+    return pipeline
+
+
+def restarted(before: Pipeline, path: Path, **compare: object) -> Pipeline:
+    """Another process with these settings, from the checkpoint of the one before."""
+    state = before.partition_state(0)
+    assert state is not None
+    container.write(path, state)
+    out = make_pipeline(compare={**RULE, **compare})
+    out.restore_partition(0, container.read(path))
+    return out
+
+
+def paired(pipeline: Pipeline) -> Comparison:
+    return comparison(readers_see(pipeline), "paired")
+
+
+def rest(pipeline: Pipeline, count: int) -> None:
+    for batch in itertools.islice(batches(pipeline, broken(scenario())), count, None):
+        pipeline.take(batch)
+    pipeline.finish()
+
+
+def test_what_runs_when_the_rule_changes_begins_anew_and_gets_its_verdict(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = begun(9)
+    before = paired(pipeline)
+    assert before.impressions > 1_000
+    with caplog.at_level(logging.WARNING):
+        again = restarted(pipeline, tmp_path / "state", alpha=0.01, margins={"auc": 0.002})
+    assert f"comparison {before.id} restarts: the settings in [compare] have changed" in caplog.text
+    rest(again, 9)
+    after = paired(again)
+    assert (after.id, after.alpha, after.start) == (before.id, 0.01, before.looked)
+    assert {m.metric: m.margin for m in after.metrics}["auc"] == 0.002
+    assert after.verdict == "worse"
+    rest(pipeline, 9)
+    whole = paired(pipeline)
+    assert after.impressions + before.impressions == whole.impressions  # each is of one of the two, and none is lost
+
+
+def test_what_is_over_stays_as_it_was_under_its_own_rule(tmp_path: Path) -> None:
+    short = {"horizon": "15m", "keep": "1h"}
+    pipeline = begun(15, **short)
+    before = paired(pipeline)
+    assert before.verdict == "worse"
+    again = restarted(pipeline, tmp_path / "state", **short, alpha=0.01, min_clicks=10_000)
+    rest(again, 15)
+    rest(pipeline, 15)
+    assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
+    assert paired(again).alpha == 0.05
+
+
+def test_a_verdict_outlives_the_sums_that_it_rests_on(tmp_path: Path) -> None:
+    longer = begun(14, horizon="15m", keep="1h")
+    rest(longer, 14)
+    kept = paired(longer)
+    assert kept.findings
+    short = {"horizon": "15m", "keep": "20m"}
+    pipeline = begun(14, **short)
+    again = restarted(pipeline, tmp_path / "state", **short)
+    rest(again, 14)
+    rest(pipeline, 14)
+    gone = paired(pipeline)
+    assert (gone.verdict, gone.since) == (kept.verdict, kept.since) == ("worse", kept.since)
+    assert not gone.findings
+    assert [m.metric for m in gone.metrics[:2]] == ["log_loss", "auc"]  # no window of GAUC was over at the last look
+    assert 0.9 * kept.impressions < gone.impressions <= kept.impressions
+    for before, after in list(zip(kept.metrics, gone.metrics, strict=True))[:2]:
+        assert after.difference == pytest.approx(before.difference, abs=before.stderr)
+        assert (after.verdict, after.log_e_worse, after.p_worse) == (before.verdict, before.log_e_worse, before.p_worse)
+    assert comparison_json(paired(again)) == comparison_json(gone)
+
+
+@pytest.mark.parametrize("withheld", ["too_many_clicks_without_an_impression", None])
+def test_without_sums_the_reason_is_the_one_that_counts(withheld: str | None) -> None:
+    pipeline = begun(9, alpha=1e-12)
+    before = paired(pipeline)
+    (tracked,) = (t for t in pipeline._comparisons._board.tracked if t.id == before.id)
+    tracked.look((before.looked or 0) + 60_000, withheld)
+    tracked.freeze()
+    gone = tracked.reading()
+    assert (gone.verdict, gone.withheld, gone.reason) == (
+        "undecided",
+        withheld is not None,
+        withheld or "no_longer_kept",
+    )
+    assert gone.impressions > 0
+
+
+def test_gauc_waits_for_a_whole_window_of_users_not_for_clicks() -> None:
+    found = paired(begun(9))
+    by = {m.metric: m for m in found.metrics}
+    assert found.clicks >= 200  # which is enough for any verdict
+    assert (by["gauc"].difference, by["gauc"].reason) == (None, "no_complete_window")
+    assert by["auc"].difference is not None
+    assert by["auc"].reason is None
+
+
+def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = begun(9)
+    again = restarted(pipeline, tmp_path / "state", min_clicks=200)  # the default, written out
+    assert "restarts" not in caplog.text
+    rest(again, 9)
+    rest(pipeline, 9)
+    assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
+
+
+def test_the_log_warns_of_what_people_are_served_only(caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = begun(7)
+    shadow = paired(pipeline)
+    assert shadow.verdict == "undecided"
+    board = pipeline._comparisons._board
+    board.arrivals(board.arrived, {shadow.candidate: 5_000})  # it serves for a moment, and is rolled back
+    with caplog.at_level(logging.INFO):
+        rest(pipeline, 7)
+        served = next(c for c in reversed(readers_see(pipeline).comparisons) if c.setup == "paired")
+    said = ((re.match(r"comparison (\S+): ", r.getMessage()), r.levelno) for r in caplog.records)
+    levels = {found[1]: level for found, level in said if found}
+    assert served.candidate.version == "v1"
+    assert levels[served.id] == logging.WARNING
+    assert levels[shadow.id] == logging.INFO

@@ -1,0 +1,451 @@
+"""Partitions that are taken, written, released and dropped; disks that fail; settings that changed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streameval.events.batch import Series
+from streameval.loop import keeper as keeper_module
+from streameval.loop.keeper import PartitionKeeper, _add_to_history
+from streameval.loop.options import options_of
+from streameval.loop.pipeline import Pipeline
+from streameval.results.snapshot import Snapshot
+from streameval.settings.tree import Settings
+from streameval.sketches.layout import Options
+from streameval.store import container
+from streameval.store.errors import StoreError
+from streameval.store.history.format import HistoryFormat
+from streameval.store.history.writer import HistoryWriter, Retention
+from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, make_batch, readers_see
+
+BASE = 1_760_000_000_000
+
+
+def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualClock]:
+    tree = {
+        "join": {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "1m", **changes.pop("join", {})},
+        "store": {"path": str(path), "checkpoint_interval": "1ms", "drain_timeout": "20s", **changes.pop("store", {})},
+        **changes,
+    }
+    clock = ManualClock()
+    settings = Settings.model_validate(tree)
+    pipeline = Pipeline(settings, clock)
+    form = HistoryFormat(settings.windows.pane, options_of(settings), settings.users.weighting)
+    history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
+    return pipeline, PartitionKeeper(settings, pipeline, clock, history), clock
+
+
+def events(start: int, count: int, partition: int) -> list[Shown | Tap]:
+    out: list[Shown | Tap] = []
+    for i in range(start, start + count):
+        out.append(Shown(f"{partition}-{i}", BASE + i * 1000, f"u{partition}-{i % 7}", (i % 9 + 1) / 10))
+        if i % 3 == 0:
+            out.append(Tap(f"{partition}-{i}", BASE + i * 1000 + 500))
+    return out
+
+
+def feed(pipeline: Pipeline, start: int, count: int, partition: int = 0) -> None:
+    batch = make_batch(events(start, count, partition), pipeline.catalog, partition)
+    offsets = {("impressions", partition): start + count}
+    pipeline.take(type(batch)(partition, batch.impressions, batch.clicks, True, offsets, {"empty": 1}))
+
+
+def report(pipeline: Pipeline) -> dict[str, Any]:
+    pipeline.finish()
+    return readers_see(pipeline).report()
+
+
+def written(keeper: PartitionKeeper, more: int = 1) -> None:
+    """Ticks until so many more checkpoints are written or have failed."""
+    before = keeper.state()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        keeper.tick()
+        now = keeper.state()
+        if now.written + now.failures >= before.written + before.failures + more:
+            return
+        time.sleep(0.002)
+    pytest.fail("no checkpoint within 20 s")
+
+
+def begun(keeper: PartitionKeeper) -> None:
+    """Ticks until a checkpoint is begun; the history goes first."""
+    deadline = time.monotonic() + 20
+    while not keeper.state().pause_seconds:
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
+
+
+def test_a_restart_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
+    truth, _, _ = make(tmp_path / "truth")
+    for p in (0, 1):
+        feed(truth, 0, 300, p)
+        feed(truth, 300, 300, p)
+
+    pipeline, keeper, _ = make(tmp_path / "store")
+    assert keeper.take(frozenset({0, 1})) == {}
+    for p in (0, 1):
+        feed(pipeline, 0, 300, p)
+    written(keeper, 4)
+    for p in (0, 1):
+        feed(pipeline, 300, 300, p)  # counted, but not written: lost with the process
+
+    pipeline, keeper, _ = make(tmp_path / "store")
+    assert keeper.take(frozenset({0, 1})) == {("impressions", 0): 300, ("impressions", 1): 300}
+    assert keeper.state().restores == 2
+    for p in (0, 1):
+        feed(pipeline, 300, 300, p)
+    assert report(pipeline) == report(truth)
+    assert report(truth)["events"]["invalid"] == {"empty": 4}
+
+
+def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_forgotten(tmp_path: Path) -> None:
+    one, keeper, _ = make(tmp_path, store={"checkpoint_interval": "1h"})
+    keeper.take(frozenset({0, 1}))
+    for p in (0, 1):
+        feed(one, 0, 200, p)
+    keeper.release(frozenset({0, 1}))
+    keeper.drop(frozenset({1}))
+    assert [p.partition for p in readers_see(one).partitions] == [0]
+    assert not keeper.holds(1)
+
+    other, second, _ = make(tmp_path)
+    assert second.take(frozenset({1})) == {("impressions", 1): 200}
+    for pipeline, p in ((one, 0), (other, 1)):
+        feed(pipeline, 200, 200, p)
+    impressions = [_whole(report(pipeline))["impressions"] for pipeline in (one, other)]
+    assert impressions == [400, 400]
+
+
+@pytest.mark.parametrize("job", ["_write", "_add_to_history"])
+def test_a_write_of_before_a_partition_was_lost_and_came_back_does_not_drop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """As it is after a freeze: another worker counted on meanwhile, and has died since."""
+    started, go_on = threading.Event(), threading.Event()
+    real = getattr(keeper_module, job)
+
+    def slow(*given: Any) -> Any:
+        started.set()
+        assert go_on.wait(20)
+        return real(*given)
+
+    monkeypatch.setattr(keeper_module, job, slow)
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 200)
+    deadline = time.monotonic() + 20
+    while not started.is_set():
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
+    monkeypatch.setattr(keeper_module, job, real)
+
+    other, second, _ = make(tmp_path)
+    second.take(frozenset({0}))
+    feed(other, 0, 300)
+    second.release(frozenset({0}))
+
+    keeper.drop(frozenset({0}))
+    finished = threading.Timer(0.2, go_on.set)
+    finished.start()
+    assert keeper.take(frozenset({0})) == {("impressions", 0): 300}
+    feed(pipeline, 300, 100)
+    written(keeper, 2)
+    assert keeper.holds(0)
+    assert keeper.state().fenced == 0
+    assert _whole(report(pipeline))["impressions"] == 400
+
+
+def test_what_was_released_and_came_back_is_written_again_also_when_no_event_comes(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.release(frozenset({0}))
+    before = keeper.state().written
+    for _ in range(20):  # it is not known whose it is
+        keeper.tick()
+        time.sleep(0.002)
+    assert keeper.state().written == before
+    keeper.regain(frozenset({0}))
+    written(keeper)
+
+
+def _whole(report: dict[str, Any]) -> dict[str, Any]:
+    return next(r for r in report["results"] if r["window"] == "all")
+
+
+def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(frozen, 0, 100)
+    keeper.release(frozenset({0}))
+    _, other, _ = make(tmp_path)
+    assert other.take(frozenset({0})) == {("impressions", 0): 100}
+    feed(frozen, 100, 50)  # it does not know yet
+    keeper.release(frozenset({0}))
+    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+    assert "claimed by another worker" in caplog.text
+    assert not frozen.partitions
+    keeper.tick()
+    monkeypatch.setattr("streameval.loop.keeper.FENCED_SECONDS", -1.0)
+    with pytest.raises(StoreError, match=r"not of this consumer group: give every group a store\.path of its own"):
+        keeper.tick()
+    keeper.drop(frozenset({0}))  # the group says so at last
+    keeper.tick()
+
+
+def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, keeper, clock = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    written(keeper)
+    good = keeper.state().oldest
+    clock.advance(60)
+    real = container.write
+
+    def full(path: Path, tree: dict[str, Any]) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(container, "write", full)
+    feed(pipeline, 100, 100)
+    while keeper.state().failures < 2:  # one that was begun before may still go well
+        written(keeper)
+    assert keeper.state().oldest == good  # its age grows: what an alert looks at
+    assert "cannot be written: No space left on device; the previous one is kept" in caplog.text
+    monkeypatch.setattr(container, "write", real)
+    written(keeper, 2)
+    assert (keeper.state().oldest or 0) >= (good or 0) + 60
+    _, other, _ = make(tmp_path)
+    assert other.take(frozenset({0})) == {("impressions", 0): 200}
+
+
+def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline, keeper, _ = make(tmp_path, store={"drain_timeout": "200ms"})
+    keeper.take(frozenset({0, 1}))
+    feed(pipeline, 0, 100, 0)
+    feed(pipeline, 0, 100, 1)
+    go_on = threading.Event()
+    real, real_wait = container.write, keeper_module.wait
+    patience: list[float] = []
+
+    def slow(path: Path, tree: dict[str, Any]) -> int:
+        go_on.wait(30)
+        return real(path, tree)
+
+    def counted(jobs: list[Future[Any]], seconds: float) -> None:
+        patience.append(seconds)
+        real_wait(jobs, seconds)
+
+    monkeypatch.setattr(container, "write", slow)
+    monkeypatch.setattr(keeper_module, "wait", counted)
+    begun(keeper)
+    for n in range(20):  # one is being written: nothing waits for it, and no other begins
+        feed(pipeline, 100 + n, 1)
+        keeper.tick()
+    assert keeper.state().written == 0
+    keeper.close()
+    assert "store.drain_timeout exceeded" in caplog.text
+    assert keeper.state().failures == 2
+    assert sum(patience) <= 0.2  # one drain_timeout for all of it
+    go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"join": {"attribution_window": "2m"}}, "join.attribution_window = '1m', which is now '2m'"),
+        ({"windows": {"sliding": ["5m"]}}, "windows.sliding = ['5m', '1h', '24h'], which is now ['5m']"),
+        ({"slices": {"dimensions": ["country"]}}, "slices.dimensions = [], which is now ['country']"),
+        ({"models": [{"name": "ftrl", "kind": "ftrl"}]}, "models = [], which is now"),
+        ({"compare": {"gauc_window": "30m"}}, "compare.gauc_window = '1h', which is now '30m'"),
+        ({"kafka": {"clicks_topic": "taps"}}, "kafka.clicks_topic = 'clicks', which is now 'taps'"),
+    ],
+)
+def test_a_setting_that_changes_what_counts_mean_is_named(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(tmp_path, **changes)
+    with pytest.raises(StoreError) as failure:
+        changed.take(frozenset({0}))
+    assert f"was written with {said}" in str(failure.value)
+    assert "or set another store.path" in str(failure.value)
+
+
+def test_settings_that_change_nothing_that_was_counted_may_change(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(
+        tmp_path, users={"memory": "100MB"}, server={"port": 1}, batch={"max_events": 7}, join={"max_pending": 5000}
+    )
+    assert changed.take(frozenset({0})) == {("impressions", 0): 100}
+
+
+def test_a_checkpoint_taken_while_ingest_goes_on_is_the_state_between_two_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth, _, _ = make(tmp_path / "truth", join={"correction_horizon": "5m"})
+    for n in range(40):
+        feed(truth, n * 50, 50)
+    expected = report(truth)
+
+    pipeline, keeper, _ = make(tmp_path / "store", join={"correction_horizon": "5m"})
+    keeper.take(frozenset({0}))
+    for n in range(20):
+        feed(pipeline, n * 50, 50)
+    go_on = threading.Event()
+    real = container.write
+
+    def late(path: Path, tree: dict[str, Any]) -> int:
+        assert go_on.wait(30)  # the whole rest of the stream comes before anything is packed
+        return real(path, tree)
+
+    monkeypatch.setattr(container, "write", late)
+    begun(keeper)
+    for n in range(20, 40):
+        feed(pipeline, n * 50, 50)
+    assert report(pipeline) == expected
+    go_on.set()
+    keeper.close()
+
+    monkeypatch.setattr(container, "write", real)
+    folder = tmp_path / "store" / "checkpoints" / "partition-00000"
+    sorted(folder.glob("*.checkpoint"))[-1].unlink()  # that of the stop
+    again, other, _ = make(tmp_path / "store", join={"correction_horizon": "5m"})
+    assert other.take(frozenset({0})) == {("impressions", 0): 1000}
+    for n in range(20, 40):
+        feed(again, n * 50, 50)
+    assert report(again) == expected
+
+
+def test_readers_see_how_checkpoints_fare(tmp_path: Path) -> None:
+    pipeline, keeper, clock = make(tmp_path)
+    keeper.take(frozenset({0, 1}))
+    feed(pipeline, 0, 10, 0)
+    written(keeper)
+    snapshot: Snapshot = readers_see(pipeline, checkpoints=keeper.state())
+    assert snapshot.checkpoints is not None
+    assert (snapshot.checkpoints.oldest, snapshot.checkpoints.never_written) == (clock(), 1)
+    assert snapshot.checkpoints.bytes > 1000
+
+
+def test_partitions_whose_panes_could_not_be_written_are_not_folded() -> None:
+    class HalfFull:
+        folded: dict[int, int]
+
+        def write(self, partition: int, epoch: int, panes: object) -> None:
+            if partition == 1:
+                raise StoreError("full")
+
+        def fold(self, settled: dict[int, int], now: int) -> int:
+            self.folded = settled
+            return 0
+
+        def refresh(self) -> None:
+            pytest.fail("points of panes that are not there")
+
+    history: Any = HalfFull()
+    failed = _add_to_history(history, {0: [], 1: []}, {0: 1, 1: 1}, {0: BASE, 1: BASE, 2: BASE}, BASE)
+    assert (list(failed), history.folded) == ([1], {0: BASE, 2: BASE})
+
+
+def test_points_are_worked_out_after_a_write_and_are_no_reason_to_write_again(tmp_path: Path, monkeypatch) -> None:
+    form = HistoryFormat(60_000, Options((0.1,)), "impressions")
+    history = HistoryWriter(tmp_path / "history.sqlite", form, Retention(1 << 40, 1 << 41, 1 << 42, 1 << 30))
+    rng = np.random.default_rng(0)
+    scores = Scores(np.zeros(50, np.int32), np.arange(50, dtype=np.uint64), rng.random(50), rng.integers(0, 2, 50).astype(np.int8), np.zeros(50, np.int32))  # fmt: skip
+    rows = [counted_pane(BASE // 60_000, (Series("m", "v1", "logged"),), scores, form)]
+    assert _add_to_history(history, {0: rows, 1: rows}, {0: 1, 1: 1}, None, BASE) == {}
+    ((impressions,),) = sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall()
+    assert impressions == 100
+
+    def fail() -> None:
+        raise StoreError("full")
+
+    monkeypatch.setattr(history, "refresh", fail)
+    assert _add_to_history(history, {0: rows}, {0: 1}, None, BASE) == {}
+    assert sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall() == []
+    history.close()
+
+
+def test_where_reading_began_is_on_disk_before_anything_came(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path, store={"checkpoint_interval": "1h"})
+    assert keeper.take(frozenset({0})) == {}
+    empty = make_batch([], pipeline.catalog)
+    place = ("impressions", 0)
+    pipeline.take(replace(empty, offsets={place: 70}, topic_ids={place: "an id"}))
+    written(keeper)
+    assert keeper.state().never_written == 0
+
+    _, keeper, _ = make(tmp_path)
+    assert keeper.take(frozenset({0})) == {place: 70}
+    assert keeper.topic_ids(frozenset({0})) == {place: "an id"}
+
+
+def test_a_checkpoint_without_topic_ids_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 300)
+    whole = pipeline.partition_state
+    monkeypatch.setattr(
+        pipeline,
+        "partition_state",
+        lambda p: {k: v for k, v in (whole(p) or {}).items() if k not in ("topic_ids", "gaps")},
+    )
+    written(keeper, 2)
+
+    pipeline, keeper, _ = make(tmp_path)
+    assert keeper.take(frozenset({0})) == {("impressions", 0): 300}
+    assert keeper.topic_ids(frozenset({0})) == {}
+
+
+def test_a_gap_makes_its_windows_unreliable_until_they_are_past_it_also_after_a_restart(tmp_path: Path) -> None:
+    why = "40 messages of impressions [0] were deleted before they were read"
+    pipeline, keeper, _ = make(tmp_path, windows={"pane": "1m", "sliding": ["5m"]})
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 600)
+    pipeline.take(replace(make_batch([], pipeline.catalog), gaps={("impressions", 0): why}))
+    written(keeper, 3)
+
+    pipeline, keeper, _ = make(tmp_path, windows={"pane": "1m", "sliding": ["5m"]})
+    keeper.take(frozenset({0}))
+    seen = []
+    for start in range(900, 2100, 60):
+        feed(pipeline, start, 60)
+        (result,) = [r for r in readers_see(pipeline).results if r.window == "5m" and r.series.source == "logged"]
+        seen.append(result.reliable_reason)
+    first, last = seen.index(why), len(seen) - seen[::-1].index(why)
+    assert seen[first:last] == [why] * (last - first)
+    assert 5 <= last - first < 15
+    assert seen[-1] is None
+    (whole,) = [r for r in readers_see(pipeline).results if r.window == "all" and r.series.source == "logged"]
+    assert whole.reliable_reason == why
+
+
+def test_partitions_that_begin_empty_are_one_line_of_information(tmp_path: Path, caplog: Any) -> None:
+    _, keeper, _ = make(tmp_path)
+    with caplog.at_level("INFO", "streameval.loop.keeper"):
+        keeper.take(frozenset({0, 1, 2, 3}))
+    (line,) = [record for record in caplog.records if "starting empty" in record.message]
+    assert line.levelname == "INFO"
+    assert "for partitions 0, 1, 2, 3" in line.message

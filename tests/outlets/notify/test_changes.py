@@ -1,0 +1,100 @@
+"""Which changes of verdicts are told, and under which keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streameval.compare.reading.reading import Comparison, Role, VerdictChange
+from streameval.events.batch import Series
+from streameval.outlets.notify.changes import verdict_changes
+from streameval.outlets.notify.silence import silences
+from streameval.results.snapshot import Snapshot, empty_snapshot
+from tests.comparisons import MINUTE, NOON, comparison
+
+ADS = Series("ads", "v1", "logged")
+
+
+def of(*comparisons: Comparison) -> Snapshot:
+    return replace(empty_snapshot(0.0), number=1, comparisons=comparisons)
+
+
+def kinds(*changes: tuple[str, str], now: str = "worse", supported: bool | None = True) -> list[str]:
+    told = tuple(VerdictChange(NOON + i * MINUTE, kind, verdict, "said") for i, (kind, verdict) in enumerate(changes))  # type: ignore[arg-type]
+    c = comparison(changes=told, verdict=now, supported_now=supported)
+    return [one.kind for one in verdict_changes(of(c))]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ([("verdict", "worse")], ["worse"]),
+        ([("verdict", "not_worse")], ["not_worse"]),
+        ([("withheld", "undecided"), ("restored", "undecided")], ["withheld", "recovered"]),
+        ([("verdict", "worse"), ("contrary", "not_worse")], ["worse", "recovered"]),
+        ([("verdict", "not_worse"), ("contrary", "worse")], ["not_worse", "worse"]),
+        ([("verdict", "worse"), ("retracted", "undecided")], ["worse", "recovered"]),
+        ([("verdict", "not_worse"), ("retracted", "undecided")], ["not_worse", "withheld"]),
+        ([("verdict", "worse"), ("contrary", "worse")], ["worse"]),
+        ([("anew", "undecided")], []),
+    ],
+)
+def test_what_a_change_is_for_people(changes: list[tuple[str, str]], told: list[str]) -> None:
+    assert kinds(*changes, now=changes[-1][1]) == told
+
+
+def test_a_verdict_that_data_no_longer_support_has_recovered_once() -> None:
+    assert kinds(("verdict", "worse"), supported=False) == ["worse", "recovered"]
+
+
+def test_keys_follow_from_what_happened_and_from_nothing_else() -> None:
+    told = (VerdictChange(NOON, "verdict", "worse", "said"),)
+    [one] = verdict_changes(of(comparison(changes=told, impressions=1_000)))
+    [again] = verdict_changes(of(comparison(changes=told, impressions=9_000, id="77-paired", deploy="77")))
+    [other] = verdict_changes(of(comparison(changes=told, setup="split")))
+    assert one.key == again.key != other.key
+
+
+def test_a_version_that_serves_nobody_alarms_nobody() -> None:
+    told = (VerdictChange(NOON, "verdict", "worse", "said"),)
+    [live] = verdict_changes(of(comparison(changes=told)))
+    [shadow] = verdict_changes(of(comparison(changes=told, roles=(None, Role("shadow")))))
+    assert (live.quiet, shadow.quiet) == (False, True)
+
+
+def test_a_change_that_is_not_the_latest_says_what_holds_now() -> None:
+    told = (
+        VerdictChange(NOON, "verdict", "worse", "undecided -> worse"),
+        VerdictChange(NOON + 1, "contrary", "not_worse", "x"),
+    )
+    first, _ = verdict_changes(of(comparison(changes=told, verdict="not_worse")))
+    assert first.text.startswith("undecided -> worse (")
+    assert ". Now: " in first.text
+
+
+def test_no_data_begins_and_ends_once_each() -> None:
+    seen = replace(empty_snapshot(1_000.0), last_seen={ADS: 2_000.0})
+    limit = 900_000
+    assert not silences(seen, 2_899.0, [limit], set()).changes
+    begun = silences(seen, 2_900.0, [limit], set())
+    assert [(one.kind, one.model) for one in begun.changes] == [("no_data", "ads")]
+    going_on = set(begun.opens)
+    assert not silences(seen, 9_000.0, [limit], going_on).changes
+    back = replace(seen, last_seen={ADS: 9_001.0})
+    ended = silences(back, 9_002.0, [limit], going_on)
+    assert [one.kind for one in ended.changes] == ["recovered"]
+    assert set(ended.closes) == going_on
+    assert ended.changes[0].incident == begun.changes[0].incident
+
+
+def test_a_process_that_has_just_started_does_not_call_a_model_silent() -> None:
+    started = replace(empty_snapshot(50_000.0), last_seen={ADS: 2_000.0})
+    assert not silences(started, 50_899.0, [900_000], set()).changes
+    assert silences(started, 50_900.0, [900_000], set()).changes
+
+
+def test_each_asks_for_its_own_time_without_data() -> None:
+    seen = replace(empty_snapshot(0.0), last_seen={ADS: 10.0})
+    found = silences(seen, 400.0, [60_000, 900_000], set())
+    assert [one.after for one in found.changes] == [60_000]

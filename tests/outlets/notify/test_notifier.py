@@ -1,0 +1,264 @@
+"""One message per change and none lost: over restarts, kills, outages, full queues and a store that fails."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.outlets.notify import notifier as module
+from streameval.outlets.notify.notifier import Notifier
+from streameval.outlets.notify.receivers import make_receiver
+from streameval.results.snapshot import CheckpointState
+from streameval.settings import toml
+from streameval.store import outbox as outbox_module
+from streameval.store.errors import StoreError
+from streameval.store.outbox import Outbox
+from tests.outlets.receiving import Inbox, http_receiver
+from tests.outlets.telling import seen, story
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _no_time_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LONGEST_BACKOFF", 0.05)
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with http_receiver() as inbox:
+        yield inbox
+
+
+@contextmanager
+def telling(
+    inbox: Inbox, tmp_path: Path, store: Path | None, *, had_state: bool = False, **keys: Any
+) -> Iterator[Notifier]:
+    """A notifier with one webhook; at the end it goes as a killed one would: without a word."""
+    url = tmp_path / "url"
+    url.write_text(inbox.url)
+    settings = toml.validate({"notify": [{"kind": "webhook", "url_file": str(url), **keys}]})
+    outbox = Outbox(store)
+    out = Notifier([make_receiver(one) for one in settings.notify], outbox, "", had_state=had_state)
+    out.start()
+    try:
+        yield out
+    finally:
+        out.close(5.0)
+        outbox.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def keys_of(changes: int) -> list[str]:
+    key = comparison_key(story(1)[0])
+    return [f"{key}-{one.at}-{one.kind}-{one.verdict}" for one in story(changes)[0].changes]
+
+
+def test_each_change_is_told_once_and_in_order(inbox: Inbox, tmp_path: Path) -> None:
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        for number in (1, 2, 2, 5, 5):
+            notifier.see(seen(number))
+        until(lambda: len(inbox.taken) == 5)
+        assert notifier.states()[0].delivered == 5
+    assert inbox.ids == keys_of(5)
+
+
+def test_a_restart_that_counts_everything_again_tells_nothing_again(inbox: Inbox, tmp_path: Path) -> None:
+    for start, last in enumerate((3, 3, 4)):
+        with telling(inbox, tmp_path, tmp_path, had_state=start > 0) as notifier:
+            for number in range(1, last + 1):
+                notifier.see(seen(number))
+            until(lambda: not notifier.states()[0].waiting)
+    assert inbox.ids == keys_of(4)
+
+
+def test_an_outage_and_a_restart_within_it_lose_nothing(inbox: Inbox, tmp_path: Path) -> None:
+    inbox.answer = lambda post: (503, {})
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(seen(3))
+        until(lambda: inbox.refused > 2)
+        state = notifier.states()[0]
+        assert (state.waiting, state.delivered, state.error) == (3, 0, "127.0.0.1: 503")
+        assert state.oldest is not None
+    inbox.answer = lambda post: (200, {})
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        until(lambda: len(inbox.taken) == 3)
+        until(lambda: notifier.states()[0].error == "" and not notifier.states()[0].waiting)
+    assert inbox.ids == keys_of(3)
+
+
+def test_a_receiver_that_hangs_holds_up_neither_the_caller_nor_another_receiver(inbox: Inbox, tmp_path: Path) -> None:
+    hang = threading.Event()
+    with http_receiver() as other:
+        other.answer = lambda post: (200 if hang.wait(PATIENCE) else 503, {})
+        (tmp_path / "a").write_text(inbox.url)
+        (tmp_path / "b").write_text(other.url)
+        tables = [{"kind": "webhook", "name": name, "url_file": str(tmp_path / name)} for name in ("a", "b")]
+        settings = toml.validate({"notify": tables})
+        outbox = Outbox(None)
+        notifier = Notifier([make_receiver(one) for one in settings.notify], outbox, "")
+        notifier.start()
+        for number in range(1, 6):
+            notifier.see(seen(number))
+        until(lambda: len(inbox.taken) == 5)
+        assert not other.taken
+        hang.set()
+        until(lambda: len(other.taken) == 5)
+        notifier.close(5.0)
+        outbox.close()
+
+
+def test_a_message_that_is_refused_does_not_hold_up_the_others(inbox: Inbox, tmp_path: Path) -> None:
+    first = keys_of(1)[0]
+    inbox.answer = lambda post: (400 if post.body["id"] == first else 200, {})
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(seen(3))
+        until(lambda: len(inbox.taken) == 2)
+        assert notifier.states()[0].waiting == 1
+    assert inbox.ids == keys_of(3)[1:]
+
+
+def test_only_what_was_asked_for_is_told(inbox: Inbox, tmp_path: Path) -> None:
+    with telling(inbox, tmp_path, None, on=["worse"]) as notifier:
+        notifier.see(seen(3))  # worse, recovered, worse
+        until(lambda: len(inbox.taken) == 2 and not notifier.states()[0].waiting)
+    assert inbox.ids == keys_of(3)[::2]
+
+
+def test_a_muted_comparison_sends_nothing_not_even_what_waited(inbox: Inbox, tmp_path: Path) -> None:
+    inbox.answer = lambda post: (503, {})
+    outbox = Outbox(tmp_path)
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(seen(2))
+        until(lambda: inbox.refused > 0)
+        outbox.handle(comparison_key(story(1)[0]), Handling("muted", "ana", "known", 0, "worse"))
+        inbox.answer = lambda post: (200, {})
+        until(lambda: notifier.states()[0].muted == 2)
+        outbox.handle(comparison_key(story(1)[0]), None)
+        notifier.see(seen(3))
+        until(lambda: len(inbox.taken) == 1)
+    outbox.close()
+    assert inbox.ids == keys_of(3)[2:]
+
+
+def test_what_happened_before_there_were_notifications_is_no_news(inbox: Inbox, tmp_path: Path) -> None:
+    restored = replace(seen(3), checkpoints=CheckpointState(restores=1))
+    with telling(inbox, tmp_path, tmp_path, had_state=True) as notifier:
+        notifier.see(replace(restored, whole=False, comparisons=()))  # before its past is there
+        notifier.see(restored)
+        notifier.see(seen(4))
+        until(lambda: len(inbox.taken) == 1)
+    assert inbox.ids == keys_of(4)[3:]
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so(
+    inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "MOST_WAITING_MESSAGES", 4)
+    inbox.answer = lambda post: (503, {})
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(seen(10))
+        until(lambda: inbox.refused > 0)
+        assert (notifier.states()[0].waiting, notifier.states()[0].dropped) == (4, 6)
+        inbox.answer = lambda post: (200, {})
+        until(lambda: len(inbox.taken) == 4)
+    assert inbox.ids == keys_of(10)[6:]
+
+
+def test_a_store_that_fails_delays_and_loses_nothing(
+    inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        with monkeypatch.context() as broken:
+
+            def fails(*args: Any) -> None:
+                raise StoreError("disk full")
+
+            broken.setattr(Outbox, "put", fails)
+            notifier.see(seen(1))
+        notifier.see(seen(2))
+        until(lambda: len(inbox.taken) == 2)
+    assert inbox.ids == keys_of(2)
+
+
+def test_a_message_that_was_taken_is_not_sent_again_while_the_store_cannot_note_it(
+    inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, failed = Outbox.done, 0
+
+    def fails_at_first(self: Outbox, receiver: str, number: int) -> None:
+        nonlocal failed
+        failed += 1
+        if failed < 4:
+            raise StoreError("disk full")
+        whole(self, receiver, number)
+
+    monkeypatch.setattr(Outbox, "done", fails_at_first)
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(seen(1))
+        until(lambda: failed >= 4 and not notifier.states()[0].waiting)
+    assert inbox.ids == keys_of(1)
+
+
+def test_of_two_processes_on_one_store_one_sends(inbox: Inbox, tmp_path: Path) -> None:
+    first, second = Outbox(tmp_path), Outbox(tmp_path)
+    assert first.lease()
+    assert not second.lease()
+    first.close()
+    assert second.lease()
+    second.close()
+
+
+@pytest.mark.slow
+def test_kills_at_any_moment_and_outages_lead_to_one_message_per_change(inbox: Inbox, tmp_path: Path) -> None:
+    """By the key that receivers go by: a kill between a receiver's answer and its note repeats one message, with its key."""
+    kills_and_outages(inbox, tmp_path, kills=6, changes=60)
+
+
+def kills_and_outages(inbox: Inbox, tmp_path: Path, kills: int, changes: int) -> int:
+    """Kills a telling process so often; how many messages came twice (under the same key)."""
+    luck = random.Random(7)
+    inbox.answer = lambda post: (503 if luck.random() < 0.3 else 200, {})
+    (tmp_path / "url").write_text(inbox.url)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.outlets.telling",
+        str(tmp_path / "store"),
+        str(tmp_path / "url"),
+        str(changes),
+    ]
+    for number in range(kills + 1):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline() == "ready\n"
+            if number < kills:
+                time.sleep(luck.uniform(0.0, 0.4))
+                process.kill()
+            else:
+                inbox.answer = lambda post: (200, {})
+                assert process.stdout.readline() == "told\n"
+            process.wait()
+    twice = len(inbox.ids) - len(set(inbox.ids))
+    assert list(dict.fromkeys(inbox.ids)) == keys_of(changes)
+    assert twice <= kills
+    return twice

@@ -1,0 +1,371 @@
+"""Every sink holds each pane and verdict once, whatever is written again, killed or away; and what it holds is the API's."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import numpy as np
+import pyarrow.dataset as pads
+import pytest
+import sqlalchemy as sa
+from confluent_kafka import Consumer, TopicPartition
+
+from streameval.compare.reading.reading import VerdictChange
+from streameval.events.batch import Series
+from streameval.outlets.sinks import feed as module
+from streameval.outlets.sinks.feed import Feed
+from streameval.outlets.sinks.kinds import make_sink
+from streameval.outlets.sinks.message_schema import message_schema
+from streameval.outlets.sinks.protocol import Sink, SinkError
+from streameval.outlets.sinks.rows import SinkPane, SinkVerdict, pane_digests, panes_of, verdicts_of
+from streameval.results.snapshot import PaneColumns, Snapshot, empty_snapshot
+from streameval.settings import toml
+from streameval.settings.tree import ConfigError
+from streameval.sources.kafka.embedded import EmbeddedBroker
+from streameval.store.outbox import Outbox
+from tests.comparisons import NOON, comparison
+
+PANE = 60_000
+V1, V2 = Series("ads", "v1", "logged"), Series("ads", "v2", "logged")
+
+
+def columns(starts: list[int], seed: int) -> PaneColumns:
+    rng = np.random.default_rng(seed)
+    n = len(starts)
+    metrics = {"auc": rng.uniform(0.5, 1, n), "log_loss": np.where(np.arange(n) % 3 == 0, np.nan, rng.uniform(0, 1, n))}
+    counts = rng.integers(1, 1000, (3, n))
+    return PaneColumns(np.array(starts, np.int64), *counts, metrics=metrics, stderrs={"auc": rng.uniform(0, 0.1, n)})
+
+
+def snapshot(panes: int = 4, seed: int = 1, first: int = 0, **changes: Any) -> Snapshot:
+    starts = [NOON + i * PANE for i in range(first, first + panes)]
+    told = (VerdictChange(NOON + PANE, "verdict", "worse", "undecided -> worse", {"log_e_worse": 9.0}),)
+    base: dict[str, Any] = {
+        "number": 1, "whole": True, "panes": {V1: columns(starts, seed), V2: columns(starts[1:], seed + 1)}, "pane": PANE,
+        "comparisons": (comparison(changes=told),),
+    }  # fmt: skip
+    return replace(empty_snapshot(0.0), **{**base, **changes})
+
+
+def corrected(before: Snapshot, index: int) -> Snapshot:
+    """A late click has changed a pane of v1."""
+    old = before.panes[V1]
+    auc = old.metrics["auc"].copy()
+    auc[index] = np.nextafter(auc[index], 2.0)
+    new = replace(old, metrics={**old.metrics, "auc": auc})
+    return replace(before, number=before.number + 1, panes={**before.panes, V1: new})
+
+
+def expected(of: Snapshot) -> dict[tuple[int, str], tuple[int, float, float | None]]:
+    out = {}
+    for series, c in of.panes.items():
+        for i, start in enumerate(c.start.tolist()):
+            loss = float(c.metrics["log_loss"][i])
+            out[start, series.version] = (
+                int(c.impressions[i]), float(c.metrics["auc"][i]), None if np.isnan(loss) else loss,
+            )  # fmt: skip
+    return out
+
+
+class Place:
+    """A sink and what it holds: panes by (start, version), every row that there is."""
+
+    def __init__(
+        self, make: Callable[[], Sink], read: Callable[[], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
+    ) -> None:
+        self.make, self.read = make, read
+
+
+def _ms(value: Any) -> int:
+    return round(value.timestamp() * 1000)
+
+
+@pytest.fixture(params=["parquet", "parquet-uri", "parquet-fsspec", "sql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param.startswith("parquet"):
+        to = {
+            "parquet": str(tmp_path / "out"),
+            "parquet-uri": f"file://{tmp_path}/out",
+            "parquet-fsspec": "memory://out",
+        }[request.param]
+        settings = toml.validate({"store": {"path": "s"}, "sinks": [{"kind": "parquet", "to": to}]})
+
+        def read() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+            found = []
+            for what in ("results", "verdicts"):
+                if to.startswith("memory"):
+                    import fsspec
+
+                    files = fsspec.filesystem("memory")
+                    names = files.glob(f"/out/{what}/*/*.parquet")
+                    rows = (
+                        pads.dataset(names, filesystem=files, format="parquet").to_table().to_pylist() if names else []
+                    )
+                else:
+                    rows = pads.dataset(tmp_path / "out" / what, format="parquet").to_table().to_pylist()
+                found.append(rows)
+            return found[0], found[1]
+
+        yield Place(lambda: make_sink(settings.sinks[0], settings.kafka), read)
+        if to.startswith("memory"):
+            import fsspec
+
+            fsspec.filesystem("memory").rm("/out", recursive=True)
+        return
+    url = f"sqlite:///{tmp_path}/out.db"
+    (tmp_path / "url").write_text(url)
+    table = {"kind": "sql", "to_file": str(tmp_path / "url"), "prefix": "se_"}
+    settings = toml.validate({"store": {"path": "s"}, "sinks": [table]})
+
+    def ask() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        engine = sa.create_engine(url)
+        with engine.begin() as db:
+            found = [
+                [dict(row._mapping) for row in db.execute(sa.text(f"SELECT * FROM se_{what}"))]
+                for what in ("results", "verdicts")
+            ]
+        engine.dispose()
+        return found[0], found[1]
+
+    yield Place(lambda: make_sink(settings.sinks[0], settings.kafka), ask)
+
+
+def held(rows: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, float, float | None]]:
+    """Fails when a row is there twice."""
+    out: dict[tuple[int, str], tuple[int, float, float | None]] = {}
+    for row in rows:
+        start = row["pane_start"]
+        if isinstance(start, str):  # SQLite has no times
+            start = np.datetime64(start).astype("datetime64[ms]").astype(int)
+        key = (int(start) if not hasattr(start, "timestamp") else _ms(start), row["version"])
+        assert key not in out, key
+        out[key] = (row["impressions"], row["auc"], row["log_loss"])
+    return out
+
+
+def test_what_is_written_is_there_once_and_again_replaces_it(place: Place) -> None:
+    sink, first = place.make(), snapshot()
+    starts = first.panes[V1].start.tolist()
+    sink.write(panes_of(first, starts), list(verdicts_of(first)))
+    sink.write(panes_of(first, starts[:2]), list(verdicts_of(first)))
+    after = corrected(first, 1)
+    sink.write(panes_of(after, starts[1:2]), [])
+    sink.close()
+    again = place.make()  # another process
+    again.write(panes_of(after, starts[3:]), list(verdicts_of(after)))
+    again.close()
+    results, verdicts = place.read()
+    assert held(results) == expected(after)
+    assert [(v["verdict"], v["candidate"], v["log_e_worse"]) for v in verdicts] == [("worse", "v2", 9.0)]
+
+
+def test_a_metric_that_is_new_gets_a_column_and_one_that_is_gone_keeps_its_own(place: Place) -> None:
+    sink, first = place.make(), snapshot(2)
+    starts = first.panes[V1].start.tolist()
+    sink.write(panes_of(first, starts[:1]), [])
+    sink.close()
+    one = first.panes[V1]
+    more = replace(one, metrics={"auc": one.metrics["auc"], "ndcg_10": one.metrics["auc"] / 2}, stderrs={})
+    sink = place.make()
+    sink.write(panes_of(replace(first, panes={V1: more}), starts[1:]), list(verdicts_of(first)))
+    sink.close()
+    results, _ = place.read()
+    assert len(results) == 2
+    if "ndcg_10" in results[0]:  # a file has the columns of its own time
+        assert sorted(row["ndcg_10"] is None for row in results) == [False, True]
+
+
+def test_any_change_of_one_number_changes_the_digest_of_its_pane_alone() -> None:
+    before = snapshot(6)
+    for index in range(6):
+        a, b = pane_digests(before.panes), pane_digests(corrected(before, index).panes)
+        assert [i for i, start in enumerate(a) if a[start] != b[start]] == [index]
+    swapped = {V1: before.panes[V2], V2: before.panes[V1]}
+    assert pane_digests(swapped) != pane_digests(before.panes)
+    assert pane_digests(dict(reversed(before.panes.items()))) == pane_digests(before.panes)
+
+
+# -- the feed --------------------------------------------------------------------------------------------------------
+
+
+class Scripted(Sink):
+    """Notes what is written; fails as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.panes: list[int] = []
+        self.verdicts: list[str] = []
+        self.fails = False
+
+    def write(self, panes: Any, verdicts: Any) -> None:
+        if self.fails:
+            raise SinkError("away")
+        self.panes += [pane.start for pane in panes]
+        self.verdicts += [one.key for one in verdicts]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Sink], Any]]:
+    """`feeding(sink)`: a feed on the test's store, and the list whose last snapshot it sees."""
+    monkeypatch.setattr(module, "_LONGEST_BACKOFF", 0.05)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+    outboxes, feeds = [], []
+
+    def begin(sink: Sink) -> tuple[Feed, list[Snapshot]]:
+        outboxes.append(Outbox(tmp_path))
+        seen = [empty_snapshot(0.0)]
+        feed = Feed("it", "parquet", sink, outboxes[-1], lambda: seen[-1])
+        feed.start()
+        feeds.append(feed)
+        return feed, seen
+
+    yield begin
+    for feed in feeds:
+        feed.close(5.0)
+    for outbox in outboxes:
+        outbox.close()
+
+
+def test_a_pane_is_written_when_it_is_new_and_when_it_changes(feeding: Any) -> None:
+    sink = Scripted()
+    feed, seen = feeding(sink)
+    first = snapshot(4)
+    starts = first.panes[V1].start.tolist()
+    seen.append(first)
+    feed.wake()
+    until(lambda: len(sink.panes) == 4)
+    seen.append(corrected(first, 2))
+    feed.wake()
+    until(lambda: len(sink.panes) == 5)
+    assert sink.panes == [*starts, starts[2]]
+    until(lambda: feed.state().panes == 5)
+    assert len(sink.verdicts) == 1
+    assert (feed.state().waiting, feed.state().error) == (0, "")
+
+
+def test_a_restart_writes_what_is_missing_and_no_more(feeding: Any, tmp_path: Path) -> None:
+    first, second = Scripted(), Scripted()
+    feed, seen = feeding(first)
+    seen.append(snapshot(4))
+    feed.wake()
+    until(lambda: len(first.panes) == 4)
+    feed.close(5.0)
+    feed._outbox.close()
+    feed, seen = feeding(second)
+    grown = snapshot(4)
+    late = columns([NOON + 4 * PANE], 9)
+    joined = replace(grown, panes={**grown.panes, Series("ads", "v3", "logged"): late})
+    seen.append(joined)
+    feed.wake()
+    until(lambda: len(second.panes) == 1)
+    time.sleep(0.1)
+    assert second.panes == [NOON + 4 * PANE]
+    assert second.verdicts == []
+
+
+def test_a_part_of_the_partitions_is_not_written(feeding: Any) -> None:
+    sink = Scripted()
+    feed, seen = feeding(sink)
+    seen.append(snapshot(4, whole=False))
+    feed.wake()
+    time.sleep(0.2)
+    assert sink.panes == []
+
+
+def test_a_sink_that_was_away_gets_all_and_what_left_memory_is_counted(feeding: Any) -> None:
+    sink = Scripted()
+    feed, seen = feeding(sink)
+    sink.fails = True
+    seen.append(snapshot(4))
+    feed.wake()
+    until(lambda: feed.state().failures > 1)
+    assert (feed.state().waiting, feed.state().error) == (5, "away")
+    seen.append(snapshot(4, first=2, number=2))
+    feed.wake()
+    until(lambda: feed.state().lost == 2)
+    sink.fails = False
+    until(lambda: len(sink.panes) == 4)
+    assert sink.panes == [NOON + i * PANE for i in range(2, 6)]
+
+
+# -- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_keyed_by_what_they_are_about_and_fit_their_schema() -> None:
+    with EmbeddedBroker() as broker:
+        kafka = {"bootstrap_servers": broker.bootstrap_servers}
+        settings = toml.validate(
+            {"store": {"path": "s"}, "kafka": kafka, "sinks": [{"kind": "kafka", "to": "results"}]}
+        )
+        sink, first = make_sink(settings.sinks[0], settings.kafka), snapshot()
+        starts = first.panes[V1].start.tolist()
+        after = corrected(first, 1)
+        for one in (first, after):  # as after a kill
+            sink.write(panes_of(one, starts), list(verdicts_of(one)))
+        sink.close()
+        consumer = Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "t", "enable.auto.commit": False}
+        )
+        consumer.assign([TopicPartition("results", p, 0) for p in range(4)])
+        found: list[Any] = []
+        deadline = time.monotonic() + 30
+        while len(found) < 16 and time.monotonic() < deadline:
+            found += [m for m in consumer.consume(100, 0.2) if not m.error()]
+        consumer.close()
+    check = jsonschema_rs.validator_for(message_schema())
+    newest: dict[bytes, Any] = {}
+    for message in found:
+        newest[message.key()] = json.loads(message.value())
+        check.validate(newest[message.key()])
+    rows = [row for row in newest.values() if row["about"] == "result"]
+    assert len(found) == 16
+    assert len(rows) == 7
+    for row in rows:
+        row["pane_start"] = row["pane_start"].removesuffix("Z")
+    assert held(rows) == expected(after)
+    assert [row["verdict"] for row in newest.values() if row["about"] == "verdict"] == ["worse"]
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = toml.validate(
+        {"store": {"path": "s"}, "sinks": [{"kind": "parquet", "to": str(tmp_path / "file" / "x")}]}
+    )
+    with pytest.raises(SinkError):
+        make_sink(settings.sinks[0], settings.kafka).write([SinkPane(NOON, ({"pane_start": NOON},))], [])
+
+
+def test_an_error_of_a_database_does_not_show_its_password(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("sqlite:////nowhere/hushhushhush.db")
+    settings = toml.validate({"store": {"path": "s"}, "sinks": [{"kind": "sql", "to_file": str(tmp_path / "url")}]})
+    with pytest.raises(SinkError) as raised:
+        make_sink(settings.sinks[0], settings.kafka).write([], [SinkVerdict("k", {"at": NOON})])
+    assert "hush" not in str(raised.value)
+    (tmp_path / "url").write_text("hushhush")
+    with pytest.raises(ConfigError) as wrong:
+        make_sink(settings.sinks[0], settings.kafka)
+    assert "hush" not in str(wrong.value)
+
+
+def test_an_address_that_no_library_knows_is_an_error_at_the_start() -> None:
+    settings = toml.validate({"store": {"path": "s"}, "sinks": [{"kind": "parquet", "to": "nope://x/y"}]})
+    with pytest.raises(ConfigError, match="nope"):
+        make_sink(settings.sinks[0], settings.kafka)

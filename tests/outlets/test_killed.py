@@ -1,0 +1,14 @@
+"""The short form of `python -m tests.chaos.outlets`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.outlets import run
+
+
+@pytest.mark.slow
+def test_a_killed_monitor_tells_each_change_once_and_its_sinks_hold_each_pane_once(tmp_path: Path) -> None:
+    run(3, 1, tmp_path, print)

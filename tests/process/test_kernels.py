@@ -1,0 +1,69 @@
+"""An upgrade finds the compiled kernels of the version before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from streameval.process.kernels import drop_stale
+
+_MODULE = """
+from typing import NamedTuple
+import numba
+
+class {name}(NamedTuple):
+    value: int
+
+@numba.njit(cache=True)
+def kernel(of):
+    return of.value + {more}
+
+print(kernel({name}(1)))
+"""
+
+
+def run(folder: Path, name: str, more: int, elsewhere: str = "") -> subprocess.CompletedProcess[str]:
+    module = folder / "kernels.py"
+    module.write_text(_MODULE.format(name=name, more=more))
+    later = time.time() + more  # the clock of files may be coarse
+    os.utime(module, (later, later))
+    drop_stale(folder, elsewhere)
+    environ = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    if elsewhere:
+        environ["NUMBA_CACHE_DIR"] = elsewhere
+    return subprocess.run(
+        [sys.executable, "-c", "import kernels"], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+def test_a_class_that_was_renamed_does_not_break_the_first_call(tmp_path: Path) -> None:
+    assert run(tmp_path, "Before", 0).stdout == "1\n"
+    assert list(tmp_path.glob("__pycache__/*.nbi"))
+    done = run(tmp_path, "After", 5)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+def test_nor_where_kernels_are_kept_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    package, kept = tmp_path / "package", tmp_path / "kept"
+    package.mkdir()
+    assert run(package, "Before", 0, str(kept)).stdout == "1\n"
+    assert list(kept.glob("*/*.nbi"))
+    done = run(package, "After", 5, str(kept))
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+@pytest.mark.slow
+def test_what_is_of_this_source_stays(tmp_path: Path) -> None:
+    assert run(tmp_path, "Same", 0).returncode == 0
+    (index,) = tmp_path.glob("__pycache__/*.nbi")
+    drop_stale(tmp_path)
+    assert index.exists()
+    (tmp_path / "kernels.py").unlink()
+    drop_stale(tmp_path)
+    assert not index.exists()

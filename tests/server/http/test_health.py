@@ -1,0 +1,185 @@
+"""Health, status, headers, ETags."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from streameval.results.publish import Publisher
+from streameval.results.snapshot import HistoryState, SliceValues, empty_snapshot
+from streameval.server import create_app
+from streameval.server.api.overview import overview, status
+from streameval.server.api.schemas.status import Overview, Status
+from streameval.settings.tree import ConfigError, Server
+
+
+def test_the_process_is_alive_before_anything_else_is(client_of) -> None:
+    client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1"))
+    assert client.get("/livez").json()["status"] == "alive"
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/healthz"])
+def test_before_the_first_snapshot_the_program_is_not_ready(client_of, path: str) -> None:
+    client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1"))
+    answer = client.get(path)
+    assert answer.status_code == 503
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "first_snapshot" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/healthz"])
+def test_a_failing_check_is_named(client_of, build, path: str) -> None:
+    snapshot = build.snapshot(ready={"assigned": True, "restored": False, "caught_up": False})
+    answer = client_of(create_app(Publisher(snapshot), Server(), version="1")).get(path)
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == "not ready: restored, caught_up"
+    assert answer.json()["checks"] == {"assigned": True, "restored": False, "caught_up": False}
+
+
+SUSPENDED = (
+    'model "ftrl" is suspended since impressions, partition 1, offset 4711: not_finite: its features are too large'
+)
+MISSING = [
+    "kafka: 17 messages of impressions [0] were deleted or skipped before they were read",
+    "kafka: topic clicks was deleted and recreated, 2 times",
+    "kafka: 3 partitions of topic impressions are not read because the other topic lacks them",
+]
+
+
+def test_ready_when_every_check_passes_whatever_is_degraded_is_said(client) -> None:
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready", "checks": {"assigned": True, "caught_up": True}, "degraded": [SUSPENDED, *MISSING],
+    }  # fmt: skip
+
+
+def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> None:
+    body = client.get("/api/v1/status").json()
+    assert body["degraded"] == [SUSPENDED, *MISSING]
+    assert body["suspensions"][0]["offset"] == 4711
+    assert body["online_failures"] == {"ftrl": {"not_finite": 100, "raised": 0}}
+    assert overview(build.snapshot())["degraded"] == [SUSPENDED, *MISSING]
+
+
+def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> None:
+    given = build.snapshot(
+        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3),
+        slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
+    )
+    client = client_of(create_app(Publisher(given), Server(), version="1"))
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert [one for one in answer.json()["degraded"] if one not in (SUSPENDED, *MISSING)] == [
+        "history: 3 rows could not be written; the log names them",
+        "slices: country has had more than 200 values; which of them are in __other__ depends on the order of events",
+    ]
+    body = client.get("/api/v1/status").json()
+    Status.model_validate(body)
+    assert body["slice_values"]["country"] == {
+        "counted": 200, "most_counted": 200, "most_shown": 50, "overflowed": True
+    }  # fmt: skip
+    assert body["history"]["skipped"] == 3
+    scraped = client.get("/metrics").text
+    assert "streameval_history_rows_skipped_total 3.0" in scraped
+    assert 'streameval_topics_recreated_total{topic="clicks"} 2.0' in scraped
+    assert 'streameval_unpaired_partitions{topic="impressions"} 3.0' in scraped
+    assert 'streameval_empty_offsets_total{partition="1",topic="impressions"} 5.0' in scraped
+    assert 'streameval_slice_values{slice="country"} 200.0' in scraped
+    assert 'streameval_slice_overflowed{slice="country"} 1.0' in scraped
+    assert 'streameval_slice_overflowed{slice="device"} 0.0' in scraped
+
+
+def test_the_status_says_where_the_program_stands_and_which_names_there_are(client) -> None:
+    body = client.get("/api/v1/status").json()
+    Status.model_validate(body)
+    assert body["version"] == "9.9.9"
+    assert body["as_of"] == "2024-05-01T12:00:00.000Z"
+    assert body["uptime_seconds"] == 3600
+    assert body["windows"] == ["5m", "all"]
+    assert body["slices"] == {"country": ["de", "fr"]}
+    assert body["partitions"][0]["watermark"] == "2024-05-01T11:59:00.000Z"
+    assert body["partitions"][0]["lag"] == [{"topic": "impressions", "partition": 0, "value": 12}]
+    assert body["partitions"][1]["watermark"] is None
+    assert body["undefined"] == [{"metric": "auc", "reason": "no_impressions", "results": 1}]
+    assert {(s["model"], s["version"]) for s in body["series"]} == {
+        ("default", "v1"),
+        ("default", "v2"),
+        ("ftrl", "online"),
+    }
+
+
+def test_a_watermark_at_infinity_has_no_date_and_says_complete(build) -> None:
+    snapshot = build.snapshot()
+    state = snapshot.partitions[0]
+    done = type(state)(0, 1 << 62, 1 << 62, state.newest_event, {}, {})
+    body = status(build.snapshot(partitions=(done,)), "1")["partitions"][0]
+    assert (body["watermark"], body["complete"]) == (None, True)
+    closed = type(state)(0, state.newest_event, state.newest_event, state.newest_event, {}, {})
+    assert status(build.snapshot(partitions=(closed,)), "1")["partitions"][0]["complete"]
+    assert not status(snapshot, "1")["partitions"][0]["complete"]
+
+
+def test_the_overview_has_the_overall_results_without_buckets(build) -> None:
+    snapshot = build.snapshot()
+    body = overview(snapshot)
+    Overview.model_validate({"snapshot": 1, "as_of": "2024-05-01T12:00:00.000Z", **body})
+    assert len(body["results"]) == sum(r.slice is None for r in snapshot.results)
+    assert all("buckets" not in row for row in body["results"])
+    assert (body["objectives"], body["auctions"]) == ([], True)
+    long = replace(snapshot.results[0], series=replace(snapshot.results[0].series, objective="long"))
+    some = overview(build.snapshot(results=(*snapshot.results, long), auctions=()))
+    assert (some["objectives"], some["auctions"]) == (["long"], False)
+    assert some["results"] == body["results"], "those are by clicks"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/status", "/api/v1/results", "/api/v1/users?version=v1"])
+def test_an_answer_already_known_is_304_until_the_next_snapshot(client, publisher, build, path: str) -> None:
+    first = client.get(path)
+    tag = first.headers["etag"]
+    for header in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = client.get(path, headers={"If-None-Match": header})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    publisher.publish(build.snapshot(2))
+    newer = client.get(path, headers={"If-None-Match": tag})
+    assert newer.status_code == 200
+    assert newer.headers["etag"] != tag
+
+
+def test_the_same_number_of_another_run_has_another_etag(client, client_of, build) -> None:
+    other = client_of(create_app(Publisher(build.snapshot(started_at=1.0)), Server(), version="1"))
+    assert client.get("/api/v1/status").headers["etag"] != other.get("/api/v1/status").headers["etag"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/metrics", "/livez", "/nope", "/api/v1/results", "/page/app.js", "/api/v1/roc"]
+)
+def test_every_answer_carries_the_security_headers(client, path: str) -> None:
+    headers = client.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'self'")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no such file"),
+        ("", "is empty"),
+        ("  \n", "is empty"),
+        ("two words", "one token"),
+        ("schlüssel", "ASCII"),
+    ],
+)
+def test_a_token_file_without_a_usable_token_is_refused_at_start(
+    tmp_path: Path, publisher, content: str | None, words: str
+) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=words) as error:
+        create_app(publisher, Server(token_file=str(path)), version="1")
+    assert str(path) in str(error.value)

@@ -1,0 +1,57 @@
+"""Files by an address of an object store: told apart from paths, and read and written through Arrow's file systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from streameval import app
+from streameval.settings.tree import Settings
+from streameval.sources import object_store
+from streameval.sources.protocol import SourceError
+
+EVENT = b'{"impression_id": "i%d", "ts": 1700000000000, "user_id": "u", "pclick": 0.1, "clicked": %d}\n'
+LINES = b"".join(EVENT % (i, i % 2) for i in range(100))
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for the bucket `b` of any store: Arrow's own local file system under the address."""
+    folder = tmp_path / "b"
+    folder.mkdir()
+    under = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    real = pyarrow.fs.FileSystem.from_uri
+
+    class Stores:
+        @staticmethod
+        def from_uri(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
+            scheme, _, inside = uri.partition("://")
+            return (under, inside.partition("?")[0]) if scheme in ("s3", "gs", "abfs") else real(uri)
+
+    monkeypatch.setattr(object_store.pyarrow.fs, "FileSystem", Stores)
+    return folder
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "abfs"])
+def test_a_replay_of_a_store_is_that_of_the_file_and_its_report_is_written_there(bucket: Path, scheme: str) -> None:
+    (bucket / "events.jsonl").write_bytes(LINES)
+    settings = Settings.model_validate({"files": {"dead_letters": ""}})
+    # a command line's argument is a Path, which has one slash less
+    found = app.replay(settings, [Path(f"{scheme}://b/events.jsonl?region=x")]).report()
+    assert found["results"] == app.replay(settings, [bucket / "events.jsonl"]).report()["results"]
+    object_store.write(Path(f"{scheme}://b/report.json"), "{}\n")
+    assert (bucket / "report.json").read_text() == "{}\n"
+
+
+def test_what_is_not_there_is_said_without_the_options_of_its_address(bucket: Path) -> None:
+    with pytest.raises(SourceError, match=r"^s3://b/none.jsonl: no such file$"):
+        app.replay(Settings(), [Path("s3://b/none.jsonl?secret_key=x")])
+    with pytest.raises(SourceError, match=r"^s3://b: is a directory"):
+        object_store.size("s3://b")
+
+
+@pytest.mark.parametrize("path", ["s3.jsonl", "a/s3:/b", "/s3://b", "https://b/c"])
+def test_other_paths_are_files(path: str) -> None:
+    assert not object_store.is_remote(path)
