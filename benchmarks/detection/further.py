@@ -157,6 +157,8 @@ class Feed:
             np.zeros((n, 0), np.int32),
             np.zeros(n, np.bool_),
             np.zeros(n, np.int16),
+            np.ones(n, np.int64),
+            False,
         )
         policies = ScoreList(np.repeat(i, 2), np.tile(np.array([0, 1], np.int32), n), week.policies[:, part].T.ravel())
         propensity = week.chance if self.metric == "policy_value" else week.propensity
@@ -184,6 +186,8 @@ class Feed:
             np.zeros((n, 0), np.int32),
             np.zeros(n, np.bool_),
             np.zeros(n, np.int16),
+            np.ones(n, np.int64),
+            False,
         )
         row_of, fields = np.array([[0, -1]], np.int32), {"value": self.week.value[on]}
         self.shape.pieces.add(PieceScores(0, n, scores, labels, row_of, fields, 1), False, out, WIDTH)
