@@ -19,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from streameval.counting.request_lists import RankedLists, lists_of
 from streameval.counting.scoreboard import Labelled
 from streameval.events.columns import Scored
 from streameval.events.hashing import hash_strings
@@ -168,7 +169,10 @@ def test_parts_add_up_and_what_is_taken_out_leaves_nothing() -> None:
     names = sorted({row.event.request for row in rows if row.event.request})[:80]
 
     def observed(some: Sequence[str], sign: int) -> Cells:
-        part.rows.exposed.observe(part.scoreboard, *listed(rows, some, pipeline), sign)
+        labelled, request, scored = listed(rows, some, pipeline)
+        lists = lists_of(labelled.ts, labelled.user, request, part.scoreboard.pane)
+        ranked = RankedLists.of(lists, labelled.label, scored)
+        part.rows.exposed.observe(part.scoreboard, labelled, ranked, sign)
         return cells(pipeline, finish=False)
 
     whole = observed(names, +1)
