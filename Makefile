@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 # a test is in exactly one of these parts: what waits for brokers, clocks and pages, and all the rest. Side by side they use
 # what each leaves of the processor; every part has brokers, ports and folders of its own
-WAITING := tests/integration tests/chaos tests/browser tests/dashboards tests/deploy tests/house/test_golden.py
+WAITING := tests/integration tests/chaos tests/browser tests/dashboards tests/deploy tests/house/test_golden.py tests/outlets/test_killed.py
 LONG    := tests/laws tests/fuzz
 # those with a process of ours of their own, and waits of a minute and more: beside the other tests of Kafka, not behind them
 RUNS    := $(addprefix tests/integration/test_,alerts.py run_process.py wrong_broker.py)
@@ -33,8 +33,8 @@ test: $(VENV)/.dev ## lint, type check and all tests
 	@echo "== tests (parts that this machine lacks are skipped by name; STREAMEVAL_REQUIRE_ALL=1 makes that a failure)"
 	$(MAKE) --no-print-directory --keep-going --output-sync=target -j $(SIDE_BY_SIDE) $(PARTS)
 
-test-fast: $(VENV)/.dev ## the tests that need no broker and no patience
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "$(FAST)" $(addprefix --ignore=,$(WAITING) $(LONG)) $(TEST_ARGS)
+test-fast: $(VENV)/.dev ## the tests that need no broker and no patience; one process more than cores, for some of them wait
+	$(PYTEST) -q -n $$(($(WORKERS) + 1)) --dist worksteal -m "$(FAST)" $(addprefix --ignore=,$(WAITING) $(LONG)) $(TEST_ARGS)
 
 check: $(VENV)/.dev lint ## before a commit: lint, types, and the tests of what differs from BASE (main)
 	@tests=$$($(BIN)/python -m tests.changed $(BASE)) && echo "== tests of what has changed:" $${tests:-none} && \
@@ -52,7 +52,7 @@ kernels: $(VENV)/.dev # compiled once, before several processes need them
 	$(BIN)/python -m tests.kernels
 
 part-rest: # wants the processor, and gives way to those that wait
-	nice -n 5 $(PYTEST) -n $(WORKERS) --dist loadfile $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
+	nice -n 5 $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
 part-kafka: # one Kafka for nearly all of them
 	$(PYTEST) tests/integration $(addprefix --ignore=,$(RUNS)) $(TEST_ARGS)
 part-run: # the program as its users run it, and a click that pages somebody
@@ -60,7 +60,7 @@ part-run: # the program as its users run it, and a click that pages somebody
 part-soak:
 	$(PYTEST) tests/chaos/test_soak.py tests/chaos/test_chaos.py -k "soak" $(TEST_ARGS)
 part-kill:
-	$(PYTEST) tests/chaos/test_chaos.py -k "kill" $(TEST_ARGS)
+	$(PYTEST) tests/chaos/test_chaos.py tests/outlets/test_killed.py -k "kill" $(TEST_ARGS)
 part-groups:
 	$(PYTEST) tests/chaos/test_chaos.py -k "rebalance" $(TEST_ARGS)
 part-broker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from streameval.auction.frontier import Frontier, frontier_of
@@ -143,6 +144,7 @@ def frontiers(users: int, queries: int, repetitions: int) -> tuple[list[Frontier
     return [frontier_of(a, points, 0, None, b) for a, b in every], [frontier_of(a, points, 0) for a, _ in every]
 
 
+@pytest.mark.slow
 def test_errors_of_live_yields_are_those_of_other_users() -> None:
     """A short form of `python -m tests.auction.test_live_errors 150`: 40 repetitions know a standard deviation to 11%."""
     found, without = frontiers(300, 20, 40)

@@ -95,6 +95,7 @@ def test_a_verdict_that_is_not_shown_any_more_stops_a_delivery_and_says_so(stage
     assert "which no longer supports it" in output
 
 
+@pytest.mark.slow
 def test_it_waits_for_the_verdict_and_says_only_what_changes(stage) -> None:
     steps = [
         (comparison("undecided", impressions=1),),
@@ -330,7 +331,7 @@ def stranger() -> Iterator[tuple[str, dict[str, Any]]]:
             """Nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}", plan
     server.shutdown()

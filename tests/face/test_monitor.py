@@ -50,6 +50,7 @@ def test_any_cut_of_the_stream_gives_the_report_of_replay(tmp_path: Path, step: 
     assert monitor.snapshot().report() == want
 
 
+@pytest.mark.slow
 def test_a_monitor_that_was_saved_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     shown, clicks = as_clicks(impressions(6_000))
     parts = pieces(shown, clicks, 600_000)

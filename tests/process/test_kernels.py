@@ -49,6 +49,7 @@ def test_a_class_that_was_renamed_does_not_break_the_first_call(tmp_path: Path) 
     assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
 
 
+@pytest.mark.slow
 def test_nor_where_kernels_are_kept_in_a_folder_of_their_own(tmp_path: Path) -> None:
     package, kept = tmp_path / "package", tmp_path / "kept"
     package.mkdir()

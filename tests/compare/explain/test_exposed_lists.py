@@ -167,6 +167,7 @@ def called(rows: Rows) -> Snapshot:
     return guarded(events(rows))
 
 
+@pytest.mark.slow
 def test_a_version_that_wins_ndcg_on_head_items_and_loses_elsewhere_is_called(rows: Rows, called: Snapshot) -> None:
     c = only(called, "paired")
     mix = next(m for m in c.mixes if m.metric == f"ndcg_{K}")
@@ -193,6 +194,7 @@ def by_hand(rows: Rows, c: Comparison) -> tuple[float, float]:
     return d / lists, t / w
 
 
+@pytest.mark.slow
 def test_readers_have_it_as_they_have_the_others(called: Snapshot) -> None:
     collector = SnapshotCollector(
         Publisher(called), version="1", version_ttl=1e9, max_series=10_000, clock=lambda: BASE / 1000
@@ -218,6 +220,7 @@ def why(rows: Rows, part: int = 40_000, **options: Any) -> dict[str, str]:
     return {m.metric: m.reason for m in only(guarded(events(few, **options), **sections), "paired").mixes_unknown}
 
 
+@pytest.mark.slow
 def test_what_is_not_known_says_why(rows: Rows) -> None:
     assert why(rows, requests=False) == {f"ndcg_{K}": "no_requests"}
     assert why(rows, propensities=False) == dict.fromkeys(("log_loss", "auc", f"ndcg_{K}"), "no_propensities")

@@ -103,6 +103,7 @@ def test_two_hundred_characters_of_an_event_are_kept(
     assert (sample["value"], sample["value_bytes"], len(sample["message"])) == (shown, len(value), 500)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_by_reasons_and_not_by_letters(recent: RecentLetters) -> None:
     for _ in range(50):
         recent.write([letter(n, reason, b"x" * 100_000) for reason in REASONS for n in range(20)])
