@@ -261,14 +261,19 @@ def check(config_path: Path | None, connect: bool) -> None:
     from streameval.server.http.access import Access, read_token
     from streameval.server.http.tls import tls_context
     from streameval.sources.formats.mapping import ColumnMap
+    from streameval.sources.registry import kind_of_source
 
     for model in settings.models:
         make_model(model)
     ColumnMap(settings.files.columns)
+    kind_of_source(settings).check(settings)
     Access(read_token(settings.server.token_file, os.environ), settings.server.token_scope)
     tls_context(settings.server)
     for one in settings.notify:
-        make_receiver(one).check()
+        try:
+            make_receiver(one).check()
+        except ConfigError as error:
+            raise ConfigError(f'notify "{one.called}": {error}') from None
     for sink in settings.sinks:
         make_sink(sink, settings.kafka).close()
     click.echo("the settings are valid")

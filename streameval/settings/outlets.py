@@ -13,10 +13,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from streameval.settings.section import Duration, Int, Kinds, PositiveDuration, Section, kind_of, written
+from streameval.settings.section import Duration, Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
 
 NotifyOn = Literal["worse", "not_worse", "withheld", "recovered", "no_data"]
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+_NAME = of_form(
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$|^$",
+    "must be at most 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+)
 _ENV = "environment variable that holds it instead; its name must not begin with `STREAMEVAL_`"
 
 
@@ -36,7 +39,7 @@ class NotifySettings(Section):
 
     name: str = Field(
         "",
-        pattern=rf"{_NAME}|^$",
+        pattern=_NAME,
         description="what logs and metrics call it, and what its undelivered messages are kept under; absent: the kind",
     )
     on: tuple[NotifyOn, ...] = Field(
@@ -92,7 +95,7 @@ class PagerdutyNotify(NotifySettings):
     key_env: str = Field("", description=_ENV)
     url: str = Field(
         "https://events.pagerduty.com/v2/enqueue",
-        pattern=r"^https?://[^@\s]+$",
+        pattern=of_form(r"^https?://[^@\s]+$", 'must be an address such as "https://events.example/v2/enqueue"'),
         description="the Events API; another one in the EU region",
     )
 
@@ -109,7 +112,10 @@ class EmailNotify(NotifySettings):
     host: str = Field(min_length=1, description="the mail server; required")
     port: Int = Field(587, ge=1, le=65535, description="its port")
     security: Literal["starttls", "tls", "none"] = Field("starttls", description="how the connection is encrypted")
-    sender: str = Field(pattern=r"^[^\s@]+@[^\s@]+$", description="whom mails are from; required")
+    sender: str = Field(
+        pattern=of_form(r"^[^\s@]+@[^\s@]+$", 'must be an address such as "oncall@example.com"'),
+        description="whom mails are from; required",
+    )
     to: tuple[str, ...] = Field(min_length=1, max_length=100, description="whom they go to; required")
     username: str = Field("", description='with `""` nobody logs in')
     password_file: str = Field("", description="file with the password")
@@ -129,7 +135,7 @@ class SinkSettings(Section):
 
     name: str = Field(
         "",
-        pattern=rf"{_NAME}|^$",
+        pattern=_NAME,
         description="what logs and metrics call it, and what is kept of how far it is; absent: the kind",
     )
 
@@ -173,7 +179,11 @@ class SqlSink(SinkSettings):
     to_file: str = Field("", description="file with the address")
     to_env: str = Field("", description=_ENV)
     prefix: str = Field(
-        "streameval_", pattern=r"^[a-z_][a-z0-9_]{0,30}$", description="what names of tables begin with"
+        "streameval_",
+        pattern=of_form(
+            r"^[a-z_][a-z0-9_]{0,30}$", "must be at most 31 small letters, digits and underscores, no digit first"
+        ),
+        description="what names of tables begin with",
     )
 
     @model_validator(mode="after")

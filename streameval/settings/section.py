@@ -20,6 +20,14 @@ from pydantic_core import CoreSchema, core_schema
 
 from streameval.settings.units import format_duration, parse_duration, parse_size
 
+PATTERNS: dict[str, str] = {}  # what is said of a text that is not of a pattern, by pattern
+
+
+def of_form(pattern: str, words: str) -> str:
+    """The `pattern` of a field, and what is said of a text that is not of it."""
+    PATTERNS[pattern] = words
+    return pattern
+
 
 def _positive_duration(value: object) -> int:
     ms = parse_duration(value)

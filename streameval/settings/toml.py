@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from streameval.settings.models import MODELS
 from streameval.settings.outlets import NOTIFIERS, SINKS
+from streameval.settings.section import PATTERNS
 from streameval.settings.sources import SOURCES
 from streameval.settings.tree import ConfigError, Settings
 
@@ -149,7 +150,7 @@ def _explain(problem: Any) -> str:
         return f"{key} = {value}: unknown key; {_alike(loc)}`streameval config show` lists the known ones"
     if kind == "union_tag_invalid":
         return f"{key} = {value}: must be {kinds.words()}"
-    words = _TABLES.get(key) or _WORDS.get(kind)
+    words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
 
 

@@ -22,7 +22,7 @@ from streameval.settings.measures import (
 )
 from streameval.settings.models import Model
 from streameval.settings.outlets import AnyNotifier, AnySink, same_called
-from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, written
+from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, of_form, written
 from streameval.settings.sources import AnySource, KafkaSourceSettings
 from streameval.settings.units import format_duration
 
@@ -223,7 +223,14 @@ class Server(Section):
         "1s", description="shortest interval between two snapshots, which are what readers see"
     )
     max_series: Int = Field(10_000, ge=100, description="most Prometheus series; slices are dropped first, and counted")
-    external_url: str = Field("", pattern=r"^(https?://[^@\s?#]+)?$", description="what links to the page begin with")
+    external_url: str = Field(
+        "",
+        pattern=of_form(
+            r"^(https?://[^@\s?#]+)?$",
+            'must be an address such as "https://streameval.example", without a user, a query or a fragment',
+        ),
+        description="what links to the page begin with",
+    )
 
     @model_validator(mode="after")
     def _certificate_with_its_key(self) -> Server:

@@ -31,6 +31,10 @@ def _letters_to_file(settings: Settings) -> DeadLetterSink:
     return JsonlDeadLetters(settings.files.dead_letters)
 
 
+def _nothing(settings: Settings) -> None:
+    """Settings whose types say all there is to check."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceKind:
     """A kind of source."""
@@ -40,6 +44,7 @@ class SourceKind:
     dead_letters: Callable[[Settings], DeadLetterSink] = _letters_to_file
     # keys of the settings (or whole sections) with other values of which a checkpoint is of other events
     binding: tuple[str, ...] = ("source",)
+    check: Callable[[Settings], None] = _nothing  # raises what `open` would for the settings alone; connects to nobody
 
     @property
     def name(self) -> str:
@@ -59,8 +64,21 @@ def _kafka_dead_letters(settings: Settings) -> DeadLetterSink:
     return KafkaDeadLetters(settings.kafka)
 
 
+def _check_kafka(settings: Settings) -> None:
+    from streameval.sources.kafka.formats import check_format
+    from streameval.sources.kafka.oauth import token_source
+
+    check_format(settings.kafka)
+    if settings.kafka.oauth:
+        token_source(settings.kafka.oauth)
+
+
 _KAFKA = SourceKind(
-    KafkaSourceSettings, _kafka, _kafka_dead_letters, binding=("kafka.impressions_topic", "kafka.clicks_topic")
+    KafkaSourceSettings,
+    _kafka,
+    _kafka_dead_letters,
+    binding=("kafka.impressions_topic", "kafka.clicks_topic"),
+    check=_check_kafka,
 )
 KINDS = {_KAFKA.name: _KAFKA}
 

@@ -419,6 +419,19 @@ def test_config_check_exits_0_on_good_settings_1_on_bad_ones_and_2_on_wrong_usag
     [
         ('[[models]]\nname = "a"\nkind = "river"\nfactory = "no.such:thing"\n', "no.such"),
         ("[files.columns]\nuser_id = 5\n", "files.columns.user_id = 5"),
+        ('[kafka.columns]\nnope = "x"\n', "kafka.columns.nope: unknown field"),
+        ("[kafka.click_columns]\nts = 5\n", "kafka.click_columns.ts = 5"),
+        ('[kafka]\noauth = "no.such:token"\n', 'kafka.oauth = "no.such:token": cannot be imported'),
+        (
+            '[kafka]\nformat = "avro"\nschema_registry = { url = "http://r", ca = "no.pem" }\n',
+            "kafka.schema_registry: a file cannot be used",
+        ),
+        ('[[notify]]\nkind = "slack"\nurl_file = "no/url"\n', 'notify "slack": url_file = "no/url": no such file'),
+        ('[server]\nexternal_url = "here"\n', "must be an address such as"),
+        (
+            '[[notify]]\nkind = "email"\nhost = "h"\nsender = "me"\nto = ["a@b"]\n',
+            'notify.0.sender = "me": must be an address',
+        ),
         ('[server]\ntoken_file = "no/token"\n', 'server.token_file = "no/token": no such file'),
         ('[server]\ntoken_scope = "all"\n', 'server.token_scope = "all": there is no token'),
         ('[server]\ntls_certificate = "no.pem"\ntls_key = "no.key"\n', 'server.tls_certificate = "no.pem": no such'),

@@ -27,14 +27,7 @@ def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
     Raises SourceError, ConfigError.
     """
     decoder.own = None
-    maps: dict[int, LiveColumns] = {}
-    if settings.columns or settings.click_columns:
-        of_impressions = LiveColumns(settings.columns, "kafka.columns") if settings.columns else None
-        of_clicks = LiveColumns(settings.click_columns, "kafka.click_columns") if settings.click_columns else None
-        of_both = of_impressions
-        for kind, mapped in ((0, of_both), (1, of_impressions), (2, of_clicks or of_both)):
-            if mapped is not None:
-                maps[kind] = mapped
+    maps = _maps_of(settings)
     if settings.format in ("avro", "protobuf"):
         reader = avro.reader if settings.format == "avro" else protobuf.reader
         registry = SchemaRegistry(settings.schema_registry)
@@ -45,6 +38,21 @@ def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
             maps.setdefault(kind, LiveColumns({}, "kafka.columns"))
         decoder.own = MappedJson(maps).to_raw
     return None
+
+
+def check_format(settings: Kafka) -> None:
+    """What `open_format` would raise, without a decoder and without asking anybody."""
+    _maps_of(settings)
+    if settings.format in ("avro", "protobuf"):
+        SchemaRegistry(settings.schema_registry)
+
+
+def _maps_of(settings: Kafka) -> dict[int, LiveColumns]:
+    """By the kind of a topic (0: both kinds of events, 1: impressions, 2: clicks). Raises ConfigError."""
+    of_impressions = LiveColumns(settings.columns, "kafka.columns") if settings.columns else None
+    of_clicks = LiveColumns(settings.click_columns, "kafka.click_columns") if settings.click_columns else None
+    by_kind = {0: of_impressions, 1: of_impressions, 2: of_clicks or of_impressions}
+    return {kind: mapped for kind, mapped in by_kind.items() if mapped is not None}
 
 
 class SchemaGate:
