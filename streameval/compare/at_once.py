@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from streameval.compare.evidence.asked import rule_of
+from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
-from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, Groups
+from streameval.compare.ledger.gauc_rows import NO_COPIES, Gathered, GaucRows, Groups
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
 from streameval.compare.ledger.strata import Strata
@@ -42,11 +43,15 @@ class AtOnce:
         *,
         min_propensity: float = 1e-4,
         operating_range: tuple[float, float] = WHOLE_CURVE,
+        weighed: Weighed = "",
     ) -> None:
         """`pane` in ms; `edges`: inner edges of the pClick buckets; `users`: rows have users, whose AUC is compared too;
-        `min_propensity`: the smallest that is believed; `operating_range`: false positive rates of the partial AUC.
+        `min_propensity`: the smallest that is believed; `operating_range`: false positive rates of the partial AUC;
+        `weighed`: see `Rule`.
         """
-        self._rule = replace(rule_of(settings), min_duration=0, windows=1, first_weight=1.0, user_cap=0, strict=False)
+        self._rule = replace(
+            rule_of(settings), min_duration=0, windows=1, first_weight=1.0, user_cap=0, strict=False, weighed=weighed
+        )
         self._shape = shape_of(settings.more, min_propensity, operating_range)
         self._catalog, self._pane, self._users = catalog, pane, users
         self._ledger = Ledger(pane, pane, catalog.radix, len(catalog.dimensions), edges, pieces=self._shape.pieces)
@@ -119,7 +124,9 @@ class AtOnce:
         rows = np.flatnonzero(clicked[of])
         scored = take_scored([scored for _, scored in self._parts], rows)
         window = np.zeros(int(clicked.sum()), np.int32)
-        groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows])
+        copies = [labelled.copies.now for labelled, _ in self._parts if labelled.copies is not None]
+        many = np.concatenate(copies)[rows] if copies else NO_COPIES
+        groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows], many)
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
         gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scored, np.zeros(rows.size, np.uint64)))
         for _, sums in gauc.take(WHOLE):

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
+from streameval.events.fields import MAX_WEIGHT
 from streameval.events.hashing import hash_strings
 from streameval.sketches.blocks import item_blocks_of
+from streameval.sketches.copies import Copies, by_label, copies_of
 
 PIECE = 1 << 16  # rows that are made ready while the piece before is counted
 _HOUR = 946_684_800_000  # ms: 2000-01-01 00:00, the hour in which rows without a time are put, as panes of a minute
@@ -39,11 +41,13 @@ class Columns:
     request: str | None = None
     item: str | None = None
     value: str | None = None
+    weight: str | None = None
     slices: Mapping[str, str] = field(default_factory=dict)  # column by dimension
 
     def names(self) -> set[str]:
         """Every column that is read."""
-        alone = (self.label, self.user, self.version, self.model, self.ts, self.request, self.item, self.value)
+        rest = (self.ts, self.request, self.item, self.value, self.weight)
+        alone = (self.label, self.user, self.version, self.model, *rest)
         return {name for name in (*alone, *self.scores.values(), *self.slices.values()) if name is not None}
 
     def texts(self) -> set[str]:
@@ -67,9 +71,9 @@ class TableRows:
     Rows without a time have no order either, for a table may be sorted by score or label: they are shuffled, always alike.
     """
 
-    def __init__(self, table: pa.Table, columns: Columns, catalog: Catalog) -> None:
-        """`catalog`: of the dimensions `columns.slices`, in that order."""
-        self._columns, self._catalog = columns, catalog
+    def __init__(self, table: pa.Table, columns: Columns, catalog: Catalog, negatives: float = 1.0) -> None:
+        """`catalog`: of the dimensions `columns.slices`, in that order; `negatives`: share of the non-clicks that the table holds."""
+        self._columns, self._catalog, self._negatives = columns, catalog, negatives
         missing = sorted(columns.names() - set(table.column_names))
         if missing:
             raise ValueError(f"there is no column {missing[0]!r}; there are {', '.join(table.column_names)}")
@@ -125,6 +129,16 @@ class TableRows:
             check(user != 0, "user", columns.user, "is missing", None)
         label = number("label", columns.label)
         check((label == 0) | (label == 1), "label", columns.label, "must be 0 or 1", label)
+        copies = None
+        row_id = (np.arange(start, end) if order is None else order[start:end]).astype(np.uint64) + np.uint64(1)
+        if columns.weight is not None:
+            weight = number("weight", columns.weight)
+            good = (weight > 0) & (weight <= MAX_WEIGHT)
+            check(good, "weight", columns.weight, f"must be above 0 and at most {MAX_WEIGHT:g}", weight)
+            found = copies_of(row_id, weight)
+            copies = Copies(found, found)
+        elif self._negatives < 1:
+            copies = by_label(row_id, 1.0 / self._negatives, label.astype(np.int8))
         codes = [
             _codes(as_text(f"slices[{dimension!r}]", name, column(name), values=True), self._value_of(d))
             for d, (dimension, name) in enumerate(columns.slices.items())
@@ -147,6 +161,7 @@ class TableRows:
                 fields={} if columns.value is None else {"value": np.nan_to_num(number("value", columns.value))},
                 fresh=np.ones(n, np.bool_),
                 item=None if columns.item is None else item_blocks_of(ids("item", columns.item)),
+                copies=copies,
             ),
             Scored(bounds, np.tile(row, len(scores)), np.concatenate(series), np.concatenate(scores), none),
             None if columns.request is None else ids("request", columns.request),

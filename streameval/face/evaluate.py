@@ -23,7 +23,7 @@ Paths = str | Path | Sequence[str | Path]
 _Scores = str | Sequence[str] | Mapping[str, str]
 _NAMES = {  # the column that is taken for an option that names none, if the table has it
     "label": "clicked", "score": "pclick", "user": "user_id", "version": "model_version", "model": "model", "ts": "ts",
-    "request": "request_id", "item": "item_id", "value": "value",
+    "request": "request_id", "item": "item_id", "value": "value", "weight": "weight",
 }  # fmt: skip
 _UNBOUNDED = 1 << 53  # bytes for users: their rows are in memory already
 
@@ -41,6 +41,7 @@ def evaluate(
     request: str | None = None,
     item: str | None = None,
     value: str | None = None,
+    weight: str | None = None,
     slices: Sequence[str] = (),
     baseline: str | None = None,
     windows: Sequence[str] = (),
@@ -59,9 +60,12 @@ def evaluate(
     - as clicks: `clicks` is a table of `impression_id` and `ts`, or `data` has rows of both kinds (`type`). They are joined in
       event time, as `streameval replay` joins them; impressions then need `impression_id` and `ts`, too.
 
-    `label` to `value` name columns; by default those that are called as in events are taken, if they are there (`clicked`, `pclick`,
-    `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`). Without users there is no GAUC, and
+    `label` to `weight` name columns; by default those that are called as in events are taken, if they are there (`clicked`, `pclick`,
+    `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; a `weight` only with `sampling.weights`). Without users there is no GAUC, and
     standard errors take rows for independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing.
+
+    `weight` names a column that says how many impressions of the whole traffic a row stands for; of a table that holds a share of the
+    non-clicks, `settings={"sampling": {"negatives": share}}` says so.
 
     Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns, as
     a list or by version, else each on its own rows. `slices` are columns whose values get results of their own; `windows`, such as ("1h",
@@ -78,8 +82,9 @@ def evaluate(
         quantiles=quantiles,
         weighting=weighting,
         attribution_window=attribution_window,
+        weights=weight is not None,
     )
-    given = (label, score, user, version, model, ts, request, item, value)
+    given = (label, score, user, version, model, ts, request, item, value, weight)
     named = dict(zip(_NAMES, given, strict=True))
     with shown("evaluate"):
         return _evaluate(data, clicks, named, slices, options, baseline)
@@ -166,6 +171,8 @@ def _columns(named: Mapping[str, Any], slices: Sequence[str], known: Collection[
     valued = values_counted(settings) or settings.ranking.gain != "click"
     if valued and found("value") is None:
         raise ValueError(f"value: the settings need what clicks are worth; name a column of it; there are {there}")
+    if settings.sampling.weights and found("weight") is None:
+        raise ValueError(f"weight: sampling.weights needs a column that says what a row stands for; there are {there}")
     return Columns(
         label=found("label") or _NAMES["label"],
         scores=scores,
@@ -176,6 +183,7 @@ def _columns(named: Mapping[str, Any], slices: Sequence[str], known: Collection[
         request=found("request"),
         item=found("item"),
         value=found("value") if valued else None,
+        weight=found("weight") if settings.sampling.weights else None,
         slices=of_slices,
     )
 

@@ -17,6 +17,7 @@ from streameval.events.columns import Scored, take_scored
 from streameval.events.hashing import hash_strings
 from streameval.face.columns import Columns, Piece, TableRows, as_text
 from streameval.face.result import Evaluation
+from streameval.loop.make import recalibration_of
 from streameval.loop.pipeline import Pipeline
 from streameval.results.result import Result
 from streameval.settings.tree import Settings
@@ -28,8 +29,6 @@ _OF_USERS = {**dict.fromkeys(_GAUCS), "gauc_users": 0, "gauc_impressions": 0}
 
 def evaluate_labelled(table: pa.Table, columns: Columns, settings: Settings, baseline: str | None) -> Evaluation:
     """Raises ValueError for columns that are missing or hold what they must not, and for a baseline that is not there."""
-    if settings.sampling.binding:  # copies are by the ids of impressions, which it has none of
-        raise ValueError("sampling: a table whose labels are known is counted as it is; evaluate its events instead")
     pipeline = Pipeline(settings, time.time)
     partition = pipeline.at_once()
     at_once = AtOnce(
@@ -40,14 +39,18 @@ def evaluate_labelled(table: pa.Table, columns: Columns, settings: Settings, bas
         columns.user is not None,
         min_propensity=settings.exposure.min_propensity,
         operating_range=settings.metrics.operating_range,
+        weighed=settings.sampling.by,
     )
+    recalibrate = recalibration_of(settings, pipeline.catalog)
     several = columns.version is not None or len(columns.scores) > 1
     requests: list[Piece] = []
-    for piece in TableRows(table, columns, pipeline.catalog).pieces():
+    for piece in TableRows(table, columns, pipeline.catalog, settings.sampling.negatives).pieces():
+        if recalibrate is not None:
+            recalibrate(piece.scored)
         partition.count(piece.labelled, piece.scored)
         if several:
             at_once.observe(piece.labelled, piece.scored)
-        if piece.request is not None:
+        if piece.request is not None and not settings.sampling.weighed:  # a sample holds no whole requests
             requests.append(piece)
     for labelled, scored, request in _by_request(requests):
         partition.count_requests(labelled, scored, request)

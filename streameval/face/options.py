@@ -20,6 +20,7 @@ def make_settings(
     quantiles: int | None = None,
     weighting: WeightingName | None = None,
     attribution_window: str | None = None,
+    weights: bool = False,
 ) -> Settings:
     """The tree `settings` with the keywords that are given. Raises ConfigError, a ValueError, naming what is wrong."""
     if isinstance(settings, Settings):
@@ -32,6 +33,7 @@ def make_settings(
         ("buckets", "quantiles"): quantiles,
         ("users", "weighting"): weighting,
         ("join", "attribution_window"): attribution_window,
+        ("sampling", "weights"): weights or None,
     }
     for (section, key), value in given.items():
         if value is not None:

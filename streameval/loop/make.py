@@ -41,11 +41,12 @@ def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
         items=bool({"popularity", "logistic"}.intersection(sources)),
         keep=(*keep, *map(estimated, sources)),
         negatives=settings.sampling.negatives,
-        recalibrate=_recalibration(settings, catalog),
+        recalibrate=recalibration_of(settings, catalog),
     )
 
 
-def _recalibration(settings: Settings, catalog: Catalog) -> Recalibration | None:
+def recalibration_of(settings: Settings, catalog: Catalog) -> Recalibration | None:
+    """What corrects scores of the versions that it is asked of; None: of nobody."""
     return Recalibration(options_of(settings).sampling, catalog) if settings.sampling.recalibrate else None
 
 
