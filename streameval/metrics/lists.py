@@ -68,13 +68,15 @@ class _Ratio:
 
 
 def _by_group(view: View, which: _Sum, k: int | None) -> NDArray[np.float64]:
-    """A sum by group of users, float64[groups]."""
+    """A sum by group of users, float64[groups]; most are asked for by several metrics, and again for their errors."""
     where, cell = which
     name = at.LISTS_TALLY if where == "lists" or k is None else at.cut_tally(k, view.options.gain)
-    cells = read_tally(view.vector, view.layout, name)
-    if cells is None:
-        return np.zeros(at.GROUPS)
-    return cells[: at.GROUPS, cell] / at.unit(where, cell)
+
+    def read() -> NDArray[np.float64]:
+        cells = read_tally(view.vector, view.layout, name)
+        return np.zeros(at.GROUPS) if cells is None else cells[: at.GROUPS, cell] / at.unit(where, cell)
+
+    return view.once(f"{name} {cell}", read)
 
 
 def _missing(view: View) -> Undefined | None:

@@ -38,7 +38,7 @@ class Days:
         self._user = 0.7 * rng.standard_normal(USERS)
         self._block = rng.integers(0, BLOCKS, USERS)
         self._mix, self._base, self._day, self._odds, self._spread = mix, base, -1, 0.0, 1.0
-        self._curves: dict[tuple[Quality, float], tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        self._curves: dict[tuple[Quality, float], NDArray[np.float64]] = {}
 
     def hour(
         self,
@@ -80,8 +80,8 @@ class Days:
         logit = self._base + 0.25 * np.sin(hour * np.pi / 12) + told + shrink * seen + left / 2
         return np.clip(quality.scale / (1 + np.exp(-logit)), 1e-6, 1 - 1e-6)
 
-    def _curve(self, quality: Quality, told: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """F0 and S1 less the AUC over GRID, from a sample of hours."""
+    def _curve(self, quality: Quality, told: float) -> NDArray[np.float64]:
+        """[F0, S1 less the AUC] over GRID, from a sample of hours."""
         if (quality, told) not in self._curves:
             parts = []
             for hour in range(24):
@@ -91,13 +91,15 @@ class Days:
             below = np.searchsorted(np.sort(s[~clicked]), GRID) / (~clicked).sum()
             above = 1 - np.searchsorted(np.sort(s[clicked]), GRID) / clicked.sum()
             auc = float(np.interp(s[clicked], GRID, below).mean())
-            self._curves[quality, told] = below, above - auc
+            self._curves[quality, told] = np.stack([below, above - auc])
         return self._curves[quality, told]
 
     def _placed(self, quality: Quality, p: NDArray, clicked: NDArray, told: float) -> NDArray[np.float64]:
-        below, above = self._curve(quality, told)
-        at = np.log(p)
-        return np.where(clicked, np.interp(at, GRID, below), np.interp(at, GRID, above))
+        curves = self._curve(quality, told)
+        at = np.clip((np.log(p) - GRID[0]) / (GRID[1] - GRID[0]), 0, GRID.size - 1)
+        low = np.minimum(at.astype(np.int64), GRID.size - 2)  # the grid is even: a tenth of the time of np.interp
+        side = 1 - clicked.astype(np.int64)
+        return curves[side, low] + (at - low) * (curves[side, low + 1] - curves[side, low])
 
     def _row(self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, told: float) -> NDArray[np.int64]:
         out, table = _empty()
