@@ -15,7 +15,7 @@ import numpy as np
 from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
-from streameval.compare.ledger.gauc_rows import NO_COPIES, Gathered, GaucRows, Groups
+from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, Groups
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
 from streameval.compare.ledger.strata import Strata
@@ -125,8 +125,9 @@ class AtOnce:
         scored = take_scored([scored for _, scored in self._parts], rows)
         window = np.zeros(int(clicked.sum()), np.int32)
         copies = [labelled.copies.now for labelled, _ in self._parts if labelled.copies is not None]
-        many = np.concatenate(copies)[rows] if copies else NO_COPIES
-        groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows], many)
+        groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows])
+        if copies:
+            groups = groups._replace(copies=np.concatenate(copies)[rows])
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
         gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scored, np.zeros(rows.size, np.uint64)))
         for _, sums in gauc.take(WHOLE):

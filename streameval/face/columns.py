@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -129,43 +129,51 @@ class TableRows:
             check(user != 0, "user", columns.user, "is missing", None)
         label = number("label", columns.label)
         check((label == 0) | (label == 1), "label", columns.label, "must be 0 or 1", label)
-        copies = None
-        row_id = (np.arange(start, end) if order is None else order[start:end]).astype(np.uint64) + np.uint64(1)
-        if columns.weight is not None:
-            weight = number("weight", columns.weight)
+        weight = None if columns.weight is None else number("weight", columns.weight)
+        if weight is not None:
             good = (weight > 0) & (weight <= MAX_WEIGHT)
-            check(good, "weight", columns.weight, f"must be above 0 and at most {MAX_WEIGHT:g}", weight)
-            found = copies_of(row_id, weight)
-            copies = Copies(found, found)
-        elif self._negatives < 1:
-            copies = by_label(row_id, 1.0 / self._negatives, label.astype(np.int8))
-        codes = [
-            _codes(as_text(f"slices[{dimension!r}]", name, column(name), values=True), self._value_of(d))
-            for d, (dimension, name) in enumerate(columns.slices.items())
-        ]
+            check(good, "weight", columns.weight or "", f"must be above 0 and at most {MAX_WEIGHT:g}", weight)
         series, scores = [], []
         for version, name in columns.scores.items():
             p = number("score", name)
             check((p >= 0) & (p <= 1), "score", name, "must be in [0, 1]", p)
             scores.append(p)
             series.append(self._series(column, version, n))
-        row, none = np.arange(n, dtype=np.int32), np.zeros(n * len(scores), np.bool_)
-        bounds = tuple(n * i for i in range(len(scores) + 1))
         return Piece(
             Labelled(
                 ts=self.ts[start:end],
                 user=user,
-                slices=self._catalog.combine(codes) if codes else np.zeros(n, np.int64),
+                slices=self._slices(column, n),
                 label=label.astype(np.int8),
                 corrected=np.zeros(n, np.bool_),
                 fields={} if columns.value is None else {"value": np.nan_to_num(number("value", columns.value))},
                 fresh=np.ones(n, np.bool_),
                 item=None if columns.item is None else item_blocks_of(ids("item", columns.item)),
-                copies=copies,
+                copies=self._copies(start, end, label.astype(np.int8), weight),
             ),
-            Scored(bounds, np.tile(row, len(scores)), np.concatenate(series), np.concatenate(scores), none),
+            _scored(n, series, scores),
             None if columns.request is None else ids("request", columns.request),
         )
+
+    def _slices(self, column: Callable[[str], pa.Array], n: int) -> NDArray[np.int64]:
+        codes = [
+            _codes(as_text(f"slices[{dimension!r}]", name, column(name), values=True), self._value_of(d))
+            for d, (dimension, name) in enumerate(self._columns.slices.items())
+        ]
+        return self._catalog.combine(codes) if codes else np.zeros(n, np.int64)
+
+    def _copies(
+        self, start: int, end: int, label: NDArray[np.int8], weight: NDArray[np.float64] | None
+    ) -> Copies | None:
+        """What the rows stand for; None: for themselves. Fractions are rounded by the row's number, in the place of an id."""
+        if weight is None and self._negatives == 1:
+            return None
+        row = np.arange(start, end) if self._order is None else self._order[start:end]
+        number = row.astype(np.uint64) + np.uint64(1)
+        if weight is None:
+            return by_label(number, 1.0 / self._negatives, label)
+        found = copies_of(number, weight)
+        return Copies(found, found)
 
     def _series(self, column: Callable[[str], pa.Array], version: str, n: int) -> NDArray[np.int32]:
         of_model, of_version = self._columns.model, self._columns.version
@@ -182,6 +190,13 @@ class TableRows:
             return self._catalog.value_code(dimension, value) if value else 0
 
         return code
+
+
+def _scored(n: int, series: Sequence[NDArray[np.int32]], scores: Sequence[NDArray[np.float64]]) -> Scored:
+    """Scores of the same n rows by several versions."""
+    many = len(scores)
+    row, bounds = np.tile(np.arange(n, dtype=np.int32), many), tuple(n * i for i in range(many + 1))
+    return Scored(bounds, row, np.concatenate(series), np.concatenate(scores), np.zeros(n * many, np.bool_))
 
 
 def _shuffled(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -103,8 +103,8 @@ def test_pclick_is_corrected_by_the_stated_share_and_results_say_so() -> None:
 
 def test_a_table_whose_labels_are_known_is_not_counted_as_if_it_were_whole() -> None:
     table = {"y": [0, 1, 0, 1], "p": [0.1, 0.2, 0.3, 0.4], "u": ["a", "a", "b", "b"]}
-    with pytest.raises(ValueError, match="sampling"):
-        evaluate(table, label="y", score="p", user="u", settings={"sampling": {"negatives": 0.1}})
+    result = evaluate(table, label="y", score="p", user="u", settings={"sampling": {"negatives": 0.1}})
+    assert [row["impressions"] for row in result.results.to_pylist()] == [2 + 20]
 
 
 def test_scoreboards_of_samples_have_the_tally_of_weights() -> None:

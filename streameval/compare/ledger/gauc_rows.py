@@ -39,7 +39,7 @@ _NEAR = 64  # windows that are computed together
 _FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
 _SCALARS = BLOCKS * GAUC_CELLS
 
-NO_COPIES = np.empty(0, np.int64)
+_NO_COPIES = np.empty(0, np.int64)
 _Key = tuple[int, int]  # (series that served, series that scored too; -1: rows of requests)
 Sums = dict[_Key, NDArray[np.int64]]  # int64[WIDTH]: cells by block, then scalars (see `blocks`)
 
@@ -51,7 +51,7 @@ class Groups(NamedTuple):
     block: NDArray[np.int8]
     group: NDArray[np.int32]  # by impression
     label: NDArray[np.int8]
-    copies: NDArray[np.int64] = NO_COPIES  # how often each counts; empty: once
+    copies: NDArray[np.int64] = _NO_COPIES  # how often each counts; empty: once
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class GaucRows:
             clicked &= (table.state[chosen] & CORRECTED) == 0
         label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
-        groups = Groups(window, block, group[:n], label, NO_COPIES if stand_for is None else stand_for.now)
+        groups = Groups(window, block, group[:n], label, _NO_COPIES if stand_for is None else stand_for.now)
         weights = None if self.lists.guard is None else table.given_field("propensity", chosen)
         return Gathered(late, np.array(due), groups, scored, table.request[chosen], served, weights)
 
