@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, permutations, product
 from math import log1p, log2, sqrt
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from streameval.loop.pipeline import Pipeline
 from streameval.results.result import Result
 from streameval.settings.tree import Settings
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see
+
+LATENESS = 25_000  # ms, less than is allowed
 
 BASE = 1_700_000_040_000  # on a minute
 MINUTE = 60_000
@@ -91,6 +94,20 @@ def take(pipeline: Pipeline, part: Sequence[Event], rows: Sequence[Row], partiti
     p = np.array([one for one in given if one is not None])
     shadow = Shadow(indptr, np.full(p.size, code, np.int32), p)
     pipeline.take(replace(batch, impressions=replace(batch.impressions, shadow=shadow)))
+
+
+def take_late(pipeline: Pipeline, rows: Sequence[Row], rng: Random, size: int, partitions: int) -> None:
+    """Gives it a log in any order within the lateness, so many events at a time, by user on partitions; and looks in between."""
+    late = [event for _, event in sorted(events(rows), key=lambda pair: pair[0] + rng.uniform(0, LATENESS))]
+    of = list_users(rows)
+    place = {row.event.id: of[row.event.request or row.event.id] % partitions for row in rows}  # Kafka: by user
+    for start in range(0, len(late), size):
+        for number in range(partitions):
+            mine = [event for event in late[start : start + size] if place[event.id] == number]
+            if mine:
+                take(pipeline, mine, rows, number)
+        if start % 3 == 0:
+            readers_see(pipeline)  # windows stand somewhere, and slide
 
 
 def run(rows: Sequence[Row], gain: str = "click") -> Pipeline:

@@ -29,9 +29,8 @@ from streameval.sketches.exposed_lists import EXPOSED_TALLY, exposed_cut
 from streameval.sketches.sparse import SparseVector
 from streameval.testing import Event, ManualClock, readers_see
 from tests.laws.streams import through_disk
-from tests.ranked_lists import Row, events, list_users, log, take
+from tests.ranked_lists import Row, events, log, take, take_late
 
-LATENESS = 25_000  # ms, less than is allowed
 CONFIG = Settings.model_validate(
     {
         "join": {"attribution_window": "2m", "allowed_lateness": "30s", "correction_horizon": "1h", "request_gap": "1m"},
@@ -113,17 +112,8 @@ def numbers(pipeline: Pipeline) -> dict[tuple[str, str], tuple[object, ...]]:
 @hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_order_batches_and_partitions_do_not_matter(seed: int, size: int, partitions: int) -> None:
     rows, rng = requests(seed % 3), Random(seed)
-    late = [event for _, event in sorted(events(rows), key=lambda pair: pair[0] + rng.uniform(0, LATENESS))]
     pipeline = Pipeline(CONFIG, ManualClock())
-    of = list_users(rows)
-    place = {row.event.id: of[row.event.request or row.event.id] % partitions for row in rows}  # Kafka: by user
-    for start in range(0, len(late), size):
-        for number in range(partitions):
-            mine = [event for event in late[start : start + size] if place[event.id] == number]
-            if mine:
-                take(pipeline, mine, rows, number)
-        if start % 3 == 0:
-            readers_see(pipeline)  # windows stand somewhere, and slide
+    take_late(pipeline, rows, rng, size, partitions)
     assert cells(pipeline) == undisturbed(seed % 3)
 
 

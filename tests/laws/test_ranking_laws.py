@@ -22,9 +22,8 @@ from streameval.sketches.list_cells import LISTS_TALLY, cut_tally
 from streameval.sketches.sparse import SparseVector
 from streameval.testing import ManualClock, readers_see
 from tests.laws.streams import through_disk
-from tests.ranked_lists import events, list_users, log, result, run, settings, take
+from tests.ranked_lists import events, log, result, run, settings, take, take_late
 
-LATENESS = 25_000  # ms, less than is allowed
 Sums = tuple[Any, Any]  # cells and values by pane and version; averages by user
 
 
@@ -64,17 +63,8 @@ def by_user(pipeline: Pipeline) -> dict[tuple[str, str], dict[str, float | None]
 @hypothesis_settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_order_batches_and_partitions_do_not_matter(seed: int, size: int, partitions: int) -> None:
     rows, rng = log(400, seed % 3), Random(seed)
-    late = [event for _, event in sorted(events(rows), key=lambda pair: pair[0] + rng.uniform(0, LATENESS))]
     pipeline = Pipeline(settings("value"), ManualClock())
-    of = list_users(rows)
-    place = {row.event.id: of[row.event.request or row.event.id] % partitions for row in rows}  # Kafka: by user
-    for start in range(0, len(late), size):
-        for number in range(partitions):
-            mine = [event for event in late[start : start + size] if place[event.id] == number]
-            if mine:
-                take(pipeline, mine, rows, number)
-        if start % 3 == 0:
-            readers_see(pipeline)  # windows stand somewhere, and slide
+    take_late(pipeline, rows, rng, size, partitions)
     assert sums(pipeline) == undisturbed(seed % 3)
 
 
