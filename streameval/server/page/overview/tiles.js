@@ -3,7 +3,7 @@
 import { href } from "../address.js";
 import { h, replace } from "../dom.js";
 import { term } from "../explain.js";
-import { age, DASH, percent, short, significant } from "../format.js";
+import { age, DASH, duration, percent, short, significant } from "../format.js";
 
 const RECENT_S = 300;
 const MOST_INVALID = 0.01; // of the recent events; more is worth a look
@@ -23,7 +23,7 @@ export function tiles(place, overview, recent, complete) {
     tile(term("label delay", "Label delay"), complete === null || !overview.results.length ? DASH : age(complete * 1000), overview.results.length ? "age of the newest final label" : "no label is final yet"),
     tile(term("click match rate", "Click match rate"), join.join_rate === null || !overview.results.length ? DASH : percent(join.join_rate), join.reliable ? "clicks joined to their impression" : (join.reason ?? "").replaceAll("_", " "), !join.reliable),
     tile(term("consumer lag", "Consumer lag"), short(lag), "messages not read yet"),
-    tile(term("invalid event", "Invalid events"), all ? `${significant(share * 100, 2)} %` : "0", all ? `${short(invalid)} of ${short(all)} in the last ${seconds < RECENT_S ? "moments" : "5 min"}` : "none since the start", tooMany),
+    tile(term("invalid event", "Invalid events"), all ? `${significant(share * 100, 2)} %` : "0", all ? `${short(all)} in all, ${short(invalid)} in the last ${seconds < RECENT_S ? duration(seconds) : "5 min"}` : "none since the start", tooMany),
   );
 }
 
