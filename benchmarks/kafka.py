@@ -61,9 +61,8 @@ def drain(tree: Settings, events: Events, full: bool) -> float:
     done, want, begin = 0, events.n + int(events.clicked.sum()), 0.0
     try:
         while done < want:
-            batches = source.poll(1.0)
-            begin = begin or time.perf_counter()
-            for batch in batches:
+            for batch in source.batches(1.0):
+                begin = begin or time.perf_counter()
                 done += len(batch)
                 if full:
                     pipeline.take(batch)

@@ -70,15 +70,14 @@ class Loop:
         counted: dict[tuple[str, int], int] = {}  # offsets of what went through the pipeline, not yet committed
         while not stop.is_set() and not self.source.finished:
             begin = time.perf_counter()
-            batches = self.source.poll(POLL_SECONDS)
-            if batches:
+            for batch in self.source.batches(POLL_SECONDS):
                 self.pipeline.seconds["read"] += time.perf_counter() - begin
-            for batch in batches:
                 if self.keeper is None or self.keeper.holds(batch.partition):
                     # one fast partition that comes first must not be mistaken for all of them
                     self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
                     self.pipeline.take(batch)
                     counted.update(batch.offsets)
+                begin = time.perf_counter()
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick()
@@ -196,7 +195,7 @@ def replay(
     events = 0
     try:
         while not source.finished and not (stop and stop.is_set()):
-            for batch in source.poll(POLL_SECONDS):
+            for batch in source.batches(POLL_SECONDS):
                 if heard is not None:
                     heard(batch)
                 pipeline.take(batch)

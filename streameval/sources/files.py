@@ -5,12 +5,13 @@ Several files are one partition, read one after the other in the given order.
 
 from __future__ import annotations
 
-import gzip
-import io
+import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from streameval.events.batch import Batch
 from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
+from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow import SchemaError
 from streameval.sources.formats.csv import CsvReader, Rows
@@ -29,10 +31,12 @@ from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
+from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
+_Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the letters that go with it
 _MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long
 
 
@@ -60,21 +64,27 @@ class FileSource(Source):
         self._formats = [_format(path, files.format) for path in self._paths]
         self._sizes = [object_store.size(path) for path in self._paths]
         self._done_bytes = 0
-        self._at: _Counted | None = None
+        self._at: CountedFile | None = None
         self._shared = shared
         self._seen: dict[str, None] = {}  # names of mapped JSON fields
         self._rows = 0  # of all files so far: `row = true` numbers them on, so that no two files share an id
         self._refused: Counter[str] = Counter()  # dead letters that no batch has counted yet
-        self._batches = self._read_all()
+        self._bad: list[DeadLetter] = []  # letters that no batch has brought yet
+        self._read = self._read_all()
+        self._lookahead = Lookahead()
+        self._decoding = ThreadPoolExecutor(1, "decoding")
 
     def poll(self, timeout: float) -> list[Batch]:
         """The next batch; [] at the end. Raises SourceError, naming the file, when it cannot be read."""
         del timeout  # a file never makes one wait
-        batch = next(self._batches, None)
-        if batch is None:
-            self.finished = True
-            return []
-        return [replace(batch, shared=self._shared)]
+        return list(self._delivered(islice(self._read, 1)))
+
+    def batches(self, timeout: float) -> Iterator[Batch]:
+        """See `Source.batches`."""
+        del timeout
+        begin = time.monotonic()
+        yield from self._delivered(ahead(islice(self._read, self._lookahead.batches), self._decoding))
+        self._lookahead.took(time.monotonic() - begin, True)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -102,15 +112,29 @@ class FileSource(Source):
 
     def close(self) -> None:
         """Close the open file."""
-        self._batches.close()
+        self._decoding.shutdown()
+        self._read.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _read_all(self) -> Generator[Batch]:
+    def _delivered(self, steps: Iterator[_Read]) -> Iterator[Batch]:
+        """The batches, their dead letters written; without one there are no more."""
+        some = False
+        try:
+            for batch, letters in steps:
+                some = True
+                self._sink.write(letters)
+                yield replace(batch, shared=self._shared)
+        except SourceError:
+            self._sink.write(self._bad)
+            raise
+        self.finished = not some
+
+    def _read_all(self) -> Generator[_Read]:
         for path, kind, size in zip(self._paths, self._formats, self._sizes, strict=True):
             try:
                 with object_store.opened(path) as file:
-                    self._at = _Counted(file)
+                    self._at = CountedFile(file)
                     yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
             except _READ_ERRORS as error:
                 # of a text file Arrow's errors quote a line
@@ -125,35 +149,32 @@ class FileSource(Source):
             self._at = None
             self._done_bytes += size
         if self._refused:
-            yield self._counted(self._no_events())
+            yield self._emit(self._no_events(), ())
 
     def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Rejection]]) -> None:
-        """Events that never get to the decoder: to the dead letters at once, counted by the next batch."""
-        self._sink.write(
-            [DeadLetter(value, *problem, object_store.address(path), 0, number) for number, value, problem in bad]
-        )
+        """Events that never get to the decoder: they go to the dead letters with the next batch."""
+        self._bad += [
+            DeadLetter(value, *problem, object_store.address(path), 0, number) for number, value, problem in bad
+        ]
         self._refused.update(problem[0] for _, _, problem in bad)
 
     def _no_events(self) -> Batch:
         return self._decoder.messages([], [], topic=("",), partition=0, offsets=[], format="json", shared=True)[0]
 
-    def _counted(self, batch: Batch) -> Batch:
-        if not self._refused:
-            return batch
-        invalid = dict(self._refused + Counter(batch.invalid))
-        self._refused.clear()
-        return replace(batch, invalid=invalid)
+    def _emit(self, batch: Batch, letters: Sequence[DeadLetter]) -> _Read:
+        if self._refused:
+            invalid = dict(self._refused + Counter(batch.invalid))
+            self._refused.clear()
+            batch = replace(batch, invalid=invalid)
+        bad, self._bad = self._bad, []
+        return batch, [*bad, *letters]
 
-    def _emit(self, batch: Batch, letters: Sequence[DeadLetter]) -> Batch:
-        self._sink.write(letters)
-        return self._counted(batch)
-
-    def _read_lines(self, path: Path) -> Iterator[Batch]:
+    def _read_lines(self, path: Path) -> Iterator[_Read]:
         lines: list[bytes] = []
         numbers: list[int] = []
         held = 0
         longest = self._decoder.max_message
-        stream = json_lines.lines(_opened(path, cast(BinaryIO, self._at)), longest)
+        stream = json_lines.lines(unpacked(path, cast(BinaryIO, self._at)), longest)
         faults: list[Exception] = []
         for number, (line, size) in enumerate(_up_to_fault(stream, faults)):
             if size > longest:
@@ -173,7 +194,7 @@ class FileSource(Source):
         if faults:
             raise faults[0]
 
-    def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> Batch:
+    def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> _Read:
         if not self._map.active:
             return self._emit(
                 *self._decoder.messages(
@@ -189,7 +210,7 @@ class FileSource(Source):
         table, places, problems = json_lines.objects(lines)
         self._refuse(path, [(numbers[i], lines[i], problem) for i, problem in problems.items()])
         if not places:
-            return self._counted(self._no_events())
+            return self._emit(self._no_events(), ())
         for name in table.column_names:
             if len(self._seen) < json_lines.MOST_FIELDS:
                 self._seen.setdefault(name)
@@ -201,11 +222,11 @@ class FileSource(Source):
         )
         return self._decode_table(path, table, kept, True)
 
-    def _read_tables(self, path: Path, kind: str) -> Iterator[Batch]:
+    def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:
         for table, origin in _rebatched(self._tables(path, kind), self._max_events):
             yield self._decode_table(path, table, origin, kind == "csv")
 
-    def _decode_table(self, path: Path, table: pa.Table, origin: pa.Table, text: bool) -> Batch:
+    def _decode_table(self, path: Path, table: pa.Table, origin: pa.Table, text: bool) -> _Read:
         """A batch of the table's rows; its dead letters carry the rows as they were in the file."""
         mapped = self._map.apply(table, self._rows)
         self._rows += table.num_rows
@@ -254,7 +275,7 @@ class FileSource(Source):
 
     def _csv(self, path: Path) -> Iterator[Rows]:
         delimiter = self._map.delimiter or ("\t" if ".tsv" in object_store.named(path).suffixes else ",")
-        stream = _opened(path, cast(BinaryIO, self._at))
+        stream = unpacked(path, cast(BinaryIO, self._at))
         return CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows()
 
     def _may_have_features(self, path: Path, kind: str) -> bool:
@@ -262,7 +283,7 @@ class FileSource(Source):
         if kind == "jsonl":
             return True
         with object_store.opened(path) as file:
-            self._at = _Counted(file)
+            self._at = CountedFile(file)
             tables = (rows.table for rows in self._csv(path)) if kind == "csv" else self._columnar(kind)
             first = next(tables, None)
             self._at = None
@@ -287,32 +308,6 @@ class FileSource(Source):
                     yield pa.Table.from_batches([batch])
 
 
-class _Counted(io.RawIOBase):
-    """A binary file that counts the bytes read through it, for progress."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self.count += len(data)
-        return len(data)
-
-
 def _format(path: Path, asked: str) -> str:
     if object_store.size(path) == 0:
         raise SourceError(f"{object_store.address(path)}: is empty")
@@ -325,16 +320,6 @@ def _format(path: Path, asked: str) -> str:
             f'{path}: the format cannot be told from the name; set files.format to "jsonl", "csv", "parquet" or "arrow"'
         )
     return found
-
-
-def _opened(path: Path, file: BinaryIO) -> io.BufferedIOBase:
-    suffix = object_store.named(path).suffix
-    if suffix == ".gz":
-        return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
-    if suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
-        unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
-        return io.BufferedReader(unpacked, 1 << 16)
-    return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
 
 
 def _up_to_fault(lines: Iterator[tuple[bytes, int]], faults: list[Exception]) -> Iterator[tuple[bytes, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -111,6 +111,14 @@ class Source(ABC):
         Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are
         written to the sink before the batch that counts them is returned. Raises SourceError when it cannot go on.
         """
+
+    def batches(self, timeout: float) -> Iterator[Batch]:
+        """As `poll`, batch by batch, maybe several of a partition, in their order: what the loop asks.
+
+        A source whose decoding takes long makes the next one while the caller counts. To be read to its end before
+        anything else is asked.
+        """
+        yield from self.poll(timeout)
 
     def connect(self, stop: threading.Event) -> None:  # noqa: B027  (a default that does nothing)
         """Wait until the events' keeper answers, or `stop` is set: asked before whatever takes long.

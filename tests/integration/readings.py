@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -154,11 +154,10 @@ class ToTheEnd(KafkaSource):
     sent = 0
     at: dict[Place, int]
 
-    def poll(self, timeout: float) -> list[Batch]:
-        batches = super().poll(timeout)
-        for batch in batches:
+    def batches(self, timeout: float) -> Iterator[Batch]:
+        for batch in super().batches(timeout):
             self.at.update(batch.offsets)
-        return batches
+            yield batch
 
     @property
     def finished(self) -> bool:

@@ -169,6 +169,26 @@ class SourceConformance:
         source.close()
         source.close()
 
+    def test_the_loop_gets_what_polls_bring_in_the_same_order(self, case: Case) -> None:
+        events = [shown(i, pclick=7.5) if i % 100 == 3 else shown(i) for i in range(2_000)]
+        case.write(events)
+        polled, reading = Reading(case).until(2_000), Reading(case)
+        deadline = time.monotonic() + PATIENCE
+        while reading.count < 2_000:
+            assert time.monotonic() < deadline, reading.count
+            for batch in reading.source.batches(0.2):
+                assert len(batch) <= MAX_EVENTS
+                reading.batches.append(batch)
+                bad = sum(sum(one.invalid.values()) for one in reading.batches)
+                assert len(reading.sink.letters) == bad, "letters are written with the batch that counts them"
+        assert reading.impressions == polled.impressions
+        assert reading.offsets() == polled.offsets()
+        assert [letter.offset for letter in reading.sink.letters] == [letter.offset for letter in polled.sink.letters]
+        assert not any(map(len, reading.source.batches(0.2)))
+        assert reading.source.finished == case.ends
+        for one in (reading, polled):
+            one.source.close()
+
     def test_a_restart_in_the_middle_goes_on_exactly_there(self, case: Case) -> None:
         events = traffic(0, 450)
         case.write(events)

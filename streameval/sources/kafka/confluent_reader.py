@@ -28,6 +28,7 @@ from streameval.sources.kafka.confluent_client import (
 )
 from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
 from streameval.sources.kafka.member import whole
+from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.topics import TopicWatch
@@ -103,26 +104,15 @@ class ConfluentReader(GroupReader):
 
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
-        messages = self._receive(timeout, max_messages)
-        found: dict[Place, MessageRun] = {}
-        events: list[Message] = []
-        for message in messages:
-            if message.error() is not None:
-                events.append(message)
-                continue
-            place = (message.topic(), message.partition())
-            run = found.get(place)
-            if run is None:
-                run = found[place] = MessageRun(place[0], place[1], [], [])
-            run.values.append(message.value())
-            run.offsets.append(message.offset())
+        received = self._receive(timeout, max_messages)
+        found, events = received.runs(self._topics), received.events
         if member.doubtful and member.open:
             self._make_sure()
-            found, events = {}, []  # read again, if we still are a member
-        elif found and member.open and self._waits(found.values()):
-            found, events = {}, [one for one in events if one.error().code() != KafkaError._PARTITION_EOF]
+            found, events = [], []  # read again, if we still are a member
+        elif found and member.open and self._waits(found):
+            found, events = [], [one for one in events if one.error().code() != KafkaError._PARTITION_EOF]
             self._rewind()
-        runs = member.deliver(found.values())
+        runs = member.deliver(found)
         for message in events:
             self._on_event(message)
         self._after_delivery()
@@ -191,8 +181,8 @@ class ConfluentReader(GroupReader):
                 log.warning("offsets not committed: %s", error)
         self._consumer.close()
 
-    def _receive(self, timeout: float, max_messages: int) -> list[Message]:
-        member = self._of_group
+    def _receive(self, timeout: float, max_messages: int) -> MessageColumns:
+        member, received = self._of_group, MessageColumns()
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
@@ -201,12 +191,18 @@ class ConfluentReader(GroupReader):
             if first is not None or member.given is not None or left <= SLICE:  # an assignment must not wait
                 break
         if first is None:
-            return []
+            return received
         if first.error() is None or first.error().code() == KafkaError._PARTITION_EOF:
             self._answered = time.monotonic()
-        if max_messages == 1:
-            return [first]
-        return [first, *self._consumer.consume(max_messages - 1, min(LINGER, timeout))]
+        received.add([first])
+        until, wanted = time.monotonic() + min(LINGER, timeout), max_messages - 1
+        while wanted > 0:
+            some = self._consumer.consume(min(wanted, SLICE_MESSAGES), max(until - time.monotonic(), 0.0))
+            received.add(some)
+            wanted -= len(some)
+            if len(some) < SLICE_MESSAGES:  # nothing more has come in that time
+                break
+        return received
 
     def _on_event(self, message: Message) -> None:
         """A message that is none: an end, a gap, or an error."""

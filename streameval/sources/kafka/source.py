@@ -28,13 +28,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Literal
 
 from streameval.events.batch import Batch
 from streameval.settings.tree import Kafka
+from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.kafka.budget import Budget, pieces
 from streameval.sources.kafka.formats import open_format
 from streameval.sources.kafka.options import START_TIMEOUT, no_broker
 from streameval.sources.kafka.owner import PartitionOwner
@@ -46,7 +50,6 @@ from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Plac
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
-FIRST_POLL = 10  # messages of the first poll, when it is not known yet how many events a message holds
 
 
 class KafkaSource(Source):
@@ -87,8 +90,9 @@ class KafkaSource(Source):
         self._deadline: float | None = None  # for the first answer of a broker
         self._say_missing_at = 0.0
         self._paused: frozenset[Place] = frozenset()
-        self._density: dict[str, float] = {}  # events per message, by topic, as far as seen
-        self._budget = min(FIRST_POLL, max_events)  # messages of the next poll
+        self._budget = Budget(self._topics, max_events)
+        self._lookahead = Lookahead()
+        self._decoding = ThreadPoolExecutor(1, "decoding")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -97,27 +101,16 @@ class KafkaSource(Source):
 
     def poll(self, timeout: float) -> list[Batch]:
         """See `Source.poll`. The very first calls wait for brokers and topics, up to 2 seconds more than `timeout`."""
-        if self._closed:
-            raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
-        if not self._subscribed and not self._subscribe(timeout):
-            return []
-        runs = self._read(timeout)
-        by_partition: dict[int, list[MessageRun]] = {}
-        for run in runs:
-            by_partition.setdefault(run.partition, []).append(run)
-        batches: list[Batch] = []
-        letters: list[DeadLetter] = []
-        for partition, ours in sorted(by_partition.items()):
-            batch, refused = self._decode(partition, ours)
-            batches.append(batch)
-            letters += refused
-        if letters:
-            self._sink.write(letters)
-        self._set_budget(runs, batches)
-        if not self._shared:
-            self._pace(batches)
-        self._say_unpaired()
-        return self._with_beginnings(batches, self._reader.beginnings())
+        runs = self._runs(timeout, 1)
+        return list(self._delivered(runs, self._decoded(runs)))
+
+    def batches(self, timeout: float) -> Iterator[Batch]:
+        """See `Source.batches`: of a backlog several batches of a partition are read at once."""
+        wanted = self._budget.messages * self._lookahead.batches
+        runs = self._runs(timeout, self._lookahead.batches)
+        begin = time.monotonic()
+        yield from self._delivered(runs, ahead(self._decoded(runs), self._decoding))
+        self._lookahead.took(time.monotonic() - begin, sum(len(run.values) for run in runs) >= wanted // 2)
 
     def connect(self, stop: threading.Event) -> None:
         """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is reported soon.
@@ -180,7 +173,49 @@ class KafkaSource(Source):
         self._closed = True
         if self._watch is not None:
             self._watch.close()
+        self._decoding.shutdown()
         self._reader.close()
+
+    def _runs(self, timeout: float, batches: int) -> list[MessageRun]:
+        """What has come: the messages of so many batches at most."""
+        if self._closed:
+            raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
+        if not self._subscribed and not self._subscribe(timeout):
+            return []
+        return self._read(timeout, self._budget.messages * batches)
+
+    def _decoded(self, runs: Sequence[MessageRun]) -> Iterator[tuple[Batch, Sequence[DeadLetter]]]:
+        """Batch by batch, those of a partition in order."""
+        begun: dict[int, list[Beginning]] = {}
+        for one in self._reader.beginnings():
+            begun.setdefault(one.place[1], []).append(one)
+        by_partition: dict[int, list[MessageRun]] = {partition: [] for partition in begun}
+        for run in runs:
+            by_partition.setdefault(run.partition, []).append(run)
+        for partition, ours in sorted(by_partition.items()):
+            for number, piece in enumerate(pieces(ours, self._budget.messages)):
+                batch, letters = self._decode(partition, piece)
+                yield batch if number else _with_beginnings(batch, begun.get(partition, ())), letters
+
+    def _delivered(
+        self, runs: Sequence[MessageRun], decoded: Iterator[tuple[Batch, Sequence[DeadLetter]]]
+    ) -> Iterator[Batch]:
+        """The batches, their dead letters written, and what follows from them for the next poll."""
+        if not self._subscribed:
+            return
+        events = Counter[str]()
+        for batch, letters in decoded:
+            if letters:
+                self._sink.write(letters)
+            events[self._topics[-1]] += len(batch.clicks)
+            events[self._topics[0]] += len(batch.impressions) + len(batch.candidates)
+            if not self._shared:
+                self._note_times(batch)
+            yield batch
+        self._budget.learn(runs, events)
+        if not self._shared:
+            self._pace()
+        self._say_unpaired()
 
     def _subscribe(self, timeout: float) -> bool:
         """Join the group once a broker answers and the topics exist; False: not yet."""
@@ -267,61 +302,44 @@ class KafkaSource(Source):
             next_offsets=next_offsets,
         )
 
-    def _read(self, timeout: float) -> list[MessageRun]:
+    def _read(self, timeout: float, messages: int) -> list[MessageRun]:
         """What the reader delivers; while the schema registry does not answer, nothing is fetched."""
         waiting = self._gate.waiting() if self._gate is not None else 0.0
         if not waiting:
-            return self._reader.poll(timeout, self._budget)
+            return self._reader.poll(timeout, messages)
         still = self._reader.assignment - self._paused
         self._reader.pause(still)
-        runs = self._reader.poll(min(timeout, waiting), self._budget)
+        runs = self._reader.poll(min(timeout, waiting), messages)
         self._reader.resume(still - self._paused)
         return runs
 
-    def _with_beginnings(self, batches: list[Batch], begun: Iterable[Beginning]) -> list[Batch]:
-        """With the offsets where reading was begun before these batches, so that they are kept also if nothing comes."""
-        by_partition = {batch.partition: batch for batch in batches}
-        for one in begun:
-            partition = one.place[1]
-            batch = by_partition[partition] if partition in by_partition else self._decode(partition, [])[0]
-            by_partition[partition] = replace(
-                batch,
-                offsets={one.place: one.offset, **batch.offsets},
-                topic_ids={**batch.topic_ids, **({one.place: one.topic_id} if one.topic_id else {})},
-                gaps={**batch.gaps, **({one.place: one.gap} if one.gap else {})},
-            )
-        return [by_partition[partition] for partition in sorted(by_partition)]
+    def _note_times(self, batch: Batch) -> None:
+        """How far in event time a batch has brought its inputs."""
+        impressions, clicks = self._topics
+        if len(batch.impressions):
+            self._pacing.delivered((impressions, batch.partition), int(batch.impressions.ts.max()))
+        if len(batch.clicks):
+            self._pacing.delivered((clicks, batch.partition), int(batch.clicks.ts.max()))
 
-    def _set_budget(self, runs: Sequence[MessageRun], batches: Sequence[Batch]) -> None:
-        """Messages of the next poll: as many as hold `max_events`, but at most twice as many as in this one.
-
-        Doubling bounds what a topic not seen so far can bring in the first poll that it comes in.
-        """
-        messages = dict.fromkeys(self._topics, 0)
-        for run in runs:
-            messages[run.topic] += len(run.values)
-        events = {self._topics[-1]: sum(len(batch.clicks) for batch in batches)}
-        shown = sum(len(batch.impressions) + len(batch.candidates) for batch in batches)
-        events[self._topics[0]] = events.get(self._topics[0], 0) + shown
-        for topic, count in messages.items():
-            if count:
-                self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
-        if runs:
-            self._budget = max(1, min(2 * self._budget, int(self._max_events / max(self._density.values()))))
-
-    def _pace(self, batches: Iterable[Batch]) -> None:
+    def _pace(self) -> None:
         """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""
-        for batch in batches:
-            impressions, clicks = self._topics
-            if len(batch.impressions):
-                self._pacing.delivered((impressions, batch.partition), int(batch.impressions.ts.max()))
-            if len(batch.clicks):
-                self._pacing.delivered((clicks, batch.partition), int(batch.clicks.ts.max()))
         held = self._pacing.held(self._reader.lag())
         if held != self._paused:
             self._reader.resume(self._paused - held)
             self._reader.pause(held - self._paused)
             self._paused = held
+
+
+def _with_beginnings(batch: Batch, begun: Iterable[Beginning]) -> Batch:
+    """With the offsets where reading was begun before it, so that they are kept also if nothing comes."""
+    for one in begun:
+        batch = replace(
+            batch,
+            offsets={one.place: one.offset, **batch.offsets},
+            topic_ids={**batch.topic_ids, **({one.place: one.topic_id} if one.topic_id else {})},
+            gaps={**batch.gaps, **({one.place: one.gap} if one.gap else {})},
+        )
+    return batch
 
 
 def _of_files(format: str) -> Literal["json", "arrow"]:

@@ -1,0 +1,44 @@
+"""Decoding one batch ahead: while the loop counts a batch, another thread decodes the next one.
+
+Most of decoding is in kernels that release the interpreter's lock. The order of the batches stays what it was, one is decoded at
+a time, and none is under way between two calls of `Source.batches`: then names may be given up, and partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from concurrent.futures import Executor, wait
+from typing import TypeVar
+
+_T = TypeVar("_T")
+MOST_BATCHES = 4  # batches of one call
+SLICE_SECONDS = 0.25  # that they should take: then other things are due
+
+
+def ahead(steps: Iterator[_T], worker: Executor) -> Generator[_T]:
+    """What `steps` gives, each made by `worker` (of one thread) while the caller uses the one before.
+
+    What a step raises is raised here, in its place.
+    """
+    end = object()
+    step = worker.submit(next, steps, end)
+    try:
+        while (made := step.result()) is not end:
+            step = worker.submit(next, steps, end)
+            yield made  # type: ignore[misc]  # never the end
+    finally:
+        wait([step])  # the caller may have stopped in the middle
+
+
+class Lookahead:
+    """How many batches one call should bring while there is a backlog, by what the last ones took to be counted."""
+
+    def __init__(self) -> None:
+        self.batches = 1
+
+    def took(self, seconds: float, full: bool) -> None:
+        """`full`: there may have been more."""
+        if seconds > 2 * SLICE_SECONDS:
+            self.batches = 1
+        elif seconds < SLICE_SECONDS and full:
+            self.batches = min(2 * self.batches, MOST_BATCHES)

@@ -1,0 +1,48 @@
+"""How many messages a poll takes, and how they are cut into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from streameval.sources.kafka.reader import MessageRun
+
+FIRST = 10  # messages of the first poll, when it is not known yet how many events a message holds
+
+
+class Budget:
+    """Learns from every poll."""
+
+    def __init__(self, topics: Sequence[str], max_events: int) -> None:
+        """`max_events`: of a batch."""
+        self._topics, self._max_events = topics, max_events
+        self._density: dict[str, float] = {}  # events per message, by topic, as far as seen
+        self.messages = min(FIRST, max_events)  # of a batch
+
+    def learn(self, runs: Sequence[MessageRun], events: Mapping[str, int]) -> None:
+        """A poll brought these, with so many events by topic: a batch is of as many messages as hold `max_events`.
+
+        But of at most twice as many as before, which bounds what a topic not seen so far can bring.
+        """
+        messages = dict.fromkeys(self._topics, 0)
+        for run in runs:
+            messages[run.topic] += len(run.values)
+        for topic, count in messages.items():
+            if count:
+                self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
+        if runs:
+            self.messages = max(1, min(2 * self.messages, int(self._max_events / max(self._density.values()))))
+
+
+def pieces(runs: Sequence[MessageRun], most: int) -> Iterator[list[MessageRun]]:
+    """The runs of a partition, cut so that no piece has more than `most` messages; without runs one empty piece."""
+    piece: list[MessageRun] = []
+    room = most
+    for run in runs:
+        for start in range(0, len(run.values), most):
+            values, offsets = run.values[start : start + most], run.offsets[start : start + most]
+            if len(values) > room:
+                yield piece
+                piece, room = [], most
+            piece.append(MessageRun(run.topic, run.partition, values, offsets))
+            room -= len(values)
+    yield piece

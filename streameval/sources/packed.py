@@ -1,0 +1,49 @@
+"""Compressed files as plain bytes, and how much of them has been read, as stored."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from streameval.sources import object_store
+
+
+class CountedFile(io.RawIOBase):
+    """A binary file that counts the bytes read through it, for progress."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:
+    """The file's bytes, by the ending of its name."""
+    suffix = object_store.named(path).suffix
+    if suffix == ".gz":
+        return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
+    if suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
+        unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+        return io.BufferedReader(unpacked, 1 << 16)
+    return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
