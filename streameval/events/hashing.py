@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.events.words64 import address_of, load8, load64
+
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
@@ -26,14 +28,6 @@ def _rotate(x: np.uint64, r: int) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def _u64(data: NDArray[np.uint8], i: int) -> np.uint64:
-    x = np.uint64(0)
-    for k in range(8):
-        x |= np.uint64(data[i + k]) << np.uint64(8 * k)
-    return x
-
-
-@numba.njit(inline="always")
 def _round(acc: np.uint64, lane: np.uint64) -> np.uint64:
     return _rotate(acc + lane * _P2, 31) * _P1
 
@@ -44,18 +38,18 @@ def _merge(acc: np.uint64, value: np.uint64) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True)
-def hash_span(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
-    """The hash of data[start:end]: the kernel that everything else here calls, for use in other kernels."""
+def hash_at(start: int, end: int) -> np.uint64:
+    """The hash of the bytes between two addresses: the kernel that everything else here calls, for use in other kernels."""
     n = end - start
     i = start
     if n >= 32:
         a, b = _P1 + _P2, _P2
         c, d = np.uint64(0), np.uint64(0) - _P1
         while i + 32 <= end:
-            a = _round(a, _u64(data, i))
-            b = _round(b, _u64(data, i + 8))
-            c = _round(c, _u64(data, i + 16))
-            d = _round(d, _u64(data, i + 24))
+            a = _round(a, load64(i))
+            b = _round(b, load64(i + 8))
+            c = _round(c, load64(i + 16))
+            d = _round(d, load64(i + 24))
             i += 32
         h = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
         h = _merge(_merge(_merge(_merge(h, a), b), c), d)
@@ -63,21 +57,27 @@ def hash_span(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
         h = _P5
     h += np.uint64(n)
     while i + 8 <= end:
-        h = _rotate(h ^ _round(np.uint64(0), _u64(data, i)), 27) * _P1 + _P4
+        h = _rotate(h ^ _round(np.uint64(0), load64(i)), 27) * _P1 + _P4
         i += 8
     if i + 4 <= end:
         lane = np.uint64(0)
         for k in range(4):
-            lane |= np.uint64(data[i + k]) << np.uint64(8 * k)
+            lane |= np.uint64(load8(i + k)) << np.uint64(8 * k)
         h = _rotate(h ^ (lane * _P1), 23) * _P2 + _P3
         i += 4
     while i < end:
-        h = _rotate(h ^ (np.uint64(data[i]) * _P5), 11) * _P1
+        h = _rotate(h ^ (np.uint64(load8(i)) * _P5), 11) * _P1
         i += 1
     h = (h ^ (h >> np.uint64(33))) * _P2
     h = (h ^ (h >> np.uint64(29))) * _P3
     h ^= h >> np.uint64(32)
     return h if h != 0 else np.uint64(1)
+
+
+@numba.njit(inline="always")
+def hash_span(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    """The hash of data[start:end]."""
+    return hash_at(address_of(data) + start, address_of(data) + end)
 
 
 @numba.njit(cache=True, nogil=True)

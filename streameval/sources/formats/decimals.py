@@ -12,12 +12,17 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.words64 import load8, load64
+
 READ, HARD = 1, 2
 
 _FEWEST, _MOST = -300, 300  # powers of ten that are read; the others are as good as never there
 _MOST_DIGITS = 19  # of which every number fits 64 bits
 _MINUS, _PLUS, _DOT, _ZERO, _NINE, _E, _SMALL_E = 45, 43, 46, 48, 57, 69, 101
 _LOW = np.uint64(0xFFFFFFFF)
+_HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)  # of eight bytes
+_SIXES = np.uint64(0x0606060606060606)
+_EIGHT_DIGITS = np.uint64(0x3333333333333333)
 _NOT_EXACT = np.uint64(0x1FF)  # the bits of a product's upper half below the mantissa, its guard and its rounding bit
 _MANTISSA = np.uint64((1 << 52) - 1)
 
@@ -94,52 +99,73 @@ def nearest(w: np.uint64, q: int) -> float:
     return float(np.int64(bits).view(np.float64))
 
 
+@numba.njit(inline="always")
+def _are_digits(word: np.uint64) -> bool:
+    """Whether eight bytes are digits: from 0x30 on, and not beyond 0x39."""
+    return (word & _HIGH_HALVES) | (((word + _SIXES) & _HIGH_HALVES) >> np.uint64(4)) == _EIGHT_DIGITS
+
+
+@numba.njit(inline="always")
+def _of_digits(word: np.uint64) -> np.uint64:
+    """The number that eight digits make, the first in the lowest byte: pairs, then fours, then all."""
+    word = (word & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(2561) >> np.uint64(8)
+    word = (word & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601) >> np.uint64(16)
+    return (word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001) >> np.uint64(32)
+
+
 @numba.njit(cache=True, nogil=True)
-def number(data: NDArray[np.uint8], i: int, end: int) -> tuple[int, int, float]:
-    """(READ, where it ends, its value) of the number that begins at i; (HARD, i, 0) of none, and of one left to Python."""
-    negative = data[i] == _MINUS
+def digits(i: int, end: int, w: np.uint64) -> tuple[int, np.uint64]:
+    """(the first place from i on that has no digit, w with the digits before it behind its own), modulo 2**64."""
+    while i + 8 <= end and _are_digits(load64(i)):
+        w = w * np.uint64(100_000_000) + _of_digits(load64(i))
+        i += 8
+    while i < end and _ZERO <= load8(i) <= _NINE:
+        w = w * np.uint64(10) + np.uint64(load8(i) - _ZERO)
+        i += 1
+    return i, w
+
+
+@numba.njit(cache=True, nogil=True)
+def number(i: int, end: int) -> tuple[int, int, float]:
+    """(READ, where it ends, its value) of the number that begins at the address i; (HARD, i, 0) of none, and of one left to Python."""
+    negative = load8(i) == _MINUS
     if negative:
         i += 1
     first = i
-    w = np.uint64(0)
-    while i < end and _ZERO <= data[i] <= _NINE:
-        w = w * np.uint64(10) + np.uint64(data[i] - _ZERO)
-        i += 1
-    digits = i - first
-    if digits == 0 or (data[first] == _ZERO and digits > 1):
+    i, w = digits(i, end, np.uint64(0))
+    whole = i - first
+    if whole == 0 or (load8(first) == _ZERO and whole > 1):
         return HARD, i, 0.0
     places = 0
-    if i < end and data[i] == _DOT:
+    if i < end and load8(i) == _DOT:
         i += 1
         begin = i
-        while i < end and _ZERO <= data[i] <= _NINE:
-            w = w * np.uint64(10) + np.uint64(data[i] - _ZERO)
-            i += 1
+        i, w = digits(i, end, w)
         places = i - begin
         if places == 0:
             return HARD, i, 0.0
     exponent = 0
-    scientific = i < end and (data[i] == _E or data[i] == _SMALL_E)
+    scientific = i < end and (load8(i) == _E or load8(i) == _SMALL_E)
     if scientific:
         i += 1
-        down = i < end and data[i] == _MINUS
-        if i < end and (down or data[i] == _PLUS):
+        down = i < end and load8(i) == _MINUS
+        if i < end and (down or load8(i) == _PLUS):
             i += 1
         begin = i
-        while i < end and _ZERO <= data[i] <= _NINE:
+        while i < end and _ZERO <= load8(i) <= _NINE:
             if exponent < 10_000:
-                exponent = exponent * 10 + int(data[i] - _ZERO)
+                exponent = exponent * 10 + int(load8(i) - _ZERO)
             i += 1
         if i == begin:
             return HARD, i, 0.0
         exponent = -exponent if down else exponent
-    if digits + places > _MOST_DIGITS:
+    if whole + places > _MOST_DIGITS:
         # zeros in front are no digits: 0.000012345678901234567
         k = first
-        while k < i and (data[k] == _ZERO or data[k] == _DOT):
+        while k < i and (load8(k) == _ZERO or load8(k) == _DOT):
             k += 1
-        leading = k - first - (1 if k > first + digits else 0)
-        if digits + places - leading > _MOST_DIGITS:
+        leading = k - first - (1 if k > first + whole else 0)
+        if whole + places - leading > _MOST_DIGITS:
             return HARD, i, 0.0
     if w == 0 and negative and places == 0 and not scientific:  # -0, which is an integer and has no sign
         return HARD, i, 0.0

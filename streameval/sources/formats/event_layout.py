@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.fields import Field
+from streameval.events.words64 import PADDING
 from streameval.sources.formats.raw import IDS
 
 ID, WORD, TIME, NUMBER, INTEGER, LABEL, BY_VERSION, OF_SLICES, FEATURES = range(9)
@@ -17,7 +18,7 @@ _KINDS = {
     "features": FEATURES,
 }  # fmt: skip
 TS, HAS_TS, HAS_FEATURES, LENGTHS, HASHES = range(5)  # rows of `Columns.whole`
-BEGINS, ENDS, KIND, PLACE = range(4)
+BEGINS, ENDS, KIND, PLACE, PLAIN = range(5)
 _MOST_FIELDS = 62  # a bit each
 
 
@@ -33,8 +34,10 @@ class EventLayout(NamedTuple):
     numbers: list[Field]  # numbers, integers and labels
     by_version: list[str]
     dimensions: int
-    text: NDArray[np.uint8]  # all names, one behind the other
-    names: NDArray[np.int64]  # [fields and dimensions, 4]: where each begins and ends in `text`, its kind, its slot
+    text: NDArray[np.uint8]  # all names, each as `"name":`, and `words64.PADDING`
+    names: NDArray[
+        np.int64
+    ]  # [fields and dimensions, 5]: where each begins and ends in `text`, its kind, its slot, whether it is ASCII without escapes
     limits: NDArray[np.float64]  # [fields, 3]: low, high, whether only above low
 
     @property
@@ -55,9 +58,11 @@ def layout_of(table: tuple[Field, ...], dimensions: tuple[str, ...]) -> EventLay
         return None
     slots: dict[int, list[Field]] = {kind: [] for kind in range(9)}
     names = [name.encode() for name in (*(field.name for field in table), *dimensions)]
-    ends = np.cumsum([len(name) for name in names])
-    rows = np.zeros((len(names), 4), np.int64)
-    rows[:, BEGINS], rows[:, ENDS] = ends - [len(name) for name in names], ends
+    sizes = np.array([len(name) for name in names])
+    rows = np.zeros((len(names), 5), np.int64)
+    rows[:, ENDS] = np.cumsum(sizes + len(b'"":')) - len(b'":')
+    rows[:, BEGINS] = rows[:, ENDS] - sizes
+    rows[:, PLAIN] = [name.isascii() and name.decode().isprintable() and not set(name) & set(b'"\\') for name in names]
     for k, field in enumerate(table):
         kind = (ID if field.name in IDS else WORD) if field.type == "text" else _KINDS[field.type]
         same = slots[NUMBER if kind in (INTEGER, LABEL) else kind]
@@ -66,5 +71,5 @@ def layout_of(table: tuple[Field, ...], dimensions: tuple[str, ...]) -> EventLay
     rows[len(table) :, PLACE] = len(slots[WORD]) + np.arange(len(dimensions))
     ids, words, versions = ([field.name for field in slots[kind]] for kind in (ID, WORD, BY_VERSION))
     limits = np.array([(field.low, field.high, field.above) for field in table], np.float64)
-    text = np.frombuffer(b"".join(names), np.uint8)
+    text = np.frombuffer(b"".join(b'"%s":' % name for name in names) + PADDING, np.uint8)
     return EventLayout(ids, words, slots[NUMBER], versions, len(dimensions), text, rows, limits)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
+
+from streameval.events.words64 import load8
 
 _ZERO, _NINE, _MINUS, _PLUS, _DOT, _COLON, _T, _Z = 48, 57, 45, 43, 46, 58, 84, 90
 _DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
@@ -12,13 +13,13 @@ _MOST_PLACES = 6  # of a second's fraction; of further ones `datetime` has rules
 
 
 @numba.njit(inline="always")
-def _digits(data: NDArray[np.uint8], i: int, n: int) -> int:
+def _digits(i: int, n: int) -> int:
     """The number that n digits make; -1: they are not all digits."""
     out = 0
     for k in range(i, i + n):
-        if not _ZERO <= data[k] <= _NINE:
+        if not _ZERO <= load8(k) <= _NINE:
             return -1
-        out = out * 10 + int(data[k]) - _ZERO
+        out = out * 10 + int(load8(k)) - _ZERO
     return out
 
 
@@ -31,28 +32,28 @@ def _days_of(year: int, month: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def iso_ms(data: NDArray[np.uint8], i: int, end: int) -> tuple[bool, int]:
-    """(whether data[i:end] is a plain time, its ms since the epoch); UTC when it names no offset, as `times.parse_time`.
+def iso_ms(i: int, end: int) -> tuple[bool, int]:
+    """(whether a plain time stands between two addresses, its ms since the epoch); UTC when it names no offset, as `times.parse_time`.
 
     Date and time of seconds, a fraction of at most six digits, `Z`, an offset of hours and minutes, or neither.
     """
     if end - i < 19:
         return False, 0
-    year, month, day = _digits(data, i, 4), _digits(data, i + 5, 2), _digits(data, i + 8, 2)
-    hour, minute, second = _digits(data, i + 11, 2), _digits(data, i + 14, 2), _digits(data, i + 17, 2)
-    marks = data[i + 4] == _MINUS and data[i + 7] == _MINUS and data[i + 10] == _T
-    marks &= data[i + 13] == _COLON and data[i + 16] == _COLON
+    year, month, day = _digits(i, 4), _digits(i + 5, 2), _digits(i + 8, 2)
+    hour, minute, second = _digits(i + 11, 2), _digits(i + 14, 2), _digits(i + 17, 2)
+    marks = load8(i + 4) == _MINUS and load8(i + 7) == _MINUS and load8(i + 10) == _T
+    marks &= load8(i + 13) == _COLON and load8(i + 16) == _COLON
     if not marks or year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _days_of(year, month):
         return False, 0
     if not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second < 60):
         return False, 0
     i += 19
     micros = 0
-    if i < end and data[i] == _DOT:
+    if i < end and load8(i) == _DOT:
         places = 0
         i += 1
-        while i < end and _ZERO <= data[i] <= _NINE and places <= _MOST_PLACES:
-            micros = micros * 10 + int(data[i]) - _ZERO
+        while i < end and _ZERO <= load8(i) <= _NINE and places <= _MOST_PLACES:
+            micros = micros * 10 + int(load8(i)) - _ZERO
             places += 1
             i += 1
         if places == 0 or places > _MOST_PLACES:
@@ -60,14 +61,14 @@ def iso_ms(data: NDArray[np.uint8], i: int, end: int) -> tuple[bool, int]:
         for _ in range(_MOST_PLACES - places):
             micros *= 10
     offset = 0
-    if i < end and data[i] == _Z:
+    if i < end and load8(i) == _Z:
         i += 1
-    elif i + 6 == end and (data[i] == _PLUS or data[i] == _MINUS) and data[i + 3] == _COLON:
-        hours, minutes = _digits(data, i + 1, 2), _digits(data, i + 4, 2)
+    elif i + 6 == end and (load8(i) == _PLUS or load8(i) == _MINUS) and load8(i + 3) == _COLON:
+        hours, minutes = _digits(i + 1, 2), _digits(i + 4, 2)
         if not (0 <= hours < 24 and 0 <= minutes < 60):
             return False, 0
         offset = (hours * 60 + minutes) * 60_000
-        offset = -offset if data[i] == _MINUS else offset
+        offset = -offset if load8(i) == _MINUS else offset
         i = end
     if i != end:
         return False, 0

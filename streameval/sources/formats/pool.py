@@ -8,7 +8,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.hashing import hash_span
+from streameval.events.hashing import hash_at
+from streameval.events.words64 import is_same
 from streameval.sources.formats.texts import Words
 
 _MOST = 1 << 20  # cells
@@ -42,19 +43,14 @@ class Pool(NamedTuple):
 
 
 @numba.njit(inline="always")
-def _is_same(data: NDArray[np.uint8], start: int, end: int, words: NDArray[np.int64], word: int) -> bool:
+def _is_same(text: int, start: int, end: int, words: NDArray[np.int64], word: int) -> bool:
     first = words[word, _START]
-    if words[word, _END] - first != end - start:
-        return False
-    for k in range(end - start):  # noqa: SIM110  (a kernel is a plain loop)
-        if data[first + k] != data[start + k]:
-            return False
-    return True
+    return words[word, _END] - first == end - start and is_same(text + first, start, end - start)
 
 
 @numba.njit(cache=True, nogil=True)
 def intern(
-    data: NDArray[np.uint8],
+    text: int,
     start: int,
     end: int,
     column: int,
@@ -62,19 +58,19 @@ def intern(
     words: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> int:
-    """The number of the word data[start:end] of a column; -1: there is no room for one more."""
+    """The number of the word between two addresses in the text that begins at `text`, of a column; -1: there is no room for one more."""
     last = columns[column, _LAST]
-    if last >= 0 and _is_same(data, start, end, words, last):
+    if last >= 0 and _is_same(text, start, end, words, last):
         return int(words[last, _CODE])
     mask = np.uint64(len(cells) - 1)
-    key = hash_span(data, start, end) + np.uint64(column) * _SPREAD
+    key = hash_at(start, end) + np.uint64(column) * _SPREAD
     if key == 0:
         key = np.uint64(1)
     at = (key ^ (key >> np.uint64(32))) & mask
     while cells[at, 0]:
         if cells[at, 0] == key:
             word = np.int64(cells[at, 1])
-            if words[word, _COLUMN] == column and _is_same(data, start, end, words, word):
+            if words[word, _COLUMN] == column and _is_same(text, start, end, words, word):
                 columns[column, _LAST] = word
                 return int(words[word, _CODE])
         at = (at + np.uint64(1)) & mask
@@ -82,7 +78,7 @@ def intern(
     if known == len(words):
         return -1
     cells[at, 0], cells[at, 1] = key, np.uint64(known)
-    words[known, _COLUMN], words[known, _START], words[known, _END] = column, start, end
+    words[known, _COLUMN], words[known, _START], words[known, _END] = column, start - text, end - text
     words[known, _CODE] = columns[column, _KNOWN]
     columns[column, _KNOWN] += 1
     columns[column, _LAST] = known

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Features
 from streameval.events.fields import FIELDS
+from streameval.events.words64 import PADDING
 from streameval.sources.formats import json as slow
 from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout, layout_of
 from streameval.sources.formats.merge_raw import merged
@@ -52,7 +53,7 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJ
     if hard.any():
         sizes[hard] = 0
         present = [b"" if no else value for value, no in zip(present, hard.tolist(), strict=True)]
-    joined = b"".join(present)
+    joined = b"".join([*present, PADDING])
     ends = np.cumsum(sizes)
     bounds = np.column_stack((ends - sizes, ends))
     data = np.frombuffer(joined, np.uint8)

@@ -14,8 +14,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.hashing import hash_span
-from streameval.sources.formats.decimals import HARD, number
+from streameval.events.hashing import hash_at
+from streameval.events.words64 import address_of, is_same, load8
+from streameval.sources.formats.decimals import HARD, digits, number
 from streameval.sources.formats.event_layout import (
     BEGINS,
     BY_VERSION,
@@ -32,6 +33,7 @@ from streameval.sources.formats.event_layout import (
     NUMBER,
     OF_SLICES,
     PLACE,
+    PLAIN,
     TIME,
     TS,
     WORD,
@@ -44,14 +46,15 @@ from streameval.sources.formats.json_text import (
     FALSE,
     MINUS,
     NINE,
-    NULL,
     OPEN,
     QUOTE,
+    SMALL_N,
+    SMALL_T,
     TRUE,
     ZERO,
     after_space,
     is_word,
-    member_value,
+    named_value,
     string_end,
     value_end,
 )
@@ -111,51 +114,49 @@ def scan(messages: Messages, layout: EventLayout) -> tuple[ScannedColumns, Pool,
 
 
 @numba.njit(inline="always")
-def _is_name(
-    data: NDArray[np.uint8], start: int, end: int, text: NDArray[np.uint8], names: NDArray[np.int64], k: int
-) -> bool:
+def _is_name(start: int, end: int, names: NDArray[np.int64], text: int, k: int) -> bool:
     first = names[k, BEGINS]
-    if names[k, ENDS] - first != end - start:
-        return False
-    for j in range(end - start):  # noqa: SIM110  (a kernel is a plain loop)
-        if data[start + j] != text[first + j]:
-            return False
-    return True
+    return names[k, ENDS] - first == end - start and is_same(start, text + first, end - start)
+
+
+@numba.njit(inline="always")
+def _stands_there(i: int, end: int, names: NDArray[np.int64], text: int, k: int) -> bool:
+    """Whether `"name":` of the k-th name begins at i."""
+    first = names[k, BEGINS] - 1
+    size = names[k, ENDS] + 2 - first
+    return names[k, PLAIN] and i + size <= end and is_same(i, text + first, size)
 
 
 @numba.njit(cache=True, nogil=True)
 def _which(
-    data: NDArray[np.uint8],
     start: int,
     end: int,
-    text: NDArray[np.uint8],
     names: NDArray[np.int64],
+    text: int,
     first: int,
     last: int,
 ) -> int:
     """Which of the names from `first` to `last` - 1 stands there; -1: none."""
     for k in range(first, last):
-        if _is_name(data, start, end, text, names, k):
+        if _is_name(start, end, names, text, k):
             return k
     return -1
 
 
 @numba.njit(cache=True, nogil=True)
-def _number_of(
-    data: NDArray[np.uint8], i: int, end: int, kind: int, limits: NDArray[np.float64], field: int
-) -> tuple[int, float]:
+def _number_of(i: int, end: int, kind: int, limits: NDArray[np.float64], field: int) -> tuple[int, float]:
     """(where the value ends that begins at i, the number); -1: not one of the field's."""
-    if kind == LABEL and (is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE)):
-        return (i + 4, 1.0) if data[i] == TRUE[0] else (i + 5, 0.0)
-    if not (data[i] == MINUS or ZERO <= data[i] <= NINE):
+    if kind == LABEL and (is_word(i, end, TRUE) or is_word(i, end, FALSE)):
+        return (i + 4, 1.0) if load8(i) == SMALL_T else (i + 5, 0.0)
+    if not (load8(i) == MINUS or ZERO <= load8(i) <= NINE):
         return -1, 0.0
     begin = i
-    outcome, i, x = number(data, i, end)
+    outcome, i, x = number(i, end)
     if outcome == HARD:
         return -1, 0.0
     if kind in (INTEGER, LABEL):
         for k in range(begin, i):
-            if not ZERO <= data[k] <= NINE:
+            if not ZERO <= load8(k) <= NINE:
                 return -1, 0.0
     if kind == LABEL:
         return (i, x) if x <= 1.0 else (-1, 0.0)
@@ -165,29 +166,27 @@ def _number_of(
 
 
 @numba.njit(cache=True, nogil=True)
-def _time_of(data: NDArray[np.uint8], i: int, end: int, ascii_only: bool) -> tuple[int, int]:
+def _time_of(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
     """(where the time ends that begins at i, ms); -1: not plain."""
-    if data[i] == QUOTE:
-        close = string_end(data, i + 1, end, ascii_only)
+    if load8(i) == QUOTE:
+        close = string_end(i + 1, end, ascii_only)
         if close < 0:
             return -1, 0
-        good, ms = iso_ms(data, i + 1, close)
+        good, ms = iso_ms(i + 1, close)
         return (close + 1, ms) if good else (-1, 0)
-    return _integer_of(data, i, end)
+    return _integer_of(i, end)
 
 
 @numba.njit(cache=True, nogil=True)
-def _integer_of(data: NDArray[np.uint8], i: int, end: int) -> tuple[int, int]:
-    """(where the integer ends that begins at i, it); -1: none. What makes it none behind its digits the caller sees."""
-    negative = data[i] == MINUS
+def _integer_of(i: int, end: int) -> tuple[int, int]:
+    """(where the integer ends that begins at i, it); -1: none. What follows its digits is the caller's business."""
+    negative = load8(i) == MINUS
     if negative:
         i += 1
     first = i
-    value = 0
-    while i < end and ZERO <= data[i] <= NINE and i < first + _MOST_DIGITS:
-        value = value * 10 + int(data[i]) - ZERO
-        i += 1
-    if i == first or (data[first] == ZERO and i > first + 1) or (negative and value == 0):
+    i, w = digits(i, end, np.uint64(0))
+    value = int(np.int64(w))
+    if i == first or i > first + _MOST_DIGITS or (load8(first) == ZERO and i > first + 1) or (negative and value == 0):
         return -1, 0
     return i, -value if negative else value
 
@@ -209,9 +208,11 @@ def _scan(
     """
     # taken apart here: a field read in the loop costs twice the rest of it
     data, bounds, hard, ascii_only, want_features, _ = messages
+    start_of_all, known_text = address_of(data), address_of(text)
     whole, real, versions, version_numbers, used = out
     cells, words, columns = pool
     entry, value, known, mixed, scratch = features
+    scratch_at = address_of(scratch)
     codes, word_columns, spans = rows
     fields_ = len(limits)
     guesses = np.full((2, _MOST_MEMBERS), -1)
@@ -223,37 +224,46 @@ def _scan(
         for k in range(used.size):
             used_before[k] = used[k]
         entries_before = entries
-        end = bounds[row, 1]
-        i = after_space(data, bounds[row, 0], end)
-        good = i < end and data[i] == OPEN
+        end = start_of_all + bounds[row, 1]
+        i = after_space(start_of_all + bounds[row, 0], end)
+        good = i < end and load8(i) == OPEN
         more = good
         inside = -1  # the field whose object is being read, within the event's
         member = nested = 0
         seen = seen_inside = np.uint64(0)
         if good:
-            i = after_space(data, i + 1, end)
-            if i < end and data[i] == CLOSE:
+            i = after_space(i + 1, end)
+            if i < end and load8(i) == CLOSE:
                 more = False
                 i += 1
         while more:
             more = good = False  # until this member is read to its end
+            # as a rule what stood here in the message before
+            guess = -1
+            if inside < 0:
+                if member < _MOST_MEMBERS:
+                    guess = guesses[0, member]
+            elif names[inside, KIND] == OF_SLICES and nested < _MOST_MEMBERS:
+                guess = guesses[1, nested]
             name = i + 1
-            i = member_value(data, i, end, ascii_only)
+            guessed = guess >= 0 and _stands_there(i, end, names, known_text, guess)
+            if guessed:
+                name_end = name + names[guess, ENDS] - names[guess, BEGINS]
+                i = after_space(name_end + 2, end)
+            else:
+                i, name_end = named_value(i, end, ascii_only)
             if i < 0 or i >= end:
                 break
-            name_end = name
-            while data[name_end] != QUOTE:
-                name_end += 1
-            c = data[i]
+            c = load8(i)
             if inside < 0:  # a member of the event
-                field = guesses[0, member] if member < _MOST_MEMBERS else -1
-                if field < 0 or not _is_name(data, name, name_end, text, names, field):
-                    field = _which(data, name, name_end, text, names, 0, fields_)
+                field = guess
+                if not guessed:
+                    field = _which(name, name_end, names, known_text, 0, fields_)
                     if member < _MOST_MEMBERS:
                         guesses[0, member] = field
                 member += 1
-                if field < 0 or c == NULL[0]:
-                    i = value_end(data, i, end, ascii_only)
+                if field < 0 or c == SMALL_N:
+                    i = value_end(i, end, ascii_only)
                 kind = names[field, KIND] if field >= 0 else -1
                 slot = names[field, PLACE] if field >= 0 else -1
                 if field >= 0:
@@ -261,36 +271,39 @@ def _scan(
                     if seen & bit:  # the last one would win: rare, and not the kernel's business
                         break
                     seen |= bit
-                if field < 0 or c == NULL[0]:
+                if field < 0 or c == SMALL_N:
                     pass
                 elif kind == ID:
                     if c != QUOTE:
                         break
                     begin = i + 1
-                    i = string_end(data, begin, end, ascii_only)
+                    i = string_end(begin, end, ascii_only)
                     if i > begin:
-                        whole[HASHES + slot, row] = np.int64(hash_span(data, begin, i))
+                        whole[HASHES + slot, row] = np.int64(hash_at(begin, i))
                         if spans >= 0:
-                            whole[spans + 2 * slot, row], whole[spans + 2 * slot + 1, row] = begin, i
+                            whole[spans + 2 * slot, row], whole[spans + 2 * slot + 1, row] = (
+                                begin - start_of_all,
+                                i - start_of_all,
+                            )
                     i = i + 1 if i >= 0 else -1
                 elif kind == WORD:
                     if c != QUOTE:
                         break
                     begin = i + 1
-                    i = string_end(data, begin, end, ascii_only)
+                    i = string_end(begin, end, ascii_only)
                     if i < 0:
                         break
-                    code = intern(data, begin, i, slot, cells, words, columns)
+                    code = intern(start_of_all, begin, i, slot, cells, words, columns)
                     whole[codes + slot, row] = code
                     i = i + 1 if code >= 0 else -1
                 elif kind == TIME:
-                    i, whole[TS, row] = _time_of(data, i, end, ascii_only)
+                    i, whole[TS, row] = _time_of(i, end, ascii_only)
                     whole[HAS_TS, row] = 1
                 elif kind in (OF_SLICES, BY_VERSION):
                     if c != OPEN:
                         break
-                    i = after_space(data, i + 1, end)
-                    if i < end and data[i] == CLOSE:
+                    i = after_space(i + 1, end)
+                    if i < end and load8(i) == CLOSE:
                         i += 1
                     else:
                         inside, nested, seen_inside = field, 0, np.uint64(0)
@@ -300,7 +313,6 @@ def _scan(
                     whole[HAS_FEATURES, row] = 1
                     if want_features:
                         i, entries = scan_object(
-                            data,
                             i,
                             end,
                             ascii_only,
@@ -308,18 +320,18 @@ def _scan(
                             value=value,
                             names=known,
                             mixed=mixed,
-                            scratch=scratch,
+                            scratch=scratch_at,
                             used=entries,
                         )
                         whole[LENGTHS, row] = entries - entries_before
                     else:
-                        i = value_end(data, i, end, ascii_only)
+                        i = value_end(i, end, ascii_only)
                 else:
-                    i, real[slot, row] = _number_of(data, i, end, kind, limits, field)
+                    i, real[slot, row] = _number_of(i, end, kind, limits, field)
             elif names[inside, KIND] == OF_SLICES:
-                field = guesses[1, nested] if nested < _MOST_MEMBERS else -1
-                if field < 0 or not _is_name(data, name, name_end, text, names, field):
-                    field = _which(data, name, name_end, text, names, fields_, len(names))
+                field = guess
+                if not guessed:
+                    field = _which(name, name_end, names, known_text, fields_, len(names))
                     if nested < _MOST_MEMBERS:
                         guesses[1, nested] = field
                 nested += 1
@@ -328,32 +340,32 @@ def _scan(
                     if seen_inside & bit:
                         break
                     seen_inside |= bit
-                if field < 0 or c == NULL[0]:
-                    i = value_end(data, i, end, ascii_only)
+                if field < 0 or c == SMALL_N:
+                    i = value_end(i, end, ascii_only)
                 else:
                     slot = names[field, PLACE]
                     begin = word_end = i
                     if c == QUOTE:
                         begin = i + 1
-                        word_end = string_end(data, begin, end, ascii_only)
+                        word_end = string_end(begin, end, ascii_only)
                         i = word_end + 1
-                    elif is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE):
-                        word_end = i = i + (4 if c == TRUE[0] else 5)
+                    elif is_word(i, end, TRUE) or is_word(i, end, FALSE):
+                        word_end = i = i + (4 if c == SMALL_T else 5)
                     else:
-                        i, _ = _integer_of(data, i, end)  # a whole number is its own text
+                        i, _ = _integer_of(i, end)  # a whole number is its own text
                         word_end = i
                     if word_end < 0:
                         break
-                    code = intern(data, begin, word_end, slot, cells, words, columns)
+                    code = intern(start_of_all, begin, word_end, slot, cells, words, columns)
                     if code < 0:
                         break
                     whole[codes + slot, row] = code
             else:  # the number of a version
                 slot = names[inside, PLACE]
-                i, x = _number_of(data, i, end, NUMBER, limits, inside)
+                i, x = _number_of(i, end, NUMBER, limits, inside)
                 if i < 0:
                     break
-                code = intern(data, name, name_end, word_columns + slot, cells, words, columns)
+                code = intern(start_of_all, name, name_end, word_columns + slot, cells, words, columns)
                 last = used[slot]
                 twice = code < 0 or last - used_before[slot] == _MOST_VERSIONS
                 for k in range(used_before[slot], last):
@@ -364,19 +376,19 @@ def _scan(
                 used[slot] = last + 1
             if i < 0:
                 break
-            i = after_space(data, i, end)
-            if inside >= 0 and i < end and data[i] == CLOSE:
+            i = after_space(i, end)
+            if inside >= 0 and i < end and load8(i) == CLOSE:
                 inside = -1
-                i = after_space(data, i + 1, end)
+                i = after_space(i + 1, end)
             if i >= end:
                 break
-            if data[i] == COMMA:
-                i = after_space(data, i + 1, end)
+            if load8(i) == COMMA:
+                i = after_space(i + 1, end)
                 more = good = True
-            elif data[i] == CLOSE and inside < 0:
+            elif load8(i) == CLOSE and inside < 0:
                 i += 1
                 good = True
-        if good and after_space(data, i, end) == end:
+        if good and after_space(i, end) == end:
             continue
         hard[row] = True
         entries = entries_before

@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Features
-from streameval.events.hashing import hash_span
+from streameval.events.hashing import hash_at
+from streameval.events.words64 import PADDING, address_of, is_same, load8, load64, store64
 from streameval.sources.formats.decimals import HARD, READ, number
 from streameval.sources.formats.features import from_objects
 from streameval.sources.formats.json_text import (
     CLOSE,
     CLOSE_LIST,
+    COLON,
     COMMA,
     FALSE,
     MINUS,
@@ -30,11 +32,12 @@ from streameval.sources.formats.json_text import (
     OPEN,
     OPEN_LIST,
     QUOTE,
+    SMALL_T,
     TRUE,
     ZERO,
     after_space,
     is_word,
-    member_value,
+    named_value,
     string_end,
 )
 
@@ -54,7 +57,7 @@ class FeatureColumns(NamedTuple):
         np.int64
     ]  # where the names of the row before begin and end; behind the last one: an end before its beginning
     mixed: NDArray[np.uint64]  # [_MAX_NAMES]: hashes of those of a row
-    scratch: NDArray[np.uint8]
+    scratch: NDArray[np.uint8]  # for a name and a text
 
     @staticmethod
     def of(size: int) -> FeatureColumns:
@@ -66,7 +69,7 @@ class FeatureColumns(NamedTuple):
             np.empty(room),
             names,
             np.empty(_MAX_NAMES, np.uint64),
-            np.empty(512, np.uint8),
+            np.empty(size + 3 * len(PADDING), np.uint8),
         )
 
 
@@ -74,7 +77,7 @@ def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[
     """(features of n rows, where there is an object, what is wrong by bad row); b"" and null are absent."""
     n = len(texts)
     joined = b"".join(texts)
-    data = np.frombuffer(joined, np.uint8)
+    data = np.frombuffer(joined + PADDING, np.uint8)
     ends = np.cumsum(np.fromiter([len(memoryview(text)) for text in texts], np.int64, n))
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if n else ends
     out = FeatureColumns.of(data.size)
@@ -149,47 +152,47 @@ def _indptr(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
 
+@numba.njit(inline="always")
+def _copy(start: int, end: int, to: int) -> int:
+    """Copies the bytes between two addresses to a third, and some more behind them; returns where they end there."""
+    k = 0
+    while start + k < end:
+        store64(to + k, load64(start + k))
+        k += 8
+    return to + end - start
+
+
 @numba.njit(cache=True, nogil=True)
-def _one_hot(
-    data: NDArray[np.uint8], name: int, name_end: int, text: int, text_end: int, scratch: NDArray[np.uint8]
-) -> np.uint64:
-    """The hash of `name=text`."""
-    n = name_end - name
-    size = n + 1 + text_end - text
-    joined = scratch if size <= scratch.size else np.empty(size, np.uint8)
-    for k in range(n):
-        joined[k] = data[name + k]
-    joined[n] = _EQUALS
-    for k in range(text_end - text):
-        joined[n + 1 + k] = data[text + k]
-    return hash_span(joined, 0, size)
+def _one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) -> np.uint64:
+    """The hash of `name=text`; `scratch`: room for them."""
+    at = _copy(name, name_end, scratch)
+    store64(at, np.uint64(_EQUALS))
+    return hash_at(scratch, _copy(text, text_end, at + 1))
 
 
 @numba.njit(inline="always")
-def _is_known(data: NDArray[np.uint8], names: NDArray[np.int64], k: int, start: int, end: int) -> bool:
-    """Whether the k-th name of the row before is data[start:end]."""
-    before, n = names[k, 0], end - start
-    if names[k, 1] - before != n:
-        return False
-    for j in range(n):  # noqa: SIM110  (a kernel is a plain loop)
-        if data[before + j] != data[start + j]:
-            return False
-    return True
+def _known_size(i: int, end: int, names: NDArray[np.int64], k: int) -> int:
+    """The length of the k-th name of the row before, if `"name":` stands at i as it did there; -1: something else does."""
+    before = names[k, 0]
+    size = names[k, 1] - before
+    if size < 0 or i + size + 3 > end or not is_same(i, before - 1, size + 3):
+        return -1
+    return size if load8(i + size + 2) == COLON else -1
 
 
 @numba.njit(inline="always")
-def _mix(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+def _mix(start: int, end: int) -> np.uint64:
     mixed = np.uint64(0xCBF29CE484222325)
     for k in range(start, end):
-        mixed = (mixed ^ np.uint64(data[k])) * np.uint64(0x100000001B3)
+        mixed = (mixed ^ np.uint64(load8(k))) * np.uint64(0x100000001B3)
     return mixed
 
 
 @numba.njit(cache=True, nogil=True)
-def _is_there_twice(data: NDArray[np.uint8], names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
+def _is_there_twice(names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
     """Whether two of a row's first n names are the same (or hash alike, which is as rare)."""
     for k in range(n):
-        mixed[k] = _mix(data, names[k, 0], names[k, 1])
+        mixed[k] = _mix(names[k, 0], names[k, 1])
         for j in range(k):
             if mixed[j] == mixed[k]:
                 return True
@@ -198,7 +201,6 @@ def _is_there_twice(data: NDArray[np.uint8], names: NDArray[np.int64], mixed: ND
 
 @numba.njit(cache=True, nogil=True)
 def scan_object(
-    data: NDArray[np.uint8],
     i: int,
     end: int,
     ascii_only: bool,
@@ -206,14 +208,17 @@ def scan_object(
     value: NDArray[np.float64],
     names: NDArray[np.int64],
     mixed: NDArray[np.uint64],
-    scratch: NDArray[np.uint8],
+    scratch: int,
     used: int,
 ) -> tuple[int, int]:
-    """(where the object ends that begins at i, entries in use after it); -1: not plain, or no object. Arrays: of `FeatureColumns`."""
-    if data[i] != OPEN:
+    """(where the object ends that begins at i, entries in use after it); -1: not plain, or no object.
+
+    Arrays, and the address `scratch`: of `FeatureColumns`.
+    """
+    if load8(i) != OPEN:
         return -1, used
-    i = after_space(data, i + 1, end)
-    if i < end and data[i] == CLOSE:
+    i = after_space(i + 1, end)
+    if i < end and load8(i) == CLOSE:
         names[0, 0], names[0, 1] = 0, -1
         return i + 1, used
     as_before = True  # the names: then none is there twice, as none was
@@ -222,69 +227,71 @@ def scan_object(
         if n == _MAX_NAMES:
             return -1, used
         name = i + 1
-        i = member_value(data, i, end, ascii_only)
+        size = _known_size(i, end, names, n) if as_before else -1
+        if size >= 0:
+            name_end = name + size
+            i = after_space(name_end + 2, end)
+        else:
+            as_before = False
+            i, name_end = named_value(i, end, ascii_only)
         if i < 0 or i >= end:
             return -1, used
-        name_end = name  # it is plain: its end is the next quote
-        while data[name_end] != QUOTE:
-            name_end += 1
-        as_before = as_before and _is_known(data, names, n, name, name_end)
         names[n, 0], names[n, 1] = name, name_end
         n += 1
-        c = data[i]
+        c = load8(i)
         if c == QUOTE:
-            text_end = string_end(data, i + 1, end, ascii_only)
+            text_end = string_end(i + 1, end, ascii_only)
             if text_end < 0:
                 return -1, used
-            entry[used] = _one_hot(data, name, name_end, i + 1, text_end, scratch)
+            entry[used] = _one_hot(name, name_end, i + 1, text_end, scratch)
             value[used] = 1.0
             used += 1
             i = text_end + 1
         elif c == MINUS or ZERO <= c <= NINE:
-            outcome, i, x = number(data, i, end)
+            outcome, i, x = number(i, end)
             if outcome == HARD:
                 return -1, used
-            entry[used] = hash_span(data, name, name_end)
+            entry[used] = hash_at(name, name_end)
             value[used] = x
             used += 1
-        elif is_word(data, i, end, TRUE) or is_word(data, i, end, FALSE):
-            entry[used] = hash_span(data, name, name_end)
-            value[used] = 1.0 if c == TRUE[0] else 0.0
+        elif is_word(i, end, TRUE) or is_word(i, end, FALSE):
+            entry[used] = hash_at(name, name_end)
+            value[used] = 1.0 if c == SMALL_T else 0.0
             used += 1
-            i += 4 if c == TRUE[0] else 5
-        elif is_word(data, i, end, NULL):
+            i += 4 if c == SMALL_T else 5
+        elif is_word(i, end, NULL):
             i += 4
         elif c == OPEN_LIST:
-            i = after_space(data, i + 1, end)
-            more = not (i < end and data[i] == CLOSE_LIST)
+            i = after_space(i + 1, end)
+            more = not (i < end and load8(i) == CLOSE_LIST)
             while more:
-                if i >= end or data[i] != QUOTE:
+                if i >= end or load8(i) != QUOTE:
                     return -1, used
-                text_end = string_end(data, i + 1, end, ascii_only)
+                text_end = string_end(i + 1, end, ascii_only)
                 if text_end < 0:
                     return -1, used
-                entry[used] = _one_hot(data, name, name_end, i + 1, text_end, scratch)
+                entry[used] = _one_hot(name, name_end, i + 1, text_end, scratch)
                 value[used] = 1.0
                 used += 1
-                i = after_space(data, text_end + 1, end)
-                more = i < end and data[i] == COMMA
+                i = after_space(text_end + 1, end)
+                more = i < end and load8(i) == COMMA
                 if more:
-                    i = after_space(data, i + 1, end)
-            if i >= end or data[i] != CLOSE_LIST:
+                    i = after_space(i + 1, end)
+            if i >= end or load8(i) != CLOSE_LIST:
                 return -1, used
             i += 1
         else:
             return -1, used
-        i = after_space(data, i, end)
+        i = after_space(i, end)
         if i >= end:
             return -1, used
-        if data[i] == CLOSE:
+        if load8(i) == CLOSE:
             break
-        if data[i] != COMMA:
+        if load8(i) != COMMA:
             return -1, used
-        i = after_space(data, i + 1, end)
+        i = after_space(i + 1, end)
     names[n, 0], names[n, 1] = 0, -1
-    if not as_before and _is_there_twice(data, names, mixed, n):
+    if not as_before and _is_there_twice(names, mixed, n):
         return -1, used
     return i + 1, used
 
@@ -301,17 +308,18 @@ def _scan(
 ) -> int:
     """Fills the columns, and says how many entries there are. A row that turns out hard gives back what it had written."""
     entry, value, names, mixed, scratch = out
+    text, scratch_at = address_of(data), address_of(scratch)
     used = 0
     for row in range(starts.size):
-        before, end = used, ends[row]
-        i = after_space(data, starts[row], end)
-        if i == end or (is_word(data, i, end, NULL) and after_space(data, i + 4, end) == end):
+        before, end = used, text + ends[row]
+        i = after_space(text + starts[row], end)
+        if i == end or (is_word(i, end, NULL) and after_space(i + 4, end) == end):
             state[row] = _ABSENT
         else:
             i, used = scan_object(
-                data, i, end, ascii_only, entry=entry, value=value, names=names, mixed=mixed, scratch=scratch, used=used
+                i, end, ascii_only, entry=entry, value=value, names=names, mixed=mixed, scratch=scratch_at, used=used
             )
-            if i >= 0 and after_space(data, i, end) == end:
+            if i >= 0 and after_space(i, end) == end:
                 state[row] = READ
             else:
                 state[row] = HARD
