@@ -235,7 +235,7 @@ def _times(
             continue
         has[row] = True
         if isinstance(value, int):
-            if abs(value) > _MAX_INT:
+            if not -_MAX_INT - 1 <= value <= _MAX_INT:
                 problems.setdefault(row, ("out_of_range", "ts", f"ts = {value}: must be ms since the epoch"))
             else:
                 out[row] = value

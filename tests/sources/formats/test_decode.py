@@ -194,6 +194,17 @@ def test_times_in_another_unit_are_refused_alike_in_every_format(kind: str, ts: 
     )
 
 
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("ts", [-(1 << 63), (1 << 63) - 1, 1 << 63, "yesterday"])
+def test_which_of_two_faults_is_told_does_not_depend_on_the_neighbours(ts: object, kernel: bool) -> None:
+    bad = json.dumps({**GOOD, "ts": ts, "features": {"a": {}}}).encode()
+    told = set()
+    for values in ([bad], [b"{", bad], [b'{"ts": "2026-03-01T00:00:00Z"}', bad]):
+        _, letters = decode(values, hashed=True, json_kernel=kernel)
+        told.add((letters[-1].reason, letters[-1].field, letters[-1].message))
+    assert len(told) == 1
+
+
 def test_a_bad_element_of_an_array_goes_alone() -> None:
     good = json.dumps(GOOD).encode()
     batch, letters = decode([b"[" + good + b', {"impression_id": 3, "ts": 5}, ' + good + b"]"])
