@@ -224,10 +224,11 @@ def _features(
 def _times(
     values: Sequence[int | str | None], problems: dict[int, Rejection]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    try:
-        return np.fromiter(values, np.int64, len(values)), np.ones(len(values), bool)
-    except (TypeError, ValueError, OverflowError):
-        pass
+    if set(map(type, values)) == {int}:  # NumPy would take a text of digits, too
+        try:
+            return np.fromiter(cast(Sequence[int], values), np.int64, len(values)), np.ones(len(values), bool)
+        except OverflowError:
+            pass
     out = np.zeros(len(values), np.int64)
     has = np.zeros(len(values), bool)
     for row, value in enumerate(values):

@@ -195,9 +195,10 @@ def test_times_in_another_unit_are_refused_alike_in_every_format(kind: str, ts: 
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-@pytest.mark.parametrize("ts", [-(1 << 63), (1 << 63) - 1, 1 << 63, "yesterday"])
+@pytest.mark.parametrize("ts", [-(1 << 63), (1 << 63) - 1, 1 << 63, "yesterday", "0", "1700000000000"])
 def test_which_of_two_faults_is_told_does_not_depend_on_the_neighbours(ts: object, kernel: bool) -> None:
     bad = json.dumps({**GOOD, "ts": ts, "features": {"a": {}}}).encode()
+    assert one({**GOOD, "ts": ts}, json_kernel=kernel)[1] is not None, "no time, whoever stands beside it"
     told = set()
     for values in ([bad], [b"{", bad], [b'{"ts": "2026-03-01T00:00:00Z"}', bad]):
         _, letters = decode(values, hashed=True, json_kernel=kernel)
