@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval.app import make_decoder
+from streameval.events.batch import Batch
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
@@ -58,14 +59,19 @@ def drain(tree: Settings, events: Events, full: bool) -> float:
     pipeline = Pipeline(tree, time.time)
     tree = tree.model_copy(update={"kafka": tree.kafka.model_copy(update={"group_id": uuid.uuid4().hex})})
     source = KafkaSource(tree.kafka, make_decoder(tree, pipeline), JsonlDeadLetters(""), tree.batch.max_events)
-    done, want, begin = 0, events.n + int(events.clicked.sum()), 0.0
+    want, begin = events.n + int(events.clicked.sum()), 0.0
+    done = 0
+
+    def take(batch: Batch) -> None:
+        nonlocal begin, done
+        begin = begin or time.perf_counter()
+        done += len(batch)
+        if full:
+            pipeline.take(batch)
+
     try:
         while done < want:
-            for batch in source.batches(1.0):
-                begin = begin or time.perf_counter()
-                done += len(batch)
-                if full:
-                    pipeline.take(batch)
+            source.deliver(1.0, take)
         if full:
             pipeline.finish()
             readers_see(pipeline, with_history=False)

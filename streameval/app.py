@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Place, Source, SourceError
 from streameval.sources.recent_letters import RecentLetters
 from streameval.sources.registry import Wiring, kind_of_source
 from streameval.store.history.format import HistoryFormat
@@ -61,30 +61,23 @@ class Loop:
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
+    _read_since: float = 0.0  # s
+    _counted: dict[Place, int] = field(default_factory=dict)  # offsets of what was counted, not yet committed
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
         self.pipeline.inputs = self.source.inputs
         self.source.begin(self.keeper)
         publish_due = commit_due = give_back_due = took = 0.0
-        counted: dict[tuple[str, int], int] = {}  # offsets of what went through the pipeline, not yet committed
         while not stop.is_set() and not self.source.finished:
-            begin = time.perf_counter()
-            for batch in self.source.batches(POLL_SECONDS):
-                self.pipeline.seconds["read"] += time.perf_counter() - begin
-                if self.keeper is None or self.keeper.holds(batch.partition):
-                    # one fast partition that comes first must not be mistaken for all of them
-                    self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
-                    self.pipeline.take(batch)
-                    counted.update(batch.offsets)
-                begin = time.perf_counter()
+            self._read_since = time.perf_counter()
+            self.source.deliver(POLL_SECONDS, self._take)
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick()
             now = time.monotonic()
-            if counted and now >= commit_due:
-                self.source.commit(counted)
-                counted = {}
+            if self._counted and now >= commit_due:
+                self._commit()
                 commit_due = now + COMMIT_SECONDS
             if now >= publish_due:
                 self.publish()
@@ -93,9 +86,23 @@ class Loop:
             if now >= give_back_due:
                 give_back()
                 give_back_due = now + GIVE_BACK_SECONDS
-        self.source.commit(counted)
+        self._commit()
         if self.keeper is not None:
             self.keeper.close()
+
+    def _take(self, batch: Batch) -> None:
+        """A batch through the pipeline."""
+        self.pipeline.seconds["read"] += time.perf_counter() - self._read_since
+        if self.keeper is None or self.keeper.holds(batch.partition):
+            # one fast partition that comes first must not be mistaken for all of them
+            self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
+            self.pipeline.take(batch)
+            self._counted.update(batch.offsets)
+        self._read_since = time.perf_counter()
+
+    def _commit(self) -> None:
+        self.source.commit(self._counted)
+        self._counted = {}
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
@@ -193,13 +200,17 @@ def replay(
     check_features(settings.models, source.lacks_features())
     heard = hear(pipeline) if hear is not None else None
     events = 0
+
+    def take(batch: Batch) -> None:
+        nonlocal events
+        if heard is not None:
+            heard(batch)
+        pipeline.take(batch)
+        events += len(batch)
+
     try:
         while not source.finished and not (stop and stop.is_set()):
-            for batch in source.batches(POLL_SECONDS):
-                if heard is not None:
-                    heard(batch)
-                pipeline.take(batch)
-                events += len(batch)
+            source.deliver(POLL_SECONDS, take)
             if on_progress:
                 on_progress(source.progress(), events)
         pipeline.finish()

@@ -7,9 +7,11 @@ versions, slice values) are small integer codes of one `Catalog` that the whole 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,9 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 I8 = NDArray[np.int8]
 F64 = NDArray[np.float64]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 LABEL_UNKNOWN = -1
 
@@ -183,6 +188,17 @@ def counted_values(max_values: int, dimensions: int) -> int:
     return most
 
 
+def _alone(method: Callable[Concatenate[Catalog, _P], _T]) -> Callable[Concatenate[Catalog, _P], _T]:
+    """One thread at a time: a batch is decoded while others are counted, and either may give a name its code."""
+
+    @wraps(method)
+    def locked(self: Catalog, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return locked
+
+
 class Catalog:
     """Names behind the codes, shared by every partition of the process, up to its limits.
 
@@ -198,6 +214,7 @@ class Catalog:
     def __init__(
         self, dimensions: Sequence[str] = (), max_values: int = 50, max_series: int = 64, mainline: int = 3
     ) -> None:
+        self.lock = threading.RLock()
         self.dimensions = tuple(dimensions)
         self.mainline = mainline
         self.max_values = max_values
@@ -229,6 +246,7 @@ class Catalog:
         """The code of another version of a series' model, which events call so, as production scores it."""
         return self._series_code(self.series[series].model, spelled(version), "logged")
 
+    @_alone
     def _series_code(self, model: str, version: str, source: str) -> int:
         """By the names that results show, placeholders among them."""
         if (
@@ -251,6 +269,7 @@ class Catalog:
             code = self._series[(model, version, source)] = self._place(Series(model, version, source), self._free)
         return code
 
+    @_alone
     def objective_code(self, series: int, objective: str) -> int:
         """The code of a plain series as an objective counts it."""
         named = replace(self.series[series], objective=objective)
@@ -277,6 +296,7 @@ class Catalog:
         """The codes that a plain series has for objectives."""
         return [number for series, number in self._of_objectives.items() if series.plain == self.series[code]]
 
+    @_alone
     def retire(self, code: int) -> None:
         """Forgets a series; nothing may be left that has its code. A plain one goes after those of its objectives."""
         series = self.series[code]
@@ -293,6 +313,7 @@ class Catalog:
         """The code of what events call so in a dimension (its index in `dimensions`)."""
         return self._value_code(dimension, spelled(value))
 
+    @_alone
     def _value_code(self, dimension: int, value: str) -> int:
         codes = self._values[dimension]
         code = codes.get(value)
@@ -307,12 +328,14 @@ class Catalog:
             codes[value] = code
         return code
 
+    @_alone
     def names(self) -> dict[str, Any]:
         """Every name by its code, for `adopt` in another process."""
         series = [[s.model, s.version, s.source, *([s.objective] if s.objective else [])] for s in self.series]
         values = [list(values) for values in self.values]
         return {"series": series, "values": values, "radix": self.radix, "overflowed": list(self.overflowed)}
 
+    @_alone
     def adopt(self, names: Mapping[str, Any]) -> Codes:
         """Learns another process' names (same dimensions and `max_values`), and says what its codes mean here."""
         retired = [RETIRED.model, RETIRED.version, RETIRED.source]

@@ -1,7 +1,7 @@
 """Decoding one batch ahead: while the loop counts a batch, another thread decodes the next one.
 
 Most of decoding is in kernels that release the interpreter's lock. The order of the batches stays what it was, one is decoded at
-a time, and none is under way between two calls of `Source.batches`: then names may be given up, and partitions.
+a time, and none is under way between two calls of `Source.deliver`: then names may be given up, and partitions.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -79,11 +79,12 @@ class FileSource(Source):
         del timeout  # a file never makes one wait
         return list(self._delivered(islice(self._read, 1)))
 
-    def batches(self, timeout: float) -> Iterator[Batch]:
-        """See `Source.batches`."""
+    def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
+        """See `Source.deliver`."""
         del timeout
         begin = time.monotonic()
-        yield from self._delivered(ahead(islice(self._read, self._lookahead.batches), self._decoding))
+        for batch in self._delivered(ahead(islice(self._read, self._lookahead.batches), self._decoding)):
+            take(batch)
         self._lookahead.took(time.monotonic() - begin, True)
 
     @property

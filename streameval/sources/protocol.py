@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -112,13 +112,13 @@ class Source(ABC):
         written to the sink before the batch that counts them is returned. Raises SourceError when it cannot go on.
         """
 
-    def batches(self, timeout: float) -> Iterator[Batch]:
-        """As `poll`, batch by batch, maybe several of a partition, in their order: what the loop asks.
+    def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
+        """Hands `take` what there is, batch by batch, maybe several of a partition, in their order: what the loop asks.
 
-        A source whose decoding takes long makes the next one while the caller counts. To be read to its end before
-        anything else is asked.
+        Else as `poll`. A source whose decoding takes long decodes the next batch meanwhile; none is left when this returns.
         """
-        yield from self.poll(timeout)
+        for batch in self.poll(timeout):
+            take(batch)
 
     def connect(self, stop: threading.Event) -> None:  # noqa: B027  (a default that does nothing)
         """Wait until the events' keeper answers, or `stop` is set: asked before whatever takes long.

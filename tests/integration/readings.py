@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -154,10 +154,12 @@ class ToTheEnd(KafkaSource):
     sent = 0
     at: dict[Place, int]
 
-    def batches(self, timeout: float) -> Iterator[Batch]:
-        for batch in super().batches(timeout):
+    def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
+        def noted(batch: Batch) -> None:
             self.at.update(batch.offsets)
-            yield batch
+            take(batch)
+
+        super().deliver(timeout, noted)
 
     @property
     def finished(self) -> bool:

@@ -174,17 +174,23 @@ class SourceConformance:
         case.write(events)
         polled, reading = Reading(case).until(2_000), Reading(case)
         deadline = time.monotonic() + PATIENCE
+        bad = 0
+
+        def take(batch: Batch) -> None:
+            nonlocal bad
+            assert len(batch) <= MAX_EVENTS
+            reading.batches.append(batch)
+            bad += sum(batch.invalid.values())
+            assert len(reading.sink.letters) >= bad, "letters are written before the batch that counts them is taken"
+
         while reading.count < 2_000:
             assert time.monotonic() < deadline, reading.count
-            for batch in reading.source.batches(0.2):
-                assert len(batch) <= MAX_EVENTS
-                reading.batches.append(batch)
-                bad = sum(sum(one.invalid.values()) for one in reading.batches)
-                assert len(reading.sink.letters) == bad, "letters are written with the batch that counts them"
+            reading.source.deliver(0.2, take)
         assert reading.impressions == polled.impressions
         assert reading.offsets() == polled.offsets()
         assert [letter.offset for letter in reading.sink.letters] == [letter.offset for letter in polled.sink.letters]
-        assert not any(map(len, reading.source.batches(0.2)))
+        reading.source.deliver(0.2, take)
+        assert reading.count == 2_000
         assert reading.source.finished == case.ends
         for one in (reading, polled):
             one.source.close()

@@ -18,7 +18,7 @@ _KINDS = {
     "features": FEATURES,
 }  # fmt: skip
 TS, HAS_TS, HAS_FEATURES, LENGTHS, HASHES = range(5)  # rows of `Columns.whole`
-BEGINS, ENDS, KIND, PLACE, PLAIN = range(5)
+BEGINS, ENDS, KIND, PLACE, IS_PLAIN = range(5)
 _MOST_FIELDS = 62  # a bit each
 
 
@@ -62,7 +62,9 @@ def layout_of(table: tuple[Field, ...], dimensions: tuple[str, ...]) -> EventLay
     rows = np.zeros((len(names), 5), np.int64)
     rows[:, ENDS] = np.cumsum(sizes + len(b'"":')) - len(b'":')
     rows[:, BEGINS] = rows[:, ENDS] - sizes
-    rows[:, PLAIN] = [name.isascii() and name.decode().isprintable() and not set(name) & set(b'"\\') for name in names]
+    rows[:, IS_PLAIN] = [
+        name.isascii() and name.decode().isprintable() and not set(name) & set(b'"\\') for name in names
+    ]
     for k, field in enumerate(table):
         kind = (ID if field.name in IDS else WORD) if field.type == "text" else _KINDS[field.type]
         same = slots[NUMBER if kind in (INTEGER, LABEL) else kind]

@@ -27,13 +27,13 @@ from streameval.sources.formats.event_layout import (
     HASHES,
     ID,
     INTEGER,
+    IS_PLAIN,
     KIND,
     LABEL,
     LENGTHS,
     NUMBER,
     OF_SLICES,
     PLACE,
-    PLAIN,
     TIME,
     TS,
     WORD,
@@ -124,7 +124,7 @@ def _stands_there(i: int, end: int, names: NDArray[np.int64], text: int, k: int)
     """Whether `"name":` of the k-th name begins at i."""
     first = names[k, BEGINS] - 1
     size = names[k, ENDS] + 2 - first
-    return names[k, PLAIN] and i + size <= end and is_same(i, text + first, size)
+    return names[k, IS_PLAIN] and i + size <= end and is_same(i, text + first, size)
 
 
 @numba.njit(cache=True, nogil=True)

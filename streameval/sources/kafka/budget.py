@@ -1,8 +1,8 @@
-"""How many messages a poll takes, and how they are cut into batches."""
+"""How many messages a poll takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from streameval.sources.kafka.reader import MessageRun
 
@@ -31,18 +31,3 @@ class Budget:
                 self._density[topic] = max(1.0, events[topic] / count, 0.8 * self._density.get(topic, 1.0))
         if runs:
             self.messages = max(1, min(2 * self.messages, int(self._max_events / max(self._density.values()))))
-
-
-def pieces(runs: Sequence[MessageRun], most: int) -> Iterator[list[MessageRun]]:
-    """The runs of a partition, cut so that no piece has more than `most` messages; without runs one empty piece."""
-    piece: list[MessageRun] = []
-    room = most
-    for run in runs:
-        for start in range(0, len(run.values), most):
-            values, offsets = run.values[start : start + most], run.offsets[start : start + most]
-            if len(values) > room:
-                yield piece
-                piece, room = [], most
-            piece.append(MessageRun(run.topic, run.partition, values, offsets))
-            room -= len(values)
-    yield piece

@@ -14,13 +14,21 @@ class PartitionOwner:
     """See `streameval.sources.kafka.reader.Owner`. A partition is ours from `take` until `drop`."""
 
     def __init__(
-        self, topics: tuple[str, ...], group: str, keeper: Keeper | None, began: Callable[[frozenset[int]], None]
+        self,
+        topics: tuple[str, ...],
+        group: str,
+        keeper: Keeper | None,
+        began: Callable[[frozenset[int]], None],
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began` is called with the partitions of every assignment, after the keeper."""
+        """`began` is called with the partitions of every assignment, after the keeper; `finish` before the keeper hears anything:
+        what was read before is to be counted.
+        """
         self._topics = topics
         self._group = group
         self._keeper = keeper
         self._began = began
+        self._finish = finish
         self._held: frozenset[int] = frozenset()
         self._starts: dict[Place, int] = {}  # where the states that were found go on
         self._ids: dict[Place, str] = {}  # of the topics that those offsets are of
@@ -31,6 +39,7 @@ class PartitionOwner:
         impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
         partitions = impressions & clicks
         log.info("group %s: assigned partitions %s", self._group, sorted(partitions))
+        self._finish()
         self._drop(self._held - partitions)
         if self._keeper is not None and self._held:
             self._keeper.regain(self._held)
@@ -48,12 +57,14 @@ class PartitionOwner:
 
     def revoked(self, places: frozenset[Place]) -> None:
         """They may come back: released, but not dropped yet."""
+        self._finish()
         partitions = self._held & {partition for _, partition in places}
         if self._keeper is not None and partitions:
             self._keeper.release(partitions)
 
     def lost(self, places: frozenset[Place]) -> None:
         """Dropped at once."""
+        self._finish()
         partitions = self._held & {partition for _, partition in places}
         if partitions:
             log.warning("group %s: lost partitions %s", self._group, sorted(partitions))

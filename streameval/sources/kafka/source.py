@@ -28,17 +28,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from streameval.events.batch import Batch
 from streameval.settings.tree import Kafka
-from streameval.sources.ahead import Lookahead, ahead
+from streameval.sources.ahead import Lookahead
 from streameval.sources.formats.decode import Decoder
-from streameval.sources.kafka.budget import Budget, pieces
+from streameval.sources.kafka.budget import Budget
 from streameval.sources.kafka.formats import open_format
 from streameval.sources.kafka.options import START_TIMEOUT, no_broker
 from streameval.sources.kafka.owner import PartitionOwner
@@ -50,6 +50,17 @@ from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Plac
 log = logging.getLogger(__name__)
 
 ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
+
+
+_Decoded = tuple[Batch, Sequence[DeadLetter]]
+
+
+@dataclass(slots=True)
+class _Polled:
+    """What one poll brought, a batch for each partition."""
+
+    runs: list[MessageRun]
+    decoding: list[Future[_Decoded]]
 
 
 class KafkaSource(Source):
@@ -93,6 +104,8 @@ class KafkaSource(Source):
         self._budget = Budget(self._topics, max_events)
         self._lookahead = Lookahead()
         self._decoding = ThreadPoolExecutor(1, "decoding")
+        self._polled: deque[_Polled] = deque()  # being decoded, oldest first; none between two calls
+        self._take: Callable[[Batch], None] = lambda batch: None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -101,16 +114,15 @@ class KafkaSource(Source):
 
     def poll(self, timeout: float) -> list[Batch]:
         """See `Source.poll`. The very first calls wait for brokers and topics, up to 2 seconds more than `timeout`."""
-        runs = self._runs(timeout, 1)
-        return list(self._delivered(runs, self._decoded(runs)))
+        batches: list[Batch] = []
+        self._polls(timeout, batches.append, 1)
+        return batches
 
-    def batches(self, timeout: float) -> Iterator[Batch]:
-        """See `Source.batches`: of a backlog several batches of a partition are read at once."""
-        wanted = self._budget.messages * self._lookahead.batches
-        runs = self._runs(timeout, self._lookahead.batches)
+    def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
+        """See `Source.deliver`: of a backlog several polls, each read and decoded while the one before is counted."""
         begin = time.monotonic()
-        yield from self._delivered(runs, ahead(self._decoded(runs), self._decoding))
-        self._lookahead.took(time.monotonic() - begin, sum(len(run.values) for run in runs) >= wanted // 2)
+        full = self._polls(timeout, take, self._lookahead.batches)
+        self._lookahead.took(time.monotonic() - begin, full)
 
     def connect(self, stop: threading.Event) -> None:
         """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is reported soon.
@@ -176,46 +188,52 @@ class KafkaSource(Source):
         self._decoding.shutdown()
         self._reader.close()
 
-    def _runs(self, timeout: float, batches: int) -> list[MessageRun]:
-        """What has come: the messages of so many batches at most."""
+    def _polls(self, timeout: float, take: Callable[[Batch], None], most: int) -> bool:
+        """Delivers at most so many polls; whether each of them brought about as much as it could."""
         if self._closed:
             raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
         if not self._subscribed and not self._subscribe(timeout):
-            return []
-        return self._read(timeout, self._budget.messages * batches)
-
-    def _decoded(self, runs: Sequence[MessageRun]) -> Iterator[tuple[Batch, Sequence[DeadLetter]]]:
-        """Batch by batch, those of a partition in order."""
-        begun: dict[int, list[Beginning]] = {}
-        for one in self._reader.beginnings():
-            begun.setdefault(one.place[1], []).append(one)
-        by_partition: dict[int, list[MessageRun]] = {partition: [] for partition in begun}
-        for run in runs:
-            by_partition.setdefault(run.partition, []).append(run)
-        for partition, ours in sorted(by_partition.items()):
-            for number, piece in enumerate(pieces(ours, self._budget.messages)):
-                batch, letters = self._decode(partition, piece)
-                yield batch if number else _with_beginnings(batch, begun.get(partition, ())), letters
-
-    def _delivered(
-        self, runs: Sequence[MessageRun], decoded: Iterator[tuple[Batch, Sequence[DeadLetter]]]
-    ) -> Iterator[Batch]:
-        """The batches, their dead letters written, and what follows from them for the next poll."""
-        if not self._subscribed:
-            return
-        events = Counter[str]()
-        for batch, letters in decoded:
-            if letters:
-                self._sink.write(letters)
-            events[self._topics[-1]] += len(batch.clicks)
-            events[self._topics[0]] += len(batch.impressions) + len(batch.candidates)
+            return False
+        self._take, full = take, True
+        for number in range(most):
+            wanted = self._budget.messages
+            runs = self._read(0.0 if number else timeout, wanted)
+            decoding = [self._decoding.submit(self._decode, *ours) for ours in self._by_partition(runs)]
+            self._polled.append(_Polled(runs, decoding))
+            self._hand_over(all_but=1)
             if not self._shared:
-                self._note_times(batch)
-            yield batch
-        self._budget.learn(runs, events)
-        if not self._shared:
-            self._pace()
+                self._pace()
+            full = sum(len(run.values) for run in runs) >= wanted // 2
+            if not full:
+                break
+        self._hand_over()
         self._say_unpaired()
+        return full
+
+    def _by_partition(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
+        """What a poll has brought: (partition, its runs, where reading was begun before them)."""
+        found: dict[int, tuple[list[MessageRun], list[Beginning]]] = {}
+        for run in runs:
+            found.setdefault(run.partition, ([], []))[0].append(run)
+        for one in self._reader.beginnings():
+            found.setdefault(one.place[1], ([], []))[1].append(one)
+        return [(partition, *ours) for partition, ours in sorted(found.items())]
+
+    def _hand_over(self, all_but: int = 0) -> None:
+        """Has the batches of the polls taken, `all_but` so many last ones, their dead letters written before."""
+        while len(self._polled) > all_but:
+            polled = self._polled.popleft()
+            events = Counter[str]()
+            for decoding in polled.decoding:
+                batch, letters = decoding.result()
+                if letters:
+                    self._sink.write(letters)
+                events[self._topics[-1]] += len(batch.clicks)
+                events[self._topics[0]] += len(batch.impressions) + len(batch.candidates)
+                if not self._shared:
+                    self._note_times(batch)
+                self._take(batch)
+            self._budget.learn(polled.runs, events)
 
     def _subscribe(self, timeout: float) -> bool:
         """Join the group once a broker answers and the topics exist; False: not yet."""
@@ -230,7 +248,7 @@ class KafkaSource(Source):
             time.sleep(min(timeout, 1.0))
             return False
         self._check_counts()
-        owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began)
+        owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began, finish=self._hand_over)
         self._watch = TopicWatch(open_describer(self._settings), self._topics)
         self._reader.subscribe(self._topics, owner, committed=self._keeper is None, watch=self._watch)
         self._subscribed = True
@@ -281,7 +299,8 @@ class KafkaSource(Source):
         if not self._shared:
             self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in partitions)
 
-    def _decode(self, partition: int, runs: list[MessageRun]) -> tuple[Batch, Sequence[DeadLetter]]:
+    def _decode(self, partition: int, runs: Sequence[MessageRun], begun: Sequence[Beginning]) -> _Decoded:
+        """The batch of a partition's messages, with where reading was begun before them."""
         values: list[bytes | None] = []
         offsets: list[int] = []
         kinds: list[int] = []
@@ -291,7 +310,7 @@ class KafkaSource(Source):
             offsets += run.offsets
             kinds += [self._kinds[run.topic]] * len(run.values)
             next_offsets[run.topic, partition] = run.offsets[-1] + 1
-        return self._decoder.messages(
+        batch, letters = self._decoder.messages(
             values,
             kinds,
             topic=self._topics,
@@ -299,8 +318,11 @@ class KafkaSource(Source):
             offsets=offsets,
             format=self._format,
             shared=self._shared,
-            next_offsets=next_offsets,
+            next_offsets={one.place: one.offset for one in begun} | next_offsets,
         )
+        ids = {one.place: one.topic_id for one in begun if one.topic_id}
+        gaps = {one.place: one.gap for one in begun if one.gap}
+        return replace(batch, topic_ids=ids, gaps=gaps) if begun else batch, letters
 
     def _read(self, timeout: float, messages: int) -> list[MessageRun]:
         """What the reader delivers; while the schema registry does not answer, nothing is fetched."""
@@ -328,18 +350,6 @@ class KafkaSource(Source):
             self._reader.resume(self._paused - held)
             self._reader.pause(held - self._paused)
             self._paused = held
-
-
-def _with_beginnings(batch: Batch, begun: Iterable[Beginning]) -> Batch:
-    """With the offsets where reading was begun before it, so that they are kept also if nothing comes."""
-    for one in begun:
-        batch = replace(
-            batch,
-            offsets={one.place: one.offset, **batch.offsets},
-            topic_ids={**batch.topic_ids, **({one.place: one.topic_id} if one.topic_id else {})},
-            gaps={**batch.gaps, **({one.place: one.gap} if one.gap else {})},
-        )
-    return batch
 
 
 def _of_files(format: str) -> Literal["json", "arrow"]:
