@@ -72,11 +72,11 @@ class Decoder:
         """
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
-        element: dict[int, bytes] = {}
-        if format == "own":
-            raw, message = self._own(values, kinds), np.arange(len(values))
+        if format == "own":  # one event a message
+            found_rows = read_json.JsonEvents(self._own(values, kinds), np.arange(len(values)), dict[int, bytes]().get)
         else:
-            raw, message, element = read_json.read(values, kinds, self._wanted)
+            found_rows = read_json.read(values, kinds, self._wanted)
+        raw, message, element = found_rows
         found = assemble(raw, self._rules())
         if found.impressions.features is not None:
             where = np.asarray(offsets, np.int64)[message[found.impressions.order]]
@@ -84,7 +84,7 @@ class Decoder:
 
         def whole(row: int) -> tuple[bytes, str, int]:
             number = int(message[row])
-            value = element[row] if row in element else values[number] or b""
+            value = element(row) or values[number] or b""
             return value, _topic(topic, kinds[number]), offsets[number]
 
         letters = []

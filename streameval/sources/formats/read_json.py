@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,9 +16,10 @@ from streameval.sources.formats import json as slow
 from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout, layout_of
 from streameval.sources.formats.merge_raw import merged
 from streameval.sources.formats.pool import Pool
-from streameval.sources.formats.raw import ByVersion, RawEvents
+from streameval.sources.formats.raw import ByVersion, RawEvents, most_events
 from streameval.sources.formats.scan_events import Messages, ScannedColumns, scan
 from streameval.sources.formats.scan_features import FeatureColumns, is_utf8
+from streameval.sources.formats.split_arrays import EventRows, split
 from streameval.sources.formats.texts import Ids, Words
 
 
@@ -38,7 +39,7 @@ class JsonEvents(NamedTuple):
 
     raw: RawEvents
     message: NDArray[np.int64]  # number of the message that held the row
-    element: dict[int, bytes]  # rows out of an array: their own bytes
+    element: Callable[[int], bytes | None]  # a row's own bytes, if it is out of an array
 
 
 def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJson) -> JsonEvents:
@@ -56,32 +57,51 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJ
     joined = b"".join([*present, PADDING])
     ends = np.cumsum(sizes)
     bounds = np.column_stack((ends - sizes, ends))
-    data = np.frombuffer(joined, np.uint8)
-    found = scan(Messages(data, bounds, hard, not is_utf8(joined), wanted.hashed, wanted.names), layout)
+    data, ascii_only = np.frombuffer(joined, np.uint8), not is_utf8(joined)
+    rows = split(data, bounds, hard, ascii_only, most_events(wanted.max_message))
+    found = scan(Messages(data, rows.bounds, rows.hard, ascii_only, wanted.hashed, wanted.names), layout)
+    hard[rows.message[rows.hard]] = True  # an array is read as a whole, by one or the other
     if hard.all():
         return _slowly(values, kind, wanted)
-    raw = _raw(joined, kind, layout, wanted, *found)
+    raw = _raw(joined, kind[rows.message], layout, wanted, *found)
     rest = np.flatnonzero(hard)
     if not rest.size:
-        return JsonEvents(raw, np.arange(len(values)), {})
+        return JsonEvents(raw, rows.message, _elements(joined, rows, np.arange(rows.message.size), {}))
     others = _slowly([values[k] for k in rest.tolist()], kind[rest], wanted)
-    message = np.concatenate((np.flatnonzero(~hard), rest[others.message]))
+    easy = ~hard[rows.message]
+    message = np.concatenate((rows.message[easy], rest[others.message]))
     by_message = np.argsort(message, kind="stable")
     place = np.empty(message.size, np.int64)
     place[by_message] = np.arange(message.size)
-    of_easy, of_others = np.full(len(values), -1, np.int64), place[np.count_nonzero(~hard) :]
-    of_easy[~hard] = place[: place.size - of_others.size]
+    of_easy, of_others = np.full(easy.size, -1, np.int64), place[np.count_nonzero(easy) :]
+    of_easy[easy] = place[: place.size - of_others.size]
     parts = [(raw, of_easy), (others.raw, of_others)]
     whole = merged(parts, message.size, wanted.dimensions, wanted.hashed, wanted.dicts)
-    element = {int(of_others[row]): text for row, text in others.element.items()}
-    return JsonEvents(whole, message[by_message], element)
+    slow_texts = {int(place): text for row, place in enumerate(of_others) if (text := others.element(row)) is not None}
+    return JsonEvents(whole, message[by_message], _elements(joined, rows, of_easy, slow_texts))
+
+
+def _elements(
+    text: bytes, rows: EventRows, places: NDArray[np.int64], others: dict[int, bytes]
+) -> Callable[[int], bytes | None]:
+    """The texts of elements: of the rows that are at these places (-1: nowhere), and of others."""
+    mine = rows.element & (places >= 0)
+    spans = dict(zip(places[mine].tolist(), rows.bounds[mine].tolist(), strict=True))
+
+    def element(row: int) -> bytes | None:
+        if row in spans:
+            begin, end = spans[row]
+            return text[begin:end]
+        return others.get(row)
+
+    return element
 
 
 def _slowly(values: Sequence[bytes | None], kind: NDArray[np.int8], wanted: WantedOfJson) -> JsonEvents:
     rows = slow.decode(values, wanted.dicts, wanted.max_message)
     message = np.asarray(rows.message, np.int64)
     raw = slow.to_raw(rows, kind[message], wanted.dimensions, wanted.hashed, wanted.dicts)
-    return JsonEvents(raw, message, rows.element)
+    return JsonEvents(raw, message, rows.element.get)
 
 
 def _raw(

@@ -8,7 +8,7 @@ than half of that ahead. It never holds an input that has nothing to wait for: w
 the partner has been silent for `patience` seconds (its leader is away, or its end is not what it seems), the input
 runs free until the partner speaks again.
 
-What can pile up is then `ahead` of event time plus one poll, whatever the length of the backlog.
+What can pile up is then `ahead` of event time plus two polls, whatever the length of the backlog.
 """
 
 from __future__ import annotations

@@ -105,6 +105,53 @@ def test_what_is_not_plain_is_left_to_msgspec(old: str, new: str) -> None:
     both(text, bad, text.replace("good-1", "good-2"))
 
 
+ONE, TWO = with_(), with_(impression_id="good-2")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", " [ ] ", f"[{ONE}]", f" [ {ONE} ,\n{TWO}\t] ", f"[{','.join([ONE, TWO] * 40)}]"]
+)
+def test_arrays_of_what_is_plain_are_the_kernels(text: str) -> None:
+    assert hard(text) == 0
+    both(text)
+    both(ONE, text, "", text, TWO)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[", "[]]", "[,]", f"[{ONE}", f"[{ONE},]", f"[{ONE}]x", f"[{ONE} {TWO}]", f"[,{ONE}]", "[1]", '["a", null]', f"[[{ONE}]]",
+        f"[{ONE}, {with_(pclick=2)}]", f"[{with_(impression_id=chr(34))}, {TWO}]", f"[{ONE}, {{}}]", f"[{ONE}, {{]",
+        "[" * 80 + "]" * 80, f"[{ONE}, {TWO.replace('u1', chr(0xd800))}]".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)  # fmt: skip
+def test_arrays_with_anything_else_are_left_to_msgspec_whole(text: str) -> None:
+    both(text)
+    both(ONE, text, f"[{TWO}]")
+    both(f"[{TWO}, {ONE}]", text, text, ONE)
+
+
+def test_an_array_of_too_many_is_refused_by_either() -> None:
+    short = WANTED._replace(max_message=64)
+    for count in (4, 5):
+        text = f"[{','.join(['{}'] * count)}]".encode()
+        for wanted in (short, short._replace(kernel=False)):
+            found = read([text], [0], wanted)
+            assert (len(found.message), "elements" in str(found.raw.problems)) == (
+                (4, False) if count == 4 else (1, True)
+            )
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_an_element_can_be_had_by_itself(kernel: bool) -> None:
+    bad = with_(impression_id='"')
+    texts = [ONE, f"[{ONE}, {TWO}]", f"[{bad},{ONE}]", "[]", f"[ {TWO} ]"]
+    found = read([text.encode() for text in texts], [0] * len(texts), WANTED._replace(kernel=kernel))
+    assert found.message.tolist() == [0, 1, 1, 2, 2, 4]
+    own = [found.element(row) for row in range(6)]
+    assert own == [None, *(text.encode() for text in (ONE, TWO, bad, ONE, TWO))]
+
+
 def test_a_message_that_is_no_utf8_takes_only_those_with_it_that_have_other_letters_out_of_the_kernel() -> None:
     text, other = with_().encode(), with_(user_id="żółw").encode()
     both(text, b"\xff" + text, json.dumps({**GOOD, "user_id": "żółw"}, ensure_ascii=False).encode(), other)
