@@ -14,7 +14,8 @@ V (Slepian's inequality), so the bound stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import numba
 import numpy as np
@@ -84,22 +85,26 @@ def mixture_root(v: float, rho: float, level: float) -> float:
     return max(x, 0.0) * math.sqrt(total)
 
 
-@numba.vectorize(["f8(f8,f8,f8)"], cache=True)
+@cache
+def _each(function: Callable[..., float], arguments: int) -> Callable[..., _Reals]:
+    """The function for arrays. Made when it is first needed: it takes a tenth of a second, which an import should not."""
+    kinds = ",".join(["f8"] * arguments)
+    made: Callable[..., _Reals] = numba.vectorize([f"f8({kinds})"], cache=True)(function)
+    return made
+
+
 def _log_e(s: float, v: float, rho: float) -> float:
     return log_mixture(s, v, rho)
 
 
-@numba.vectorize(["f8(f8,f8,f8)"], cache=True)
 def _root(v: float, rho: float, level: float) -> float:
     return mixture_root(v, rho, level)
 
 
-@numba.vectorize(["f8(f8,f8)"], cache=True)
 def _to_normal(t: float, df: float) -> float:
     return normal_score(t, df)
 
 
-@numba.vectorize(["f8(f8,f8)"], cache=True)
 def _to_t(z: float, df: float) -> float:
     return t_score(z, df)
 
@@ -109,18 +114,18 @@ def log_e(s: ArrayLike, v: ArrayLike, rho: ArrayLike, df: ArrayLike | None = Non
     s, v = np.asarray(s, np.float64), np.asarray(v, np.float64)
     if df is not None:
         root = np.sqrt(v)
-        s = _to_normal(s / root, df) * root
-    out: _Reals = _log_e(s, v, rho)
+        s = _each(_to_normal, 2)(s / root, df) * root
+    out: _Reals = _each(_log_e, 3)(s, v, rho)
     return out
 
 
 def half_width(v: ArrayLike, rho: ArrayLike, alpha: ArrayLike, df: ArrayLike | None = None) -> _Reals:
     """The h with log_e(h, v, rho, df) = log(1/alpha): S - h is a lower confidence sequence of level 1 - alpha. float64[...]."""
     v = np.asarray(v, np.float64)
-    h: _Reals = _root(v, rho, -np.log(alpha))
+    h: _Reals = _each(_root, 3)(v, rho, -np.log(alpha))
     if df is not None:
         root = np.sqrt(v)
-        h = _to_t(h / root, df) * root
+        h = _each(_to_t, 2)(h / root, df) * root
     return h
 
 

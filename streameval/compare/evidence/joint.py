@@ -14,6 +14,8 @@ that of the users' blocks; r = 1, the default, is right whatever the truth is, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import numba
 import numpy as np
@@ -24,11 +26,18 @@ _Reals = NDArray[np.float64]
 
 def correlation(one: _Reals, other: _Reals) -> _Reals:
     """Of the deviations of two statistics by block, float64[..., G] each, whose sums are 0: float64[...]; 1 where it is not known."""
-    out: _Reals = _correlation(one, other)
-    return out
+    return _each()(one, other)
 
 
-@numba.guvectorize(["(f8[:],f8[:],f8[:])"], "(g),(g)->()", nopython=True, cache=True)
+@cache
+def _each() -> Callable[..., _Reals]:
+    """Of arrays of any leading shape. Made when it is first needed: an import should not take that long."""
+    made: Callable[..., _Reals] = numba.guvectorize(["(f8[:],f8[:],f8[:])"], "(g),(g)->()", nopython=True, cache=True)(
+        _correlation
+    )
+    return made
+
+
 def _correlation(one: _Reals, other: _Reals, out: _Reals) -> None:
     xx, xy, yy = 0.0, 0.0, 0.0
     for g in range(one.size):

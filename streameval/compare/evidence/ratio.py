@@ -11,7 +11,9 @@ there are fewer blocks than non-empty ones. Errors that items share are in block
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 
 import numba
 import numpy as np
@@ -113,23 +115,27 @@ def two_means_of(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: 
     out[DF] = max(n1 * n1 / squares - 1.0, 0.0)
 
 
-@numba.guvectorize(["(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])"], "(g),(g),(),(),(),(k)->(k)", nopython=True, cache=True)
 def _ratio(a: Reals, w: Reals, saa: float, saw: float, sww: float, fields: Reals, out: Reals) -> None:
     ratio_of(a, w, saa, saw, sww, out)
 
 
-@numba.guvectorize(
-    ["(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])"], "(g),(g),(g),(g),(),(),(k)->(k)", nopython=True, cache=True
-)
 def _two_means(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, fields: Reals, out: Reals) -> None:
     two_means_of(a1, w1, a0, w0, saa1, saa0, out)
+
+
+@cache
+def _each(function: Callable[..., None], kinds: str, shape: str) -> Callable[..., Reals]:
+    """The function for arrays of any leading shape. Made when it is first needed: an import should not take that long."""
+    made: Callable[..., Reals] = numba.guvectorize([kinds], shape, nopython=True, cache=True)(function)
+    return made
 
 
 def ratio(
     a: Reals, w: Reals, saa: Reals | float = 0.0, saw: Reals | float = 0.0, sww: Reals | float = 0.0
 ) -> Statistic:
     """sum a / sum w of block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w: float64[...], 0 if unknown."""
-    return unpacked(_ratio(a, w, saa, saw, sww, np.empty(STATISTIC_FIELDS)))
+    each = _each(_ratio, "(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])", "(g),(g),(),(),(),(k)->(k)")
+    return unpacked(each(a, w, saa, saw, sww, np.empty(STATISTIC_FIELDS)))
 
 
 def two_means(
@@ -140,7 +146,8 @@ def two_means(
     One deviation per block has both terms, hence their covariance (Obuchowski 1997, Biometrics 53:567). Weight and
     df are those of the clicks, which carry nearly all the variance.
     """
-    return unpacked(_two_means(a1, w1, a0, w0, saa1, saa0, np.empty(STATISTIC_FIELDS)))
+    each = _each(_two_means, "(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])", "(g),(g),(g),(g),(),(),(k)->(k)")
+    return unpacked(each(a1, w1, a0, w0, saa1, saa0, np.empty(STATISTIC_FIELDS)))
 
 
 def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:

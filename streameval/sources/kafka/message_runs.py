@@ -29,7 +29,7 @@ class MessageColumns:
         return len(self._values)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Adds messages, which are not looked at again."""
+        """Adds messages, whose objects may go then."""
         errors = list(map(Message.error, messages))
         if any(errors):  # None: a message
             self.events += compress(messages, errors)
