@@ -201,12 +201,12 @@ class KafkaSource(Source):
             decoding = [self._decoding.submit(self._decode, *ours) for ours in self._by_partition(runs)]
             self._polled.append(_Polled(runs, decoding))
             self._hand_over(all_but=1)
-            if not self._shared:
-                self._pace()
+            self._pace()
             full = sum(len(run.values) for run in runs) >= wanted // 2
             if not full:
                 break
         self._hand_over()
+        self._pace()
         self._say_unpaired()
         return full
 
@@ -345,6 +345,8 @@ class KafkaSource(Source):
 
     def _pace(self) -> None:
         """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""
+        if self._shared:
+            return
         held = self._pacing.held(self._reader.lag())
         if held != self._paused:
             self._reader.resume(self._paused - held)
