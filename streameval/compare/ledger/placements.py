@@ -114,16 +114,18 @@ def renumbered(codes: ScoreCodes, row: NDArray[np.int64]) -> ScoreCodes:
 
 @numba.njit(cache=True, nogil=True)
 def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[np.int64]]:
-    """(codes by row, and in order within a row; where each of the 256 rows ends; how many of a row are of clicks)."""
-    ends, clicks = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    """(codes by row, and in order within a row; where each of the 256 rows ends; how many of a row are of clicks).
+
+    Codes that are all of one row are given back as they are.
+    """
+    both = np.zeros(256, np.int64)  # codes, and above 32 bits clicks: one sum to wait for, not two
     for code in codes:
-        row = _field(code, _ROW, 8)
-        ends[row] += 1
-        clicks[row] += _field(code, _LABEL, 1)
+        both[_field(code, _ROW, 8)] += 1 + (_field(code, _LABEL, 1) << 32)
+    ends, clicks = np.cumsum(both & 0xFFFFFFFF), both >> 32
+    if codes.size and both[_field(codes[0], _ROW, 8)] & 0xFFFFFFFF == codes.size:
+        return codes, ends, clicks
     place = np.zeros(256, np.int64)
-    for row in range(255):
-        ends[row + 1] += ends[row]
-        place[row + 1] = ends[row]
+    place[1:] = ends[:-1]
     out = np.empty_like(codes)
     for code in codes:
         row = _field(code, _ROW, 8)
@@ -133,13 +135,14 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
 
 
 @numba.njit(cache=True, nogil=True)
-def add_labels(codes: ScoreCodes, labels: Labels) -> None:
-    """Adds scores to the labels by bin of both sides."""
+def add_labels(codes: ScoreCodes, labels: Labels, pair: bool = True) -> None:
+    """Adds scores of one row to the labels by bin: of both sides of a pair, or of the server alone."""
     for code in codes:
         sign = _times(code)
         label = _field(code, _LABEL, 1)
         labels[0, label, _field(code, _SERVER, 11)] += sign
-        labels[1, label, _field(code, _BIN, 11)] += sign
+        if pair:
+            labels[1, label, _field(code, _BIN, 11)] += sign
 
 
 def curves_of(labels: Labels) -> NDArray[np.int32]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class Strata:
         self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are
         self._closed: dict[Key, _Closed] = {}
         self._segments: dict[tuple[int, Key], SparseVector] = {}
+        self._newest: dict[Key, tuple[int, Labels]] = {}  # of the last segment of each key: they grow with every pane
 
     def settle(self, ledgers: Sequence[Ledger], end: int, close: bool = True, over: bool = False) -> Gains:
         """Places what can be placed once all panes before `end` were advanced over; returns what rows have gained.
@@ -75,7 +77,7 @@ class Strata:
                 last = ledgers[0].end_of(segment)
                 until = min(end, last)
                 if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
-                    labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in pieces)
+                    labels = _labels((ledger.open.of(pane, row) for pane, ledger, row in pieces), key[1] >= 0)
                     self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
                     self._place(gains, key, segment, pieces, labels)
         self._forget(end)
@@ -92,7 +94,8 @@ class Strata:
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
                 whole = np.concatenate(codes)
-                curves = ledgers[0].pieces.curves(_labels([whole]), key[1] >= 0)
+                pair = key[1] >= 0
+                curves = ledgers[0].pieces.curves(_labels([whole], pair), pair)
                 out[segment, key] = ledgers[0].placed(key, whole, curves)
         return out
 
@@ -100,6 +103,7 @@ class Strata:
         """Forgets a series; its code may be given to another."""
         self._closed = {key: closed for key, closed in self._closed.items() if series not in key}
         self._segments = {where: labels for where, labels in self._segments.items() if series not in where[1]}
+        self._newest = {key: newest for key, newest in self._newest.items() if series not in key}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -114,7 +118,10 @@ class Strata:
                 [named(key), one.first, list(one.ends), [[v.cells, v.values] for v in one.labels]]
                 for key, one in self._closed.items()
             ],
-            "segments": [[segment, named(key), v.cells, v.values] for (segment, key), v in self._segments.items()],
+            "segments": [
+                [segment, named(key), v.cells, v.values]
+                for (segment, key), v in sorted(self._of_segments().items(), key=itemgetter(0))
+            ],
         }
 
     def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
@@ -124,7 +131,7 @@ class Strata:
             served, other = (-1 if name is None else code(name) for name in names)
             return None if served is None or other is None else (served, other)
 
-        self._closed, self._segments = {}, {}
+        self._closed, self._segments, self._newest = {}, {}, {}
         for names, first, ends, labels in state["closed"]:
             key = key_of(names)
             if key is not None:
@@ -138,7 +145,8 @@ class Strata:
     def nbytes(self) -> int:
         """Bytes of the labels that are kept."""
         kept = sum(v.nbytes for one in self._closed.values() for v in one.labels)
-        return kept + sum(v.nbytes for v in self._segments.values())
+        newest = sum(labels.nbytes for _, labels in self._newest.values())
+        return kept + newest + sum(v.nbytes for v in self._segments.values())
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -159,22 +167,43 @@ class Strata:
     def _known(self, key: Key, pane: int, segment: int) -> Labels | None:
         """The labels of a closed stratum; of its segment where they are no longer kept; None: unknown."""
         one = self._closed[key]
-        vector = self._segments.get((segment, key))
         if pane >= one.first:
-            vector = one.labels[bisect_right(one.ends, pane)]
+            return _dense(one.labels[bisect_right(one.ends, pane)])
+        newest = self._newest.get(key)
+        if newest is not None and newest[0] == segment:
+            self._keep(segment, key, newest[1])
+            newest[1][:] = 0
+        vector = self._segments.get((segment, key))
         return None if vector is None else _dense(vector)
 
     def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
-        cells = np.flatnonzero(labels)
-        vector = SparseVector(cells, labels.ravel()[cells])
+        vector = _sparse(labels)
         one = self._closed.setdefault(key, _Closed(first, [], []))
         one.ends.append(end)
         one.labels.append(vector)
         if len(one.ends) > REMEMBERED:
             one.first = one.ends[-REMEMBERED - 1]
             del one.ends[:-REMEMBERED], one.labels[:-REMEMBERED]
-        known = self._segments.get((segment, key))
+        newest = self._newest.get(key)
+        if newest is not None and newest[0] == segment:
+            np.add(newest[1], labels, out=newest[1])
+            return
+        if newest is not None:
+            self._keep(newest[0], key, newest[1])
+        self._newest[key] = segment, labels.copy()
+
+    def _keep(self, segment: int, key: Key, labels: Labels) -> None:
+        """Adds to the labels of a segment."""
+        known, vector = self._segments.get((segment, key)), _sparse(labels)
         self._segments[segment, key] = vector if known is None else known + vector
+
+    def _of_segments(self) -> dict[tuple[int, Key], SparseVector]:
+        """The labels of every segment, also of the newest ones."""
+        out = dict(self._segments)
+        for key, (segment, labels) in self._newest.items():
+            known, vector = out.get((segment, key)), _sparse(labels)
+            out[segment, key] = vector if known is None else known + vector
+        return out
 
     def _place_again(self, gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece]) -> None:
         """By the labels of their strata; where these are unknown, by what there is, less what is taken out."""
@@ -186,7 +215,7 @@ class Strata:
             else:
                 self._place(gains, key, segment, [piece], labels)
         if unknown:
-            labels = _labels(ledger.open.of(pane, row) for pane, ledger, row in unknown)
+            labels = _labels((ledger.open.of(pane, row) for pane, ledger, row in unknown), key[1] >= 0)
             self._place(gains, key, segment, unknown, np.maximum(labels, 0))
 
     @staticmethod
@@ -199,6 +228,8 @@ class Strata:
         before = end - self._kept
         if self._segments and min(segment for segment, _ in self._segments) < before:
             self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
+        if any(segment < before for segment, _ in self._newest.values()):
+            self._newest = {key: newest for key, newest in self._newest.items() if newest[0] >= before}
 
 
 def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
@@ -217,11 +248,16 @@ def _panes(held: Sequence[_Held]) -> Iterator[tuple[int, Ledger, int, int, int]]
             yield pane, ledger, row, scores, clicks
 
 
-def _labels(codes: Iterable[ScoreCodes]) -> Labels:
+def _labels(codes: Iterable[ScoreCodes], pair: bool) -> Labels:
     out = np.zeros((2, 2, BINS), np.int64)
     for some in codes:
-        add_labels(some, out)
+        add_labels(some, out, pair)
     return out
+
+
+def _sparse(labels: Labels) -> SparseVector:
+    cells = np.flatnonzero(labels)
+    return SparseVector(cells, labels.ravel()[cells])
 
 
 def _dense(vector: SparseVector) -> Labels:
