@@ -26,7 +26,7 @@ from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.kafka.writer import KafkaWriter
 from streameval.testing import readers_see
 
-EVENTS = 300_000
+EVENTS = 1_000_000
 
 
 def fill(address: str, impressions: str, clicks: str, events: Events) -> None:
