@@ -28,6 +28,7 @@ from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow import SchemaError
 from streameval.sources.formats.csv import CsvReader, Rows
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.lines import LineRun
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
@@ -173,23 +174,28 @@ class FileSource(Source):
     def _read_lines(self, path: Path) -> Iterator[_Read]:
         lines: list[bytes] = []
         numbers: list[int] = []
-        held = 0
-        longest = self._decoder.max_message
-        stream = json_lines.lines(unpacked(path, cast(BinaryIO, self._at)), longest)
+        held = 0  # bytes
+        longest, most = self._decoder.max_message, self._max_events
+        runs = json_lines.runs(unpacked(path, cast(BinaryIO, self._at)), longest)
         faults: list[Exception] = []
-        for number, (line, size) in enumerate(_up_to_fault(stream, faults)):
-            if size > longest:
-                what = f"{size} bytes: longer than kafka.max_message = {longest}"
-                self._refuse(path, [(number, line, ("too_large", "", what))])
+        for run in _up_to_fault(runs, faults):
+            if run.size:
+                what = f"{run.size} bytes: longer than kafka.max_message = {longest}"
+                self._refuse(path, [(run.first, run.lines[0], ("too_large", "", what))])
                 continue
-            if not line.strip():
-                continue
-            lines.append(line)
-            numbers.append(number)
-            held += size
-            if len(lines) >= self._max_events or held > _MOST_BYTES:
-                yield self._decode_lines(path, lines, numbers)
-                lines, numbers, held = [], [], 0
+            own = range(run.first, run.first + len(run.lines))
+            if all(run.lines) and not any(map(bytes.isspace, run.lines)):
+                lines += run.lines
+                numbers += own
+            else:  # some are blank
+                kept = [(number, line) for number, line in zip(own, run.lines, strict=True) if line.strip()]
+                lines += (line for _, line in kept)
+                numbers += (number for number, _ in kept)
+            held += sum(map(len, run.lines))
+            while len(lines) >= most or held > _MOST_BYTES:
+                yield self._decode_lines(path, lines[:most], numbers[:most])
+                del lines[:most], numbers[:most]
+                held = sum(map(len, lines))
         if lines:
             yield self._decode_lines(path, lines, numbers)
         if faults:
@@ -323,10 +329,10 @@ def _format(path: Path, asked: str) -> str:
     return found
 
 
-def _up_to_fault(lines: Iterator[tuple[bytes, int]], faults: list[Exception]) -> Iterator[tuple[bytes, int]]:
+def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[LineRun]:
     """The lines that can be read; why there are no more goes to `faults`, to be raised after they are delivered."""
     try:
-        yield from lines
+        yield from runs
     except _READ_ERRORS as error:
         faults.append(error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,41 +16,71 @@ from streameval.sources.protocol import SourceError
 # A line that is too long is kept whole up to this many times the limit: whole, as a dead letter should be, but a file
 # that is one endless line must not fill the memory.
 KEEP = 4
+_BLOCK = 1 << 18  # bytes that are read at a time, at most
+_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 MOST_FIELDS = 10_000  # names of fields in mapped lines; every one is a column of every batch
 
 
-def lines(stream: io.BufferedIOBase, longest: int) -> Iterator[tuple[bytes, int]]:
-    """(a line without its end, its length in bytes); of one longer than `KEEP * longest` only the start."""
-    first = True
+class LineRun(NamedTuple):
+    """Lines behind one another, without their ends."""
+
+    first: int  # number of the first of them in the stream
+    lines: list[bytes]
+    size: int = 0  # bytes of a line that is too long, which is alone in its run; of it only the start may be here
+
+
+def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
+    """All lines of a stream in runs; of one longer than `KEEP * longest` bytes only so many."""
+    rest, number = stream.read1(_BLOCK), 0
+    while 0 < len(rest) < len(_MARK) and (more := stream.read1(_BLOCK)):
+        rest += more
+    rest = rest.removeprefix(_MARK)
     while True:
-        line = stream.readline(longest + 2)
-        if not line:
-            return
-        if first:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-            first = False
-        if len(line) > longest and not line.endswith(b"\n"):
-            line, size = _rest(stream, line, KEEP * longest)
-            yield line, size
-        else:
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
-            yield line, len(line)
-
-
-def _rest(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int]:
-    parts, size, part = [head], len(head), head
-    while not part.endswith(b"\n"):
-        part = stream.readline(1 << 20)
-        if not part:
+        whole, found, rest = rest.rpartition(b"\n")
+        if found:
+            for run in _runs(whole, number, longest):
+                yield run
+                number = run.first + len(run.lines)
+        if len(rest) > longest:
+            line, size, rest = _long(stream, rest, KEEP * longest)
+            yield from _run_of_one(line, size, number, longest)
+            number += 1
+        more = stream.read1(_BLOCK)
+        if not more:
             break
-        if size < keep:
+        rest += more
+    if rest:
+        yield from _runs(rest.removesuffix(b"\n"), number, longest)
+
+
+def _runs(text: bytes, number: int, longest: int) -> Iterator[LineRun]:
+    """The lines of a text without its last end, of which the first has this number."""
+    lines = text.split(b"\n")
+    if b"\r" in text:
+        lines = [line.removesuffix(b"\r") for line in lines]
+    if max(map(len, lines)) <= longest:
+        yield LineRun(number, lines)
+        return
+    for k, line in enumerate(lines):
+        yield from _run_of_one(line, len(line), number + k, longest)
+
+
+def _run_of_one(line: bytes, size: int, number: int, longest: int) -> Iterator[LineRun]:
+    yield LineRun(number, [line[: KEEP * longest]], size if size > longest else 0)
+
+
+def _long(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int, bytes]:
+    """(the line that begins with `head`, or of a longer one the first `keep` bytes; its size; what was read behind it)."""
+    parts, size, rest, last = [head], len(head), b"", head
+    while part := stream.read1(_BLOCK):
+        part, found, rest = part.partition(b"\n")
+        if size <= keep:
             parts.append(part)
-        size += len(part)
-    whole = b"".join(parts)
-    if len(whole) < size:
-        return whole[:keep], size - part.endswith(b"\n")
-    whole = whole.removesuffix(b"\n").removesuffix(b"\r")
-    return whole, len(whole)
+        size, last = size + len(part), part or last
+        if found:
+            break
+    size -= last.endswith(b"\r")
+    return b"".join(parts)[: min(size, keep)], size, rest
 
 
 def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Rejection]]:
