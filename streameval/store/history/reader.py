@@ -138,17 +138,18 @@ class HistoryReader:
         """A metric of whole series over the parts that begin up to `end` and end after `start` (ms).
 
         A part is a point, whatever partitions it has: where one has only the hour, the hour is the point. Of every
-        series the newest `limit`; `skip`: starts of panes (not of hours, days) that are not wanted. Raises TooMuch,
-        Busy, StoreError.
+        series the newest `limit`; `skip`: starts of panes (not of hours, days) that are not wanted. Of parts whose points are
+        not worked out yet users' blocks and scores are read as well, for standard errors, as in `steps`. Raises TooMuch, Busy,
+        StoreError.
         """
-        wanted, scores = set(series), by_name(metric).reads_scores
+        wanted = set(series)
         with self._reading() as db:
             coverage, parts = cover(db, self._form.lengths, start, None if end is None else end + 1)
             within = slots(parts, self._form.lengths)
             split = {slot for place, slot in within.items() if place != slot}
             whole = set(within.values()) - split
             known = history_points.readable(db, self._form)
-            lines, rows, size = {}, 0, 0
+            lines, rows, size, without_scores = {}, 0, 0, 0
             for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
                 if name not in wanted:
                     continue
@@ -163,9 +164,11 @@ class HistoryReader:
                 compute = [slot for slot in kept if slot in mine]
                 rows += sum(mine[slot][0] for slot in compute)
                 size += sum(mine[slot][1] for slot in compute)
+                without_scores += sum(mine[slot][2] for slot in compute)
                 ready = [done[slot] for slot in kept if slot in done]
                 lines[number] = (name, ready, compute, len(done) + len(mine) > len(kept))
-            self._afford(coverage, rows, size)
+            scores = by_name(metric).reads_scores or (rows <= self._max_rows and size <= self._max_bytes)
+            self._afford(coverage, rows, size if scores else without_scores)
             out = {}
             for number, (name, ready, compute, truncated) in lines.items():
                 places = ((start, start + self._form.lengths[level]) for level, start in compute)
@@ -301,28 +304,29 @@ class HistoryReader:
 
     def _own_slots(
         self, db: sqlite3.Connection, series: int, metric: str, within: dict[Slot, Slot], wanted: set[Slot]
-    ) -> dict[Slot, tuple[int, int]]:
-        """(rows, bytes to read) of one series, by those of the wanted slots in which it has any."""
+    ) -> dict[Slot, tuple[int, int, int]]:
+        """(rows, bytes, bytes without the scores) of one series, by those of the wanted slots in which it has any."""
         if not wanted:
             return {}
-        needs = by_name(metric).needs
-        size = "bytes" if by_name(metric).reads_scores else "length(sums)"
         # what lies in a slot begins in it
         ends = (start + self._form.lengths[level] for level, start in wanted)
         mine = (series, min(start for _, start in wanted), max(ends))
-        out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0])
-        query = f"SELECT level, start, {size} FROM vectors WHERE series = ? AND slice = {NO_SLICE} AND {RANGE}"
-        for level, start, cost in db.execute(query, mine):
+        out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0, 0])
+        query = (
+            f"SELECT level, start, bytes, length(sums) FROM vectors WHERE series = ? AND slice = {NO_SLICE} AND {RANGE}"
+        )
+        for level, start, cost, of_sums in db.execute(query, mine):
             slot = within[level, start]
             if slot in wanted:
-                out[slot][0] += 1
-                out[slot][1] += cost
-        if needs == "users":
+                for k, added in enumerate((1, cost, of_sums)):
+                    out[slot][k] += added
+        if by_name(metric).needs == "users":
             query = f"SELECT level, start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
             for level, start, cost in db.execute(query, mine):
                 if within[level, start] in out:
                     out[within[level, start]][1] += cost
-        return {slot: (rows, cost) for slot, (rows, cost) in out.items()}
+                    out[within[level, start]][2] += cost
+        return {slot: (rows, cost, of_sums) for slot, (rows, cost, of_sums) in out.items()}
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
