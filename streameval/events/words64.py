@@ -66,7 +66,7 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @numba.njit(inline="always")
 def address_of(data: NDArray[np.uint8]) -> int:
-    """Of the first byte of a contiguous array, which the caller keeps."""
+    """Of the first byte of a contiguous array. It keeps nothing alive: the array has to be the caller's, or used again later."""
     return np.int64(data.ctypes.data)  # type: ignore[return-value]  # an int to Numba
 
 

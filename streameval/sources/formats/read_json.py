@@ -84,15 +84,18 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJ
 def _elements(
     text: bytes, rows: EventRows, places: NDArray[np.int64], others: dict[int, bytes]
 ) -> Callable[[int], bytes | None]:
-    """The texts of elements: of the rows that are at these places (-1: nowhere), and of others."""
-    mine = rows.element & (places >= 0)
-    spans = dict(zip(places[mine].tolist(), rows.bounds[mine].tolist(), strict=True))
+    """The texts of elements: of the rows that are at these places (-1: nowhere), and of others. Looked up when asked for, which is
+    rare; without arrays nothing is kept.
+    """
+    if not rows.element.any():
+        return others.get
 
     def element(row: int) -> bytes | None:
-        if row in spans:
-            begin, end = spans[row]
-            return text[begin:end]
-        return others.get(row)
+        at = np.flatnonzero(rows.element & (places == row))
+        if not at.size:
+            return others.get(row)
+        begin, end = rows.bounds[at[0]].tolist()
+        return text[begin:end]
 
     return element
 
