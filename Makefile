@@ -19,10 +19,10 @@ FAST    := not slow and not kafka and not promtool
 # the tests start some hundreds of processes, each with a thousand modules: nobody compiles them twice
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast check lint types kernels bench docs clean $(PARTS)
+.PHONY: help demo test test-fast check lint types kernels bench bench-compare docs clean $(PARTS)
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.run ## embedded broker + simulated traffic with a bad deploy + monitor + page; Ctrl-C ends it
 	@echo "== demo: embedded broker, simulated traffic, monitor and page in one process"
@@ -51,8 +51,8 @@ types: $(VENV)/.dev ## mypy; its cache makes the second time quick
 kernels: $(VENV)/.dev # compiled once, before several processes need them
 	$(BIN)/python -m tests.kernels
 
-part-rest: # wants the processor, and gives way to those that wait
-	nice -n 5 $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
+part-rest: # wants the processor, and gives way to those that wait; one process more than cores, for some of them wait, too
+	nice -n 5 $(PYTEST) -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
 part-kafka: # one Kafka for nearly all of them
 	$(PYTEST) tests/integration $(addprefix --ignore=,$(RUNS)) $(TEST_ARGS)
 part-run: # the program as its users run it, and a click that pages somebody
@@ -77,6 +77,9 @@ part-golden:
 bench: $(VENV)/.dev ## the benchmarks' tables of ratios
 	@echo "== benchmarks"
 	$(BIN)/python -m benchmarks
+
+bench-compare: $(VENV)/.dev ## this tree against another commit, in turn: BASE=commit NAMES="pipeline compare"
+	$(BIN)/python -m benchmarks against $(BASE) $(NAMES)
 
 docs: $(VENV)/.dev ## the docs as a site, in build/site
 	@echo "== docs: build/site/index.html"

@@ -1,12 +1,17 @@
-"""Prints the tables: `python -m benchmarks [name ...]`, or `python -m benchmarks detection nulls|power|laws ...`."""
+"""Prints the tables: `python -m benchmarks [name ...]`.
+
+Or `python -m benchmarks detection nulls|power|laws ...`, or `python -m benchmarks against BASE name ...`.
+"""
 
 from __future__ import annotations
 
 import sys
 
 from benchmarks import (
+    against,
     auctions,
     checkpoint,
+    cliffs,
     compare,
     exposure,
     face,
@@ -17,6 +22,7 @@ from benchmarks import (
     pipeline,
     questions,
     ranking,
+    sampling,
     serving,
     snapshot,
     startup,
@@ -33,10 +39,12 @@ ALL = {
     "startup": startup.main,
     "checkpoint": checkpoint.main,
     "kafka": kafka.main,
+    "cliffs": cliffs.main,
     "compare": compare.main,
     "ranking": ranking.main,
     "auctions": auctions.main,
     "exposure": exposure.main,
+    "sampling": sampling.main,
     "face": face.main,
     "formats": formats.main,
 }
@@ -46,6 +54,9 @@ def main() -> None:
     """Runs the benchmarks that were named."""
     if sys.argv[1:2] == ["detection"]:
         command.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["against"]:
+        against.main(sys.argv[2:])
         return
     names = sys.argv[1:] or list(ALL)
     for name in names:

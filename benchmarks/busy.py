@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from benchmarks.events import Events
 from benchmarks.pipeline import settings
 from streameval import __version__
-from streameval.app import PUBLISH_SHARE, new_publisher, open_store
+from streameval.app import new_publisher, open_store
 from streameval.events.batch import Batch
+from streameval.loop.pace import PUBLISH_SHARE
 from streameval.loop.pipeline import Pipeline
 from streameval.server.http.app import create_app
 from streameval.server.http.serve import serve

@@ -71,7 +71,7 @@ def main() -> None:
             rates.append(ROWS / seconds)
             ratios.append(seconds / theirs)
         if what.startswith(("one", "the same")):
-            found = result.metric("auc"), result.metric("log_loss")
+            found = np.array([result.metric("auc"), result.metric("log_loss")], np.float64)
             if not np.allclose(found, (auc, loss), rtol=1e-12, atol=0):
                 raise SystemExit(f"{what}: AUC and log loss are {found}, scikit-learn's {(auc, loss)}")
         print(

@@ -6,6 +6,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,8 @@ def measure(each: int) -> None:
         encoding = writing = 0.0
         for number in range(MINUTES):
             rows = counted_pane(START // 60_000 + number, NAMES, minute(number, each, users, form), form)
-            encoding += timed(lambda rows=rows: encode_pane(rows, form))
-            writing += timed(lambda rows=rows: writer.write(0, 1, [rows]))
+            encoding += timed(partial(encode_pane, rows, form))
+            writing += timed(partial(writer.write, 0, 1, [rows]))
         of_day = pages(path) / MINUTES * 1440
         reader = HistoryReader(path, form, 20)
         overall = timed(lambda: reader.range(NAMES, None, None, [None]))

@@ -110,7 +110,7 @@ def main() -> None:
         events = Events(EVENTS)
         name = uuid.uuid4().hex[:8]
         topics = {"impressions_topic": f"i-{name}", "clicks_topic": f"c-{name}"}
-        fill(address, *topics.values(), events)
+        fill(address, topics["impressions_topic"], topics["clicks_topic"], events)
         kafka = {"bootstrap_servers": address, "start": "earliest", "dead_letter_topic": "", **topics}
         tree = Settings.model_validate(
             {**settings(True).model_dump(mode="json", exclude={"kafka", "files"}), "kafka": kafka}

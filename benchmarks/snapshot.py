@@ -73,9 +73,9 @@ def main() -> None:
         seen.setdefault(what, []).append((time.process_time() - begin) * 1e3)
 
     snapshot: Snapshot | None = None
-    for batch in [None, *batches[half:]]:
-        if batch is not None:
-            pipeline.take(batch)
+    for further in [None, *batches[half:]]:
+        if further is not None:
+            pipeline.take(further)
         pipeline.history_rows(())
         for part in pipeline.partitions.values():
             part.show()

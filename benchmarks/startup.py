@@ -25,14 +25,30 @@ readers_see(pipeline)
 """
 
 
-def once(cache: str | None) -> float:
+_START = """
+from streameval import app
+from streameval.loop.preparing import KERNELS
+from streameval.process.compiling import Compiling, read_kernels
+from streameval.settings.tree import Settings
+with Compiling(read_kernels(KERNELS.read_text()), {helpers}):
+    app._warm_up(Settings.model_validate({{"slices": {{"dimensions": ["country"]}}, "models": [{{"name": "ftrl", "kind": "ftrl"}}]}}))
+"""
+
+
+def once(cache: str | None, code: str = _CODE) -> float:
     """Seconds of a fresh process."""
     environment = dict(os.environ)
     if cache:
         environment["NUMBA_CACHE_DIR"] = cache
     begin = time.perf_counter()
-    subprocess.run([sys.executable, "-c", _CODE], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     return time.perf_counter() - begin
+
+
+def first_start(helpers: int | None) -> float:
+    """Seconds until every kernel of a start is ready, with an empty cache; None: as many helpers as a start has here."""
+    with tempfile.TemporaryDirectory() as cache:
+        return once(cache, _START.format(helpers=helpers))
 
 
 def main() -> None:
@@ -40,7 +56,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         cold = once(cache)
         warm = sorted(once(cache) for _ in range(3))[1]
+    alone, helped = first_start(0), first_start(None)
     print("| what | seconds | limit |")
     print("|---|---|---|")
     print(f"| import, first batches and a snapshot, cache warm | {warm:.2f} | 3 |")
     print(f"| the same, cache cold (every kernel compiled) | {cold:.1f} | |")
+    print(f"| a first start's kernels, compiled by one process | {alone:.1f} | |")
+    print(f"| with its helpers ({os.cpu_count()} cores) | {helped:.1f} | 10 |")

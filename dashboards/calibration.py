@@ -14,6 +14,7 @@ from dashboards.grafana import (
     band,
     bands,
     barchart,
+    dashes,
     heatmap,
     override,
     place,
@@ -35,7 +36,7 @@ def dashboard() -> Json:
     return house.dashboard(
         UID,
         "Predicted clicks against clicks: overall, over time, and by pClick bucket.",
-        [*house.variables(), house.page_variable()],
+        [*house.variables(unused=["slice"]), house.page_variable()],
         place(
             [
                 (4, _header()),
@@ -45,7 +46,7 @@ def dashboard() -> Json:
                 (1, [row("$version by pClick", repeat="version")]),
                 (9, _reliability()),
                 (9, _buckets()),
-                (11, [_table()]),
+                (12, [_table()]),
             ]
         ),
         house.links(UID, f"{house.PAGE}/calibration?model=${{model}}&window=${{window}}", "Page: calibration"),
@@ -95,7 +96,7 @@ def _header() -> list[Json]:
             steps=((None, GREEN), (0.02, YELLOW), (0.05, RED)),
         ),
         stat(
-            "Outside objective, last hour",
+            "Outside, last hour",
             "Share of the last hour's five-minute windows outside 0.8 to 1.25, worst version. The budget is 5%; above 72%"
             " the fast-burn alert fires.",
             [Query(f"max({BURN.format(over='1h')})")],
@@ -104,7 +105,7 @@ def _header() -> list[Json]:
             steps=house.SHARE_OUT,
         ),
         stat(
-            "Outside objective, last 6 hours",
+            "Outside, last 6 hours",
             "The same over six hours; above 30% the slow-burn alert fires.",
             [Query(f"max({BURN.format(over='6h')})")],
             unit="percentunit",
@@ -146,13 +147,14 @@ def _overall() -> list[Json]:
         ),
         timeseries(
             "pClick and CTR",
-            "Both sides of the ratio: has the model changed, or have the users?",
+            "Both sides of the ratio, mean pClick and what happened (dashed): has the model changed, or have the users?",
             [
-                Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
+                Query(mean("predicted_ctr_ratio"), "{{model_version}}"),
                 Query(mean("ctr_ratio"), "{{model_version}} clicked"),
             ],
             unit="percentunit",
             decimals=2,
+            overrides=[dashes("B")],
         ),
     ]
 
@@ -174,7 +176,6 @@ def _objective() -> list[Json]:
             " Lines: the budget, slow burn and fast burn.",
             [Query(f"max by (model_version) ({BURN.format(over='1h')})", "{{model_version}}")],
             unit="percentunit",
-            decimals=0,
             steps=((None, "transparent"), *house.SHARE_OUT[1:]),
             least=0,
             most=1,
@@ -229,7 +230,7 @@ def _reliability() -> list[Json]:
 
 
 def _buckets() -> list[Json]:
-    ratio = f"{per_bucket('predicted_clicks')} / ({per_bucket('clicks')} > 0)"
+    ratio = f"{per_bucket('predicted_clicks')} / ({per_bucket('clicks')} >= 5)"
     seen = per_bucket("impressions")
     return [
         heatmap(
@@ -239,11 +240,12 @@ def _buckets() -> list[Json]:
             Query(seen, "{{lower}}"),
             unit="short",
             axis="impressions",
+            of_rows="percentunit",
             lower_edges=True,
         ),
         timeseries(
             "Calibration of $version by pClick",
-            "Predicted clicks over clicks of each bucket; buckets without a click are absent.",
+            "Predicted clicks over clicks of each bucket; one with fewer than five clicks in a step is absent there.",
             [Query(ratio, "{{lower}} – {{upper}}")],
             unit="none",
             decimals=2,
@@ -281,9 +283,9 @@ def _table() -> Json:
         " clusters make it larger.",
         {"bucket": "bucket", "lower": "from", "upper": "to"},
         [
-            Column("impressions", impressions, "short"),
-            Column("clicks", clicks, "short"),
-            Column("predicted clicks", predicted, "short"),
+            Column("impressions", impressions, "short", 0),
+            Column("clicks", clicks, "short", 0),
+            Column("predicted clicks", predicted, "short", 0),
             Column("mean pClick", f"{predicted} / ({impressions} > 0)", "percentunit", 2),
             Column("click rate", f"{clicks} / ({impressions} > 0)", "percentunit", 2),
             Column("ratio", f"{predicted} / ({clicks} > 0)", "none", 2, house.CALIBRATION),

@@ -58,13 +58,13 @@ def dashboard() -> Json:
     return house.dashboard(
         UID,
         "Versions against what they replaced: differences with anytime-valid intervals, evidence, verdicts, and slices.",
-        [*house.variables(), *_variables(), house.page_variable()],
+        [*house.variables(unused=["version"]), *_variables(), house.page_variable()],
         place(
             [
                 (4, _header()),
                 (1, [row("$candidate against $baseline ($setup): differences with anytime-valid intervals")]),
                 (9, _differences()),
-                (9, _evidence()),
+                (12, _evidence()),
                 (1, [row("Slices by $slice, window $window")]),
                 (9, _slices()),
                 (10, [_slice_table()]),
@@ -82,7 +82,8 @@ def _variables() -> list[Json]:
         return f"label_values({of('comparison_impressions', of_what)}, {label})"
 
     return [
-        query_variable("candidate", "Candidate", labels(MODEL, "candidate_version"), sort=2),
+        # 8: the other way round, and v10 after v9
+        query_variable("candidate", "Candidate", labels(MODEL, "candidate_version"), sort=8),
         query_variable("baseline", "Baseline", labels(f'{MODEL}, candidate_version="$candidate"', "baseline_version")),
         # of paired, split and before_after the first in the alphabet that there is would be the weakest
         query_variable("setup", "Setup", labels(f"{MODEL}, {SIDE}", "setup"), default="paired", sort=2),
@@ -305,6 +306,7 @@ def _all_comparisons() -> Json:
                 "since",
                 f"min by ({WHO}) ({of('comparison_start_timestamp_seconds', MODEL)}) * 1000",
                 "dateTimeFromNow",
+                least=130,
             ),
         ],
         sort="since",

@@ -46,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A value column of a table."""
+    """A value column of a table, at least `least` pixels wide."""
 
     title: str
     expr: str
@@ -54,6 +54,7 @@ class Column:
     decimals: int | None = None
     steps: Steps | None = None
     mappings: Sequence[Json] = ()
+    least: int = 80
 
 
 def bands(family_value: str, stderr: str) -> list[Query]:
@@ -88,6 +89,17 @@ def dashed(name: str, colour: str = RED) -> Json:
         {"id": "custom.lineWidth", "value": 1},
         {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}},
     )
+
+
+def coloured(name: str, colour: str) -> Json:
+    """An override that gives a series a colour that says how good it is."""
+    return override(name, {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}})
+
+
+def dashes(query: str) -> Json:
+    """An override that draws the lines of a query ("B") dashed, in their own colours."""
+    style = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
+    return {"matcher": {"id": "byFrameRefID", "options": query}, "properties": [style]}
 
 
 def override(name: str, *properties: Json) -> Json:
@@ -127,11 +139,16 @@ def timeseries(
     most: float | None = None,
     overrides: Sequence[Json] = (),
     links: Sequence[Json] = (),
+    empty: str = "",
 ) -> Json:
-    """Lines over time; `steps` are drawn as lines (`shade="area"`: as areas). Labels that agree have one colour."""
+    """Lines over time; `steps` are drawn as lines (`shade="area"`: as areas). `empty` stands where there are none.
+
+    A version has one colour everywhere, by a hash of its name; other lines have colours that differ within the panel.
+    """
+    of_versions = bool(queries) and queries[0].legend.endswith("{{model_version}}")
     defaults: Json = {
         "unit": unit,
-        "color": {"mode": "palette-classic-by-name"},
+        "color": {"mode": "palette-classic-by-name" if of_versions else "palette-classic"},
         "custom": {
             "drawStyle": "line",
             "lineInterpolation": "linear",
@@ -153,6 +170,8 @@ def timeseries(
         del defaults["custom"]["axisSoftMax"]
     if decimals is not None:
         defaults["decimals"] = decimals
+    if empty:
+        defaults["noValue"] = empty
     options = {
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "multi", "sort": "desc"},
@@ -181,18 +200,23 @@ def stat(
         "color": {"mode": "thresholds"},
         "thresholds": thresholds(steps),
     }
-    if mappings:
-        defaults["mappings"] = list(mappings)
+    quiet = named or steps == PLAIN
+    # nothing is no alarm: without this it has the colour of the lowest step
+    nothing = {"text": empty, "color": GREY if quiet else "transparent", "index": 99}
+    absent = {"type": "special", "options": {"match": "null+nan", "result": nothing}}
+    defaults["mappings"] = [*mappings, absent]
     if decimals is not None:
         defaults["decimals"] = decimals
-    options = {
-        "colorMode": "value" if named or steps == PLAIN else "background",
+    options: Json = {
+        "colorMode": "value" if quiet else "background",
         "graphMode": "none",
         "justifyMode": "center",
         "orientation": "auto",
         "textMode": "value_and_name" if named else "value",
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
     }
+    if named:
+        options["text"] = {"titleSize": 12}  # or a long name becomes too small to read
     instant = [Query(query.expr, query.legend, instant=True) for query in queries]
     return panel("stat", title, description, instant, defaults, options, overrides, links)
 
@@ -213,9 +237,16 @@ def table(
     # Grafana calls the value of an only query "Value"
     names = ["Value"] if len(columns) == 1 else [f"Value #{ascii_uppercase[i]}" for i in range(len(columns))]
     renamed = {**keys, **dict(zip(names, (column.title for column in columns), strict=True))}
-    own = []
+    # a label is text, also where it looks like a number: a unit would change it, and every link made of it
+    own = [
+        override(title, {"id": "unit", "value": "string"}, {"id": "custom.minWidth", "value": 130})
+        for title in keys.values()
+    ]
     for column in columns:
-        properties: list[Json] = [{"id": "unit", "value": column.unit}]
+        properties: list[Json] = [
+            {"id": "unit", "value": column.unit},
+            {"id": "custom.minWidth", "value": column.least},
+        ]
         if column.decimals is not None:
             properties.append({"id": "decimals", "value": column.decimals})
         if column.mappings:
@@ -230,7 +261,6 @@ def table(
         "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": False, "inspect": False},
         "color": {"mode": "thresholds"},
         "thresholds": thresholds(PLAIN),
-        "unit": "short",
     }
     options = {
         "showHeader": True,
@@ -259,10 +289,11 @@ def heatmap(
     *,
     unit: str,
     axis: str,
+    of_rows: str,
     lower_edges: bool = False,
     scheme: str = "Blues",
 ) -> Json:
-    """Rows are the query's series, from the bottom up; `unit` is that of the cells."""
+    """Rows are the query's series, from the bottom up; `unit` is that of the cells, `of_rows` that of their edges."""
     options = {
         "calculate": False,
         "rowsFrame": {"layout": "ge" if lower_edges else "auto", "value": axis},
@@ -278,7 +309,7 @@ def heatmap(
         "cellGap": 1,
         "cellValues": {"unit": unit},
         "filterValues": {"le": 1e-9},
-        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": "short"},
+        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": of_rows},
         "showValue": "never",
         "tooltip": {"mode": "single", "yHistogram": True, "showColorScale": False},
         "legend": {"show": True},
@@ -313,7 +344,7 @@ def barchart(
     made["options"] = {
         "orientation": "auto",
         "xField": key[1],
-        "xTickLabelRotation": 0,
+        "xTickLabelRotation": -45,
         "showValue": "never",
         "stacking": "none",
         "groupWidth": 0.75,

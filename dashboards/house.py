@@ -43,14 +43,22 @@ BELIEVABLE = values(yes=(1, GREEN), NO=(0, RED))
 
 
 def history(metric: str, versions: str = "${version:csv}", slice_of: str = "") -> Json:
-    """A link to a metric's history on the built-in page."""
-    asked = f"model=${{model}}&metric={metric}&versions={versions}&range=24h&step=5m"
-    return link(f"History of {metric}", f"{PAGE}/history?{asked}{slice_of}")
+    """A link to a metric's history on the built-in page, over the dashboard's time."""
+    time = "from=${__from:date:seconds}&to=${__to:date:seconds}"
+    asked = f"model=${{model}}&metric={metric}&versions={versions}&{time}"
+    shown = "rig (1 − normalised entropy)" if metric == "rig" else metric
+    return link(f"History of {shown}", f"{PAGE}/history?{asked}{slice_of}")
 
 
-def variables(*, models: bool = True) -> list[Json]:
-    """Those of every dashboard. Without `models` the ones about models are hidden, and only passed on by links."""
-    hide = 0 if models else 2
+def variables(*, models: bool = True, unused: Sequence[str] = ()) -> list[Json]:
+    """Those of every dashboard. Without `models` the ones about models are hidden, and only passed on by links; so are
+    `unused` ones."""
+    hidden = {*unused, *(() if models else ("model", "version", "window", "slice"))}
+    found = _variables()
+    return [{**one, "hide": 2} if one["name"] in hidden else one for one in found]
+
+
+def _variables() -> list[Json]:
     seen = of("window_impressions", MODEL)
     return [
         datasource_variable(),
@@ -62,15 +70,14 @@ def variables(*, models: bool = True) -> list[Json]:
             multi=True,
             allValue=".+",
         ),
-        query_variable("model", "Model", f"label_values({of('window_impressions', SCOPE)}, model_name)", hide=hide),
-        query_variable("version", "Version", f"label_values({seen}, model_version)", multi=True, hide=hide),
-        query_variable("window", "Window", f"label_values({seen}, window)", default="1h", hide=hide),
+        query_variable("model", "Model", f"label_values({of('window_impressions', SCOPE)}, model_name)"),
+        query_variable("version", "Version", f"label_values({seen}, model_version)", multi=True),
+        query_variable("window", "Window", f"label_values({seen}, window)", default="1h"),
         query_variable(
             "slice",
             "Slice",
             f"label_values({of('slice_window_impressions', MODEL)}, slice)",
             default="country",
-            hide=hide,
         ),
     ]
 
@@ -80,10 +87,13 @@ def page_variable() -> Json:
     return text_variable("page", "Page", "http://127.0.0.1:8080")
 
 
-def deploys() -> list[Json]:
-    """Marks for deploys, and for the moment a comparison said `worse`."""
-    live = of("deploy_timestamp_seconds", VERSIONS)
-    worse = of("comparison_verdict", MODEL, 'candidate_version=~"$version"', 'metric="overall"', 'verdict="worse"')
+def deploys(*, models: bool = True) -> list[Json]:
+    """Marks for deploys, and for the moment a comparison said `worse`: of the selected versions, or of all models."""
+    chosen = (MODEL, 'candidate_version=~"$version"') if models else (SCOPE,)
+    live = of("deploy_timestamp_seconds", VERSIONS if models else SCOPE)
+    worse = of("comparison_verdict", *chosen, 'metric="overall"', 'verdict="worse"')
+    who, name = ("", "") if models else ("model_name, ", "{{model_name}} ")
+    sides = f"{who}candidate_version, baseline_version, setup"
     return [
         {
             "name": "Deploys",
@@ -92,10 +102,10 @@ def deploys() -> list[Json]:
             "hide": False,
             "iconColor": "purple",
             # the value is when it went live, in milliseconds
-            "expr": f"max by (model_version, kind) ({live}) * 1000",
+            "expr": f"max by ({who}model_version, kind) ({live}) * 1000",
             "useValueForTime": True,
             "step": "60s",
-            "titleFormat": "{{model_version}}",
+            "titleFormat": f"{name}{{{{model_version}}}}",
             "textFormat": "went live ({{kind}})",
             "tagKeys": "kind",
         },
@@ -106,11 +116,10 @@ def deploys() -> list[Json]:
             "hide": False,
             "iconColor": RED,
             # where it begins: a region as long as the verdict stands would cover the lines
-            "expr": f"(max by (candidate_version, baseline_version, setup) ({worse}) == 1) unless"
-            f" max by (candidate_version, baseline_version, setup) ({worse} offset 1m) == 1",
+            "expr": f"(max by ({sides}) ({worse}) == 1) unless max by ({sides}) ({worse} offset 1m) == 1",
             "useValueForTime": False,
             "step": "30s",
-            "titleFormat": "{{candidate_version}} is worse than {{baseline_version}}",
+            "titleFormat": f"{name}{{{{candidate_version}}}} is worse than {{{{baseline_version}}}}",
             "textFormat": "in a {{setup}} comparison",
             "tagKeys": "setup",
         },

@@ -30,6 +30,7 @@ POSITIVES = "objective_window_impressions"
 MEAN_WEIGHT: Steps = ((None, RED), (0.95, YELLOW), (0.98, GREEN), (1.02, YELLOW), (1.05, RED))
 SAMPLES: Steps = ((None, RED), (200, YELLOW), (1000, GREEN))
 REPLAYED: Steps = ((None, RED), (0.5, YELLOW), (0.8, GREEN))
+ABSENT = "not in the log, or not configured"
 _PLAIN = {"id": "color", "value": {"mode": "fixed", "fixedColor": "text"}}
 _OWN = "on (job, instance, model_name, model_version, source, window)"
 
@@ -39,7 +40,7 @@ def dashboard() -> Json:
     return house.dashboard(
         UID,
         "Ranked lists, yields, estimates from propensities, objectives of their own, and auctions that are run again.",
-        [*house.variables(), _cut(), house.page_variable()],
+        [*house.variables(unused=["slice"]), _cut(), house.page_variable()],
         place(
             [
                 (4, _header()),
@@ -47,6 +48,7 @@ def dashboard() -> Json:
                 (9, _ranking()),
                 (1, [row("Where decisions are made, and what they yield")]),
                 (8, _yields()),
+                (8, _values()),
                 (1, [row("As if everything had been shown alike")]),
                 (9, _exposure()),
                 (8, _policies()),
@@ -154,7 +156,8 @@ def _header() -> list[Json]:
 def _lines(title: str, about: str, queries: list[Query], *metrics: str, **more: Any) -> Json:
     """Lines of numbers that are no shares, with links to the history of these metrics."""
     links = [house.history(metric) for metric in metrics]
-    return timeseries(title, about, queries, **{"unit": "none", "decimals": 3, "links": links, **more})
+    given = {"unit": "none", "decimals": 3, "links": links, "empty": ABSENT, **more}
+    return timeseries(title, about, queries, **given)
 
 
 def _effective() -> str:
@@ -205,12 +208,19 @@ def _yields() -> list[Json]:
             [Query(spread("click_yield", by="model_version, block"), "{{model_version}} {{block}}")],
             "click_yield",
         ),
-        _lines(
-            "Value by version",
-            "What clicks are worth, in the unit of their value, per impression, request or user that the version served.",
-            [Query(spread("value", by="model_version, per"), "{{model_version}} per {{per}}")],
-            "value_per_impression",
-        ),
+    ]
+
+
+def _values() -> list[Json]:
+    return [
+        timeseries(
+            f"Value per {per}",
+            f"What clicks are worth, in the unit of their value, per {per} that the version served.",
+            [Query(spread("value", f'per="{per}"'), "{{model_version}}")],
+            links=[house.history(f"value_per_{per}")],
+            empty=ABSENT,
+        )
+        for per in ("impression", "request", "user")
     ]
 
 
@@ -330,7 +340,6 @@ def _auctions() -> list[Json]:
             "Share of a version's placements whose query and ad have a history; the others count as an average ad there.",
             [Query(replayed, "{{model_version}} at {{point}}")],
             unit="percentunit",
-            decimals=0,
             steps=REPLAYED,
             least=0,
             most=1,

@@ -34,6 +34,7 @@ SETUPS = ("paired", "split", "before_after")  # best first
 SERVES = 'kind!="shadow"'
 # of every model the version that went live last; what only scores in shadow is not judged here
 LIVE = f"topk by (model_name) (1, max by ({BY}) ({of('deploy_timestamp_seconds', SCOPE, SERVES)}))"
+NONE = f"0 * count({LIVE})"  # 0 of some models; of none at all it says nothing, not that all is well
 VERDICT: Steps = ((None, GREEN), (1, YELLOW), (2, RED))
 HARM: Steps = ((None, GREEN), (0, YELLOW), (0.01, RED))  # of a loss, where more is worse
 LOSS_OF_RANK: Steps = ((None, RED), (-0.005, YELLOW), (0, GREEN))
@@ -57,7 +58,7 @@ def dashboard() -> Json:
             ]
         ),
         house.links(UID, f"{house.PAGE}/overview?window=${{window}}", "Page: overview"),
-        house.deploys(),
+        house.deploys(models=False),
     )
     windows = query_variable("window", "Window", f"label_values({of('window_impressions')}, window)", default="1h")
     found["templating"]["list"] = [
@@ -100,18 +101,18 @@ def _numbers() -> list[Json]:
         one(
             "Models worse",
             "Models whose live version was found worse than the one it replaced. The table below has them on top.",
-            f"count(({verdict()}) == 2) or vector(0)",
+            f"count(({verdict()}) == 2) or {NONE}",
             steps=UP_IS_BAD,
         ),
         one(
             "Models undecided",
             "Models whose live version is compared, and neither certified nor found worse yet.",
-            f"count(({verdict()}) == 1) or vector(0)",
+            f"count(({verdict()}) == 1) or {NONE}",
         ),
         one(
             "Models not reliable",
             "Models whose labels cannot be trusted at the moment; their verdicts are withheld.",
-            f"count(min by (model_name) ({of('result_reliable', WINDOW)}) == 0) or vector(0)",
+            f"count(min by (model_name) ({of('result_reliable', WINDOW)}) == 0) or {NONE}",
             steps=UP_IS_BAD,
         ),
         one(
@@ -139,7 +140,8 @@ def _numbers() -> list[Json]:
 def _models() -> Json:
     # ${__from} and ${__to} are moments, not "now-6h": a link that is passed on shows the same tomorrow
     time = "from=${__from}&to=${__to}"
-    chosen = "var-model=${__data.fields.model}&${job:queryparam}&${window:queryparam}"
+    passed = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "instance", "window", "page"))
+    chosen = "var-model=${__data.fields.model}&" + passed
     links = [
         link(title, f"/d/{uid}?{chosen}&{time}")
         for uid, title in house.BOARDS.items()
@@ -156,7 +158,7 @@ def _models() -> Json:
             Column("verdict", verdict(), "none", 0, VERDICT, house.VERDICTS),
             Column("Δ log loss", of_candidate("comparison_difference", "log_loss", "max"), "percentunit", 1, HARM),
             Column("Δ AUC", of_candidate("comparison_difference", "auc", "min"), "none", 4, LOSS_OF_RANK),
-            Column("Δ calibration", of_candidate("comparison_difference", "calibration", "max"), "none", 3),
+            Column("Δ calibration", of_candidate("comparison_difference", "calibration", "max"), "percentunit", 1),
             Column("AUC", live(mean("auc", WINDOW, by=BY)), "none", 4),
             Column(
                 "calibration",
@@ -173,7 +175,7 @@ def _models() -> Json:
                 "none",
                 mappings=house.BELIEVABLE,
             ),
-            Column("live since", f"{LIVE} * 1000", "dateTimeFromNow"),
+            Column("live since", f"{LIVE} * 1000", "dateTimeFromNow", least=130),
         ],
         sort="verdict",
         overrides=[override("model", {"id": "links", "value": links})],
@@ -194,7 +196,14 @@ def _differences() -> list[Json]:
     return [
         one("Δ log loss", "Relative; above zero is worse.", "log_loss", "max", unit="percentunit", decimals=1),
         one("Δ AUC", "Below zero is worse.", "auc", "min"),
-        one("Δ calibration error", "How much further from 1; above zero is worse.", "calibration", "max", decimals=3),
+        one(
+            "Δ calibration error",
+            "Calibration error increase, relative; above zero is worse.",
+            "calibration",
+            "max",
+            unit="percentunit",
+            decimals=1,
+        ),
     ]
 
 

@@ -8,6 +8,8 @@ from dashboards import house
 from dashboards.grafana import (
     BLUE,
     GREEN,
+    GREY,
+    ORANGE,
     RED,
     UP_IS_BAD,
     YELLOW,
@@ -16,6 +18,7 @@ from dashboards.grafana import (
     Query,
     band,
     bands,
+    dashes,
     link,
     override,
     place,
@@ -23,11 +26,12 @@ from dashboards.grafana import (
     stat,
     table,
     timeseries,
+    values,
 )
 from dashboards.queries import MODEL, VERSIONS, WINDOW, error, labels_behind, mean, newest, of, rate, verdict
 
 UID = "streameval-overview"
-CANDIDATE = f'{MODEL}, candidate_version=~"$version"'
+CANDIDATE = f'{MODEL}, candidate_version=~"$version", metric="overall"'
 CLICKS = "window_clicks"
 WHICH = "Of the version that went live last. ± is two user-clustered standard errors."
 ALERTS = 'ALERTS{job=~"$job", alertname=~"Streameval.*"}'
@@ -38,7 +42,7 @@ def dashboard() -> Json:
     return house.dashboard(
         UID,
         "Ranking, calibration and verdicts of one model by version, from labels that are final.",
-        [*house.variables(), house.page_variable()],
+        [*house.variables(unused=["slice"]), house.page_variable()],
         place(
             [
                 (4, _trust()),
@@ -60,18 +64,20 @@ def dashboard() -> Json:
 
 
 def _trust() -> list[Json]:
+    found = verdict("candidate_version", CANDIDATE)
     return [
         stat(
             "Alerts firing",
-            "Alerts of streameval that are firing; the table at the end lists them with links to their runbooks.",
-            [Query(f'count({ALERTS[:-1]}, alertstate="firing"}}) or vector(0)')],
+            "Alerts on this model or on the pipeline that are firing; the table at the end lists those of all models, with"
+            " links to their runbooks.",
+            [Query(f'count({ALERTS[:-1]}, alertstate="firing", model_name=~"$model|"}}) or vector(0)')],
             steps=UP_IS_BAD,
         ),
         stat(
             "Verdict",
-            "The worst overall verdict on the selected versions, each against what it replaced. It is anytime-valid:"
-            " checking it often adds no false alarms. A before/after comparison can be fooled by drift.",
-            [Query(f"max({verdict('candidate_version', CANDIDATE)})")],
+            "On the version that went live last, over all metrics, against what it replaced; the worst of its comparisons. It"
+            " is anytime-valid: checking it often adds no false alarms. A before/after comparison can be fooled by drift.",
+            [Query(newest(f'label_join({found}, "model_version", "", "candidate_version")'))],
             mappings=house.VERDICTS,
             steps=((None, GREEN), (1, YELLOW), (2, RED)),
             links=[link("All comparisons", f"{house.PAGE}/comparisons")],
@@ -105,7 +111,7 @@ def _trust() -> list[Json]:
             "Impressions",
             "Impressions per second whose label became final, of the version that has the most.",
             [Query(f"max(sum by (model_version) ({rate('impressions_total', VERSIONS)}))")],
-            unit="reqps",
+            unit="eps",
             decimals=1,
         ),
     ]
@@ -199,19 +205,20 @@ def _rates() -> list[Json]:
     return [
         timeseries(
             "pClick and CTR",
-            "What the model predicts and what happens, by version: when the lines diverge, calibration is drifting.",
+            "Mean pClick by version, and what happened (dashed): when they diverge, calibration is drifting.",
             [
-                Query(mean("predicted_ctr_ratio"), "{{model_version}} predicted"),
+                Query(mean("predicted_ctr_ratio"), "{{model_version}}"),
                 Query(mean("ctr_ratio"), "{{model_version}} clicked"),
             ],
             unit="percentunit",
             decimals=2,
+            overrides=[dashes("B")],
         ),
         timeseries(
             "Impressions by version",
             "Evaluated impressions per second. A shadow version scores the traffic of the serving one.",
             [Query(f"sum by (model_version) ({rate('impressions_total', VERSIONS)})", "{{model_version}}")],
-            unit="reqps",
+            unit="eps",
             least=0,
         ),
         timeseries(
@@ -228,7 +235,7 @@ def _rates() -> list[Json]:
 def _bands() -> list[Json]:
     def one(title: str, family: str, weight: str = "window_impressions", **more: Any) -> Json:
         return timeseries(
-            f"{title} of $version",
+            f"{title} ± 2σ",
             f"{title} with two user-clustered standard errors either way. Bands that do not overlap are worth a look;"
             " for a verdict see the comparisons.",
             bands(mean(family, weight=weight), error(family, weight=weight)),
@@ -253,18 +260,21 @@ def _versions() -> Json:
         {"model_version": "version"},
         [
             Column(
-                "live since", f"{by_version} ({of('deploy_timestamp_seconds', VERSIONS)}) * 1000", "dateTimeFromNow"
+                "live since",
+                f"{by_version} ({of('deploy_timestamp_seconds', VERSIONS)}) * 1000",
+                "dateTimeFromNow",
+                least=130,
             ),
             Column("AUC", mean("auc"), "none", 4),
             Column("± 2σ", f"2 * {error('auc')}", "none", 4),
             Column("GAUC", mean("gauc"), "none", 4),
-            Column("GAUC users", f"sum by (model_version) ({of('gauc_users', WINDOW)})", "short", 0),
-            Column("norm. entropy", mean("normalized_entropy"), "none", 4, house.ENTROPY),
-            Column("calibration", mean("calibration_ratio", weight=CLICKS), "none", 3, house.CALIBRATION),
+            Column("GAUC users", f"sum by (model_version) ({of('gauc_users', WINDOW)})", "short", 0, least=105),
+            Column("norm. entropy", mean("normalized_entropy"), "none", 4, house.ENTROPY, least=115),
+            Column("calibration", mean("calibration_ratio", weight=CLICKS), "none", 3, house.CALIBRATION, least=95),
             Column("log loss", mean("log_loss"), "none", 4),
             Column("pClick", mean("predicted_ctr_ratio"), "percentunit", 2),
             Column("CTR", mean("ctr_ratio"), "percentunit", 2),
-            Column("impressions", f"sum by (model_version) ({of('window_impressions', WINDOW)})", "short"),
+            Column("impressions", f"sum by (model_version) ({of('window_impressions', WINDOW)})", "short", least=105),
             Column("clicks", f"sum by (model_version) ({of('window_clicks', WINDOW)})", "short"),
             Column(
                 "reliable",
@@ -289,38 +299,36 @@ def _versions() -> Json:
 def alerts() -> Json:
     """All that fire or will, whatever is chosen."""
     runbook = link("Runbook", f"{house.RUNBOOKS}/${{__data.fields.alert}}.md")
-    severities = [
-        {
-            "type": "value",
-            "options": {
-                name: {"text": name, "color": colour, "index": i}
-                for i, (name, colour) in enumerate((("critical", RED), ("warning", "orange"), ("info", BLUE)))
-            },
-        }
-    ]
-    labels = "alertname, alertstate, severity, about, model_name, model_version, instance"
-    return table(
+    labels = "alertname, alertstate, about, model_name, model_version, instance"
+    grades = ((3, "critical"), (2, "warning"), (1, "info"))
+    graded = (f'{n} * max by ({labels}) ({ALERTS[:-1]}, severity="{name}"}})' for n, name in grades)
+    severity = f"{' or '.join(graded)} or 0 * max by ({labels}) ({ALERTS})"
+    made = table(
         "Alerts",
         "Firing and pending alerts of the whole of streameval. Click a name to open its runbook.",
         {
             "alertname": "alert",
-            "severity": "severity",
             "alertstate": "state",
             "about": "about",
             "model_name": "model",
             "model_version": "version",
             "instance": "instance",
         },
-        [Column("n", f"count by ({labels}) ({ALERTS})", "none")],
-        sort="severity",
-        descending=False,
-        hidden=["Value"],
-        overrides=[
-            override("alert", {"id": "links", "value": [runbook]}),
-            override(
+        [
+            Column(
                 "severity",
-                {"id": "mappings", "value": severities},
-                {"id": "custom.cellOptions", "value": {"type": "color-text"}},
-            ),
+                severity,
+                "none",
+                mappings=values(critical=(3, RED), warning=(2, ORANGE), info=(1, BLUE), other=(0, GREY)),
+            )
+        ],
+        sort="severity",
+        overrides=[
+            override("alert", {"id": "links", "value": [runbook]}, {"id": "custom.width", "value": 330}),
         ],
     )
+    made["options"]["sortBy"].append({"displayName": "state", "desc": False})
+    organized = made["transformations"][1]["options"]
+    name, *others, grade = organized["indexByName"]
+    organized["indexByName"] = {title: i for i, title in enumerate((name, grade, *others))}
+    return made

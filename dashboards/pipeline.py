@@ -5,6 +5,7 @@ from __future__ import annotations
 from dashboards import house
 from dashboards.grafana import (
     GREEN,
+    GREY,
     ORANGE,
     RED,
     UP_IS_BAD,
@@ -12,22 +13,24 @@ from dashboards.grafana import (
     Column,
     Json,
     Query,
+    coloured,
     dashed,
     heatmap,
     link,
-    override,
     place,
     row,
     stat,
     table,
     timeseries,
     values,
+    wide,
 )
 from dashboards.queries import RANGE, SCOPE, labels_behind, of, rate
 
 UID = "streameval-pipeline"
 UP = f"up{{{SCOPE}}}"
 INVALID = f"sum({rate('events_invalid_total')})"
+ALWAYS = "not_kept_for_slices|values_not_kept|not_configured|no_(propensities|policy|positions|request.*|weight)"
 RECEIVED = f"sum({rate('events_received_total')})"
 
 
@@ -58,7 +61,7 @@ def dashboard() -> Json:
             ]
         ),
         house.links(UID, f"{house.PAGE}/flow", "Page: flow"),
-        house.deploys(),
+        house.deploys(models=False),
         since="now-3h",
     )
 
@@ -71,11 +74,12 @@ def runbook(alert: str) -> Json:
 def _process_header() -> list[Json]:
     return [
         stat(
-            "Workers up",
-            "Workers that Prometheus can scrape, out of all its targets.",
-            [Query(f"sum({UP})", "up"), Query(f"count({UP})", "of")],
+            "Workers down",
+            "Workers that Prometheus cannot scrape, out of all its targets.",
+            [Query(f"count({UP} == 0) or vector(0)", "down"), Query(f"count({UP})", "of")],
             named=True,
-            steps=((None, RED), (1, GREEN)),
+            steps=UP_IS_BAD,
+            overrides=[coloured("of", GREY)],
             links=[runbook("StreamevalTargetDown")],
         ),
         stat(
@@ -185,13 +189,12 @@ def _stream_header() -> list[Json]:
 
 
 def _stream() -> list[Json]:
-    complete = f"max by (instance) ({of('label_complete_timestamp_seconds')})"
     return [
         timeseries(
             "Events in",
             "Valid events read per second.",
             [Query(f"sum by (event) ({rate('events_received_total')})", "{{event}}s")],
-            unit="reqps",
+            unit="eps",
             least=0,
         ),
         timeseries(
@@ -204,11 +207,11 @@ def _stream() -> list[Json]:
         ),
         timeseries(
             "Watermark and label delay",
-            "Event time against the clock. Labels are final an attribution window (dashed) after the watermark; anything"
-            " above that is delay.",
+            "Event time against the clock, of the slowest worker. Labels are final an attribution window (dashed) after the"
+            " watermark; anything above that is delay.",
             [
-                Query(f"max by (instance) (time() - {of('watermark_timestamp_seconds')})", "watermark {{instance}}"),
-                Query(f"time() - {complete}", "labels {{instance}}"),
+                Query(f"max(time() - {of('watermark_timestamp_seconds')})", "watermark"),
+                Query(f"max(time() - {of('label_complete_timestamp_seconds')})", "labels"),
                 Query(f"max({of('attribution_window_seconds')})", "attribution window"),
             ],
             unit="s",
@@ -225,21 +228,27 @@ def _fates() -> list[Json]:
             "Impression outcomes",
             "By outcome, per second. `matured` is normal; `matured_early` and `forgotten_early` mean that memory is short.",
             [Query(f"""sum by (fate) ({rate("events_total", SCOPE, 'event="impression"')})""", "{{fate}}")],
-            unit="reqps",
+            unit="eps",
             least=0,
+            overrides=[
+                coloured("matured", "light-green"),
+                coloured("matured_early", "dark-orange"),
+                coloured("forgotten_early", "dark-red"),
+            ],
         ),
         timeseries(
             "Click outcomes",
             "By outcome, per second. `unmatched` clicks have no impression; `corrected` ones arrived after their label.",
             [Query(f"""sum by (fate) ({rate("events_total", SCOPE, 'event="click"')})""", "{{fate}}")],
-            unit="reqps",
+            unit="eps",
             least=0,
+            overrides=[coloured("matched", "dark-green"), coloured("unmatched", "dark-red")],
         ),
         timeseries(
             "Invalid events by reason",
             "Events per second that go to the dead letters.",
             [Query(f"sum by (reason) ({rate('events_invalid_total')})", "{{reason}}")],
-            unit="reqps",
+            unit="eps",
             stacked=True,
             least=0,
             links=[runbook("StreamevalDeadLetters")],
@@ -269,8 +278,9 @@ def _join() -> list[Json]:
             "Delays of clicks",
             "The same as a distribution: clicks per second by delay.",
             Query(buckets, "{{le}}", heatmap=True),
-            unit="reqps",
+            unit="eps",
             axis="clicks per second",
+            of_rows="s",
             scheme="Oranges",
         ),
         timeseries(
@@ -296,8 +306,8 @@ def _join() -> list[Json]:
 
 
 def _limits() -> list[Json]:
-    # of slices no GAUC is ever kept: no trouble, and always there
-    undefined = of("undefined_results", SCOPE, 'reason!="not_kept_for_slices"')
+    # of slices no GAUC is ever kept, and metrics of what the log does not have are nobody's trouble
+    undefined = of("undefined_results", SCOPE, f'reason!~"{ALWAYS}"')
     return [
         timeseries(
             "Table utilisation",
@@ -318,9 +328,11 @@ def _limits() -> list[Json]:
         ),
         timeseries(
             "Results without a value",
-            "Results in which a metric is currently undefined, and why: too few clicks, only one label, ...",
-            [Query(f"sum by (metric, reason) ({undefined}) > 0", "{{metric}}: {{reason}}")],
+            "Results in which a metric is currently undefined, and why: too few clicks, only one label, ... The ten most"
+            " frequent; those of fields that the log does not have are left out.",
+            [Query(f"topk(10, sum by (metric, reason) ({undefined}) > 0)", "{{metric}}: {{reason}}")],
             least=0,
+            empty="none",
         ),
     ]
 
@@ -347,16 +359,16 @@ def _checkpoints() -> list[Json]:
             least=0,
         ),
         timeseries(
-            "Checkpoints per interval",
+            "Checkpoints per minute",
             "Written, failed, fenced because another worker owns the partition, and restored.",
             [
-                Query(f"sum(increase({of('checkpoints_total')}{RANGE}))", "written"),
-                Query(f"sum(increase({of('checkpoint_failures_total')}{RANGE}))", "failed"),
-                Query(f"sum(increase({of('checkpoints_fenced_total')}{RANGE}))", "fenced"),
-                Query(f"sum(increase({of('checkpoint_restores_total')}{RANGE}))", "restored"),
+                Query(f"60 * sum({rate('checkpoints_total')})", "written"),
+                Query(f"60 * sum({rate('checkpoint_failures_total')})", "failed"),
+                Query(f"60 * sum({rate('checkpoints_fenced_total')})", "fenced"),
+                Query(f"60 * sum({rate('checkpoint_restores_total')})", "restored"),
             ],
             least=0,
-            overrides=[override("failed", {"id": "color", "value": {"mode": "fixed", "fixedColor": RED}})],
+            overrides=[coloured("failed", "dark-red")],
             links=[runbook("StreamevalCheckpointFailing"), runbook("StreamevalRestartingOften")],
         ),
     ]
@@ -428,7 +440,7 @@ def _process() -> list[Json]:
             "Online model updates",
             "Labels learned per second, by model.",
             [Query(f"sum by (model_name) ({rate('online_updates_total')})", "{{model_name}}")],
-            unit="reqps",
+            unit="eps",
             least=0,
         ),
     ]
@@ -449,6 +461,7 @@ def _scrape() -> list[Json]:
             unit="short",
             least=0,
             links=[runbook("StreamevalSeriesDropped")],
+            empty="none",
         ),
         timeseries(
             "Scrape collection time",
@@ -472,44 +485,55 @@ def _scrape() -> list[Json]:
 def _tables() -> list[Json]:
     by = "instance, partition"
     return [
-        table(
-            "Partitions",
-            "Progress of each partition. One that falls behind delays only its own labels.",
-            {"partition": "partition", "instance": "instance"},
-            [
-                Column("consumer lag", f"sum by ({by}) ({of('consumer_lag_records')})", "short", 0),
-                Column(
-                    "watermark delay",
-                    f"max by ({by}) (time() - {of('watermark_timestamp_seconds')})",
-                    "s",
-                    1,
-                    ((None, GREEN), (60, YELLOW), (900, RED)),
-                ),
-                Column("label delay", f"max by ({by}) (time() - {of('label_complete_timestamp_seconds')})", "s", 1),
-            ],
-            sort="watermark delay",
+        wide(
+            9,
+            table(
+                "Partitions",
+                "Progress of each partition. One that falls behind delays only its own labels.",
+                {"partition": "partition", "instance": "instance"},
+                [
+                    Column("consumer lag", f"sum by ({by}) ({of('consumer_lag_records')})", "short", 0),
+                    Column(
+                        "watermark delay",
+                        f"max by ({by}) (time() - {of('watermark_timestamp_seconds')})",
+                        "s",
+                        1,
+                        ((None, GREEN), (60, YELLOW), (900, RED)),
+                    ),
+                    Column("label delay", f"max by ({by}) (time() - {of('label_complete_timestamp_seconds')})", "s", 1),
+                ],
+                sort="watermark delay",
+            ),
         ),
-        table(
-            "Workers",
-            "Version, start time and attribution window of each worker: workers of a job should agree.",
-            {"instance": "instance", "version": "streameval"},
-            [
-                Column("up", f"max by (instance) ({UP})", "none", mappings=values(yes=(1, GREEN), NO=(0, RED))),
-                Column("build", f"max by (instance, version) ({of('build_info')})", "none"),
-                Column("started", f"max by (instance) ({of('start_timestamp_seconds')}) * 1000", "dateTimeFromNow"),
-                Column("attribution window", f"max by (instance) ({of('attribution_window_seconds')})", "s"),
-                Column("restarts", f"max by (instance) (increase({of('restarts_total')}[$__range]))", "short", 0),
-                Column("partitions", f"count by (instance) ({of('watermark_timestamp_seconds')})", "none"),
-                Column(
-                    "without checkpoint",
-                    f"max by (instance) ({of('checkpoint_missing_partitions')})",
-                    "none",
-                    None,
-                    UP_IS_BAD,
-                ),
-            ],
-            sort="instance",
-            descending=False,
-            hidden=["Value #B"],
+        wide(
+            15,
+            table(
+                "Workers",
+                "Version, start time and attribution window of each worker: workers of a job should agree.",
+                {"instance": "instance", "version": "streameval"},
+                [
+                    Column("up", f"max by (instance) ({UP})", "none", mappings=values(yes=(1, GREEN), NO=(0, RED))),
+                    Column("build", f"max by (instance, version) ({of('build_info')})", "none"),
+                    Column(
+                        "started",
+                        f"max by (instance) ({of('start_timestamp_seconds')}) * 1000",
+                        "dateTimeFromNow",
+                        least=110,
+                    ),
+                    Column("attribution window", f"max by (instance) ({of('attribution_window_seconds')})", "s"),
+                    Column("restarts", f"max by (instance) (increase({of('restarts_total')}[$__range]))", "short", 0),
+                    Column("partitions", f"count by (instance) ({of('watermark_timestamp_seconds')})", "none"),
+                    Column(
+                        "without checkpoint",
+                        f"max by (instance) ({of('checkpoint_missing_partitions')})",
+                        "none",
+                        None,
+                        UP_IS_BAD,
+                    ),
+                ],
+                sort="instance",
+                descending=False,
+                hidden=["Value #B"],
+            ),
         ),
     ]

@@ -18,7 +18,9 @@ from streameval.compare.reading.handling import with_handlings
 from streameval.events.batch import Batch
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
+from streameval.loop.pace import Pace
 from streameval.loop.pipeline import Pipeline
+from streameval.loop.preparing import helped, prepared
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
 from streameval.loop.warmup import warm_up
@@ -30,7 +32,7 @@ from streameval.process.memory import give_back
 from streameval.process.progress import shown
 from streameval.results.predictions import PredictionsWriter
 from streameval.results.publish import Publisher
-from streameval.results.snapshot import Snapshot, Surroundings, empty_snapshot
+from streameval.results.snapshot import BEFORE_FIRST, Snapshot, Surroundings, empty_snapshot
 from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
@@ -45,7 +47,6 @@ from streameval.store.history.writer import HistoryWriter, Retention
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-PUBLISH_SHARE = 20  # a snapshot may take at most 1/20 of the loop's time
 COMMIT_SECONDS = 1.0
 GIVE_BACK_SECONDS = 30.0  # 2 to 30 ms each time
 
@@ -61,6 +62,7 @@ class Loop:
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
+    _pace: Pace = field(init=False)
     _read_since: float = 0.0  # s
     _counted: dict[Place, int] = field(default_factory=dict)  # offsets of what was counted, not yet committed
 
@@ -68,7 +70,8 @@ class Loop:
         """Until `stop` is set or the source has ended. Raises SourceError."""
         self.pipeline.inputs = self.source.inputs
         self.source.begin(self.keeper)
-        publish_due = commit_due = give_back_due = took = 0.0
+        commit_due = give_back_due = 0.0
+        pace = self._pace = Pace(self.interval, self.source.lag)
         while not stop.is_set() and not self.source.finished:
             self._read_since = time.perf_counter()
             self.source.deliver(POLL_SECONDS, self._take)
@@ -79,10 +82,9 @@ class Loop:
             if self._counted and now >= commit_due:
                 self._commit()
                 commit_due = now + COMMIT_SECONDS
-            if now >= publish_due:
+            if pace.is_due(now):
                 self.publish()
-                before, took = took, time.monotonic() - now
-                publish_due = now + max(self.interval, PUBLISH_SHARE * min(before, took))  # one slow one is tolerated
+                pace.published(now, time.monotonic())
             if now >= give_back_due:
                 give_back()
                 give_back_due = now + GIVE_BACK_SECONDS
@@ -98,6 +100,7 @@ class Loop:
             self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
             self.pipeline.take(batch)
             self._counted.update(batch.offsets)
+            self._pace.count(len(batch))
         self._read_since = time.perf_counter()
 
     def _commit(self) -> None:
@@ -167,7 +170,8 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
 def new_publisher(settings: Settings) -> Publisher:
     """A publisher that holds an empty snapshot: no broker has answered yet, and nothing is assigned."""
     empty = empty_snapshot(time.time(), options_of(settings))
-    return Publisher(replace(empty, ready={"broker": False, "assigned": False, "first_snapshot": False}))
+    nothing = {"broker": False, "assigned": False, "first_snapshot": False}
+    return Publisher(replace(empty, number=BEFORE_FIRST, ready=nothing))
 
 
 def replay(
@@ -209,12 +213,13 @@ def replay(
         events += len(batch)
 
     try:
-        while not source.finished and not (stop and stop.is_set()):
-            source.deliver(POLL_SECONDS, take)
-            if on_progress:
-                on_progress(source.progress(), events)
-        pipeline.finish()
-        pipeline.advance(with_history=False)
+        with helped():
+            while not source.finished and not (stop and stop.is_set()):
+                source.deliver(POLL_SECONDS, take)
+                if on_progress:
+                    on_progress(source.progress(), events)
+            pipeline.finish()
+            pipeline.advance(with_history=False)
         snapshot = pipeline.snapshot()
         if users:
             snapshot = replace(snapshot, users=pipeline.users())
@@ -256,10 +261,15 @@ def auction(
     return replayed(book, settings.auction, catalogs[0].series)
 
 
-def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], None]) -> Snapshot:
+def run(
+    settings: Settings,
+    stop: threading.Event,
+    on_ready: Callable[[str], None],
+    on_reading: Callable[[], None] | None = None,
+) -> Snapshot:
     """Reads the configured source until `stop` is set or it has ended, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is called with the page's address. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
+    `on_ready` is called with the page's address, `on_reading` when all is ready for the first event. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
     """
     from streameval.server.http.app import create_app
     from streameval.server.http.serve import serve
@@ -295,8 +305,10 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[str], Non
                 log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
             with shown("waiting for a broker", ""):
                 source.connect(stop)
-            with shown("preparing"):
+            with shown("preparing") as progress, prepared(publisher, progress):
                 _warm_up(settings)
+            if on_reading is not None:
+                on_reading()
             interval = settings.server.snapshot_interval / 1000
             loop = Loop(source, pipeline, publisher, interval, keeper, outlets=outlets)
             outlets.start()

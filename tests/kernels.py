@@ -1,19 +1,52 @@
 """Compiles the kernels into Numba's cache, once: `python -m tests.kernels`, before several processes need them.
 
-It replays the golden record's hour, with its settings and with others, which needs nearly all of them.
+It replays the golden record's hour, with its settings and with others, which needs nearly all of them. With `--record` it writes
+what a start compiles, in that order, to where starts look it up (`loop.preparing.KERNELS`): after a change of a kernel's
+arguments, or of what the warm-up sends.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+from streameval import app
+from streameval.loop.preparing import KERNELS
+from streameval.process.compiling import Compiling, Kernel, as_line
+from streameval.settings.tree import Settings
 from tests.house import runs
+
+STARTED = {"slices": {"dimensions": ["country"]}, "models": [{"name": "ftrl", "kind": "ftrl"}]}
+
+
+def started() -> list[Kernel]:
+    """What a start compiles for itself, in order; all of it where Numba's cache is empty."""
+    with Compiling([], helpers=0) as compiling:
+        app._warm_up(Settings.model_validate(STARTED))
+    return [kernel for kernel in compiling.compiled if kernel[0].startswith("streameval.")]
+
+
+def record() -> None:
+    """Writes the list anew."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, "-m", "tests.kernels", "--started"]
+        done = subprocess.run(command, env={**os.environ, "NUMBA_CACHE_DIR": cache}, check=True, stdout=subprocess.PIPE)
+    KERNELS.write_bytes(done.stdout)
+    print(f"{KERNELS.name}: {len(done.stdout.splitlines())} kernels")
 
 
 def main() -> None:
     """The command."""
+    if "--record" in sys.argv[1:]:
+        record()
+        return
+    if "--started" in sys.argv[1:]:  # what `record` runs in a process of its own
+        print("\n".join(map(as_line, started())))
+        return
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         runs.hour_replayed(Path(folder) / "a")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from streameval import app
 from streameval.app import Loop, new_publisher
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.ledger.ledger import MANY_PANES
@@ -45,6 +47,21 @@ def test_a_source_that_fails_ends_the_loop_and_nothing_uncounted_was_committed()
     with pytest.raises(SourceError, match="the broker is gone"):
         loop.run(threading.Event())
     assert loop.source.committed == {("impressions", 0): 3}
+
+
+def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) -> None:
+    seen = []
+
+    @contextmanager
+    def helped() -> Iterator[None]:
+        seen.append("begun")
+        yield
+        seen.append("over")
+
+    monkeypatch.setattr(app, "helped", helped)
+    (tmp_path / "a.jsonl").write_text('{"impression_id": "a", "ts": 1760000000000, "user_id": "u", "pclick": 0.5}\n')
+    snapshot = app.replay(Settings(), [tmp_path / "a.jsonl"])
+    assert (seen, snapshot.events["impressions"]) == (["begun", "over"], 1)
 
 
 def test_a_stop_that_is_already_set_reads_nothing() -> None:

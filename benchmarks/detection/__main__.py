@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import Any
 
 from benchmarks.detection import command, null, one_stream, planned, power, references, spent, stderr, tables
 
@@ -54,7 +55,7 @@ def errors(short: bool) -> str:
 
 def stream(short: bool) -> str:
     """Before/after."""
-    results: dict[str, list] = {name: [] for name in SCENARIOS}
+    results: dict[str, list[Any]] = {name: [] for name in SCENARIOS}
     for i in range(1 if short else 40):
         for name, data in one_stream.weeks(40_000 + i, SCENARIOS).items():
             results[name].append(

@@ -12,8 +12,8 @@ from benchmarks.detection.worlds import HOUR
 from streameval.compare.comparisons import RESTART
 from streameval.compare.evidence import joint, paired, split
 from streameval.compare.evidence.evidence import Capped, Evidence, Rule
-from streameval.compare.reading.reading import COMPARED
-from streameval.compare.tracking.sequential import GROWTH, SIGN
+from streameval.compare.reading.reading import COMPARED, SIGN
+from streameval.compare.tracking.sequential import GROWTH
 from streameval.settings.units import parse_duration
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BlockSums

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.detection.world import DAY, BlockSums, Minutes, Version, World, warm
+from benchmarks.detection.world import DAY, Minutes, Version, World, warm
 from streameval.compare.evidence import joint, paired, split
 from streameval.compare.evidence.ratio import Statistic
 from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BlockSums
 
 MINUTE = 60_000
 RESTART = 360  # minutes between processes

@@ -10,12 +10,13 @@ import numpy as np
 
 from benchmarks.detection.looks import MINUTE, Looks, PairedLooks, SplitLooks, days
 from benchmarks.detection.rules import Track, textbook
-from benchmarks.detection.world import BASELINE, BlockSums
+from benchmarks.detection.world import BASELINE
 from streameval.compare.evidence import joint
 from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule
 from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import Statistic, ratio, two_means
 from streameval.compare.reading.reading import COMPARED
+from streameval.sketches.blocks import BlockSums
 
 ZERO = dict.fromkeys(COMPARED, 0.0)
 NAMES = (*COMPARED, "overall")
@@ -45,7 +46,11 @@ def in_world(seed: int, count: int = 7, peers: bool = True) -> list[set[str]]:
 
     One e-process serves both levels: it has passed 0.01 when e >= 100.
     """
-    takers = [("paired", 0, PairedLooks()), ("paired", 1, PairedLooks(turned=True)), ("split", 0, SplitLooks())]
+    takers: list[tuple[str, int, PairedLooks | SplitLooks]] = [
+        ("paired", 0, PairedLooks()),
+        ("paired", 1, PairedLooks(turned=True)),
+        ("split", 0, SplitLooks()),
+    ]
     evidence = {(setup, side): Evidence(rules()["margin 0"], 0) for setup, side, _ in takers}
     fired: list[set[str]] = [set(), set()]
     tracks: list[Looks] = []

@@ -58,7 +58,7 @@ def weeks(seed: int, scenarios: tuple[str, ...]) -> dict[str, Weeks]:
 
 
 def _hours(minutes: Minutes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return tuple(x.reshape(24, 60, 64, 8).sum(axis=1) for x in (minutes.served.blocks[1], minutes.pair.blocks))  # type: ignore[return-value]
+    return tuple(x.reshape(24, 60, 64, 8).sum(axis=1) for x in (minutes.served.blocks[1], minutes.pair.blocks))
 
 
 def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.detection.world import SCENARIOS, BlockSums, World, warm
+from benchmarks.detection.world import SCENARIOS, World, warm
 from streameval.compare.evidence import paired
 from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BlockSums
 
 HOURS = (2, 8, 24)
 

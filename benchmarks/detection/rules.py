@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from river import drift
 from scipy.stats import norm
 
-from benchmarks.detection.world import BlockSums
 from streameval.compare.evidence import strict
 from streameval.compare.evidence.ratio import Statistic
 from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BlockSums
 
 Reals = NDArray[np.float64]
 LOOKS = 10080

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from benchmarks.detection.world import DAY, SCENARIOS, BlockSums, World, warm
+from benchmarks.detection.world import DAY, SCENARIOS, World, warm
 from streameval.compare.evidence import before_after, paired
 from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BlockSums
 
 SPANS = {"1 hour": 60, "1 day": DAY, "7 days": 7 * DAY}
 
@@ -71,7 +72,7 @@ def _read(
     mean = loss.sum() / n.sum()
     # its log loss is at one base rate, which makes it normalised entropy
     levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.LEVEL_KINDS}
-    levels["log loss"] = before_after.Level(np.float64(mean), (loss - mean * n) / n.sum())
+    levels["log loss"] = before_after.Level(np.array(mean), (loss - mean * n) / n.sum())
     df = n.sum() ** 2 / (n**2).sum() - 1
     for name, level in levels.items():
         out[f"{name}, level", span] = (float(level.value), float(np.sqrt(64 / 63 * (level.devs**2).sum())), float(df))

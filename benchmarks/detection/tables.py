@@ -116,13 +116,13 @@ def planning(found: Mapping[str, Mapping[str, planned.Planned]]) -> str:
         for metric, p in metrics.items():
             harm = f"within {planned.TOLERANCE}" if equal else f"{p.harm:.4f}"
             rows.append([name, metric, harm, f"{p.variance:.2f}", *(cell(p.n50(alpha, equal)) for alpha in planned.K)])
-    for name, (harm, variance) in planned.REFERENCE.items():
-        p = planned.Planned(harm, variance)
+    for name, (reference, variance) in planned.REFERENCE.items():
+        p = planned.Planned(reference, variance)
         rows.append(
             [
                 f"{name}, reference world",
                 "log_loss",
-                f"{harm:.4f}",
+                f"{reference:.4f}",
                 f"{variance:.2f}",
                 *(cell(p.n50(a)) for a in planned.K),
             ]
@@ -133,7 +133,10 @@ def planning(found: Mapping[str, Mapping[str, planned.Planned]]) -> str:
 def errors(results: Mapping[tuple[str, str], Calibrated]) -> str:
     """Block standard error over the empirical one, and coverage."""
     names = sorted({name for name, _ in results}, key=lambda n: (n.endswith("paired"), n))
-    cell = lambda c: f"{c.ratio:.2f}, {100 * c.coverage:.0f}%"  # noqa: E731
+
+    def cell(c: Calibrated) -> str:
+        return f"{c.ratio:.2f}, {100 * c.coverage:.0f}%"
+
     return table(["", *SPANS], ([name, *(cell(results[name, span]) for span in SPANS)] for name in names))
 
 
@@ -145,15 +148,16 @@ def one_stream_table(
     """Before/after at 0.05: share that warned within the week, and the median of impressions until then."""
     rows = []
     for index, label, level in (
-        (1, "{} with the days' noise", np.log(20.0)),
-        (2, "{}, z every hour, sampling error only", 1.645),
+        (0, "{} with the days' noise", np.log(20.0)),
+        (1, "{}, z every hour, sampling error only", 1.645),
     ):
-        for metric in next(iter(results.values()))[0][index]:
+        _, *kinds = next(iter(results.values()))[0]
+        for metric in kinds[index]:
             row = [label.format(metric)]
             for runs in results.values():
                 first = [
-                    np.flatnonzero(r[index][metric][5:] >= (1.96 if index == 2 and metric == "calibration" else level))
-                    for r in runs
+                    np.flatnonzero(kinds[index][metric][5:] >= (1.96 if index and metric == "calibration" else level))
+                    for _, *kinds in runs
                 ]
                 share = np.mean([f.size > 0 for f in first])
                 seen = [r[0][5 + f[0]] for r, f in zip(runs, first, strict=True) if f.size]

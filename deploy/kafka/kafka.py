@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -32,8 +33,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-START_TIMEOUT = 60.0  # seconds; it takes 3 to 6 on two idle cores
-STOP_TIMEOUT = 30.0
+START_TIMEOUT = 240.0  # seconds; it takes 3 to 6 on two idle cores, and far more where a dozen others want them
+STOP_TIMEOUT = 90.0
 
 # 512 MB is enough once the log cleaner's buffer (128 MiB by default, taken from the heap at start) is small.
 JVM = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
@@ -83,7 +84,7 @@ def start(folder: Path, settings: Iterable[str] = ()) -> str:
     properties = folder / "server.properties"
     with (folder / "broker.log").open("ab") as log:
         if not properties.exists():
-            broker, controller = _free_ports(2)
+            broker, controller = free_ports(2)
             own = PROPERTIES.format(broker=broker, controller=controller, data=folder / "data")
             properties.write_text(own + "".join(f"{setting}\n" for setting in settings))  # the last of a name counts
             cluster = _cluster_id(uuid.uuid4().bytes)
@@ -117,7 +118,7 @@ def stop(folder: Path) -> None:
     """Stop the broker of `folder` and wait for its end; nothing happens when none runs."""
     folder = folder.resolve()
     pid = running(folder)
-    for number, patience in ((signal.SIGTERM, STOP_TIMEOUT), (signal.SIGKILL, 5.0)):
+    for number, patience in ((signal.SIGTERM, STOP_TIMEOUT), (signal.SIGKILL, 30.0)):
         if pid is None:
             break
         with contextlib.suppress(ProcessLookupError):
@@ -201,8 +202,7 @@ def _answers(address: str) -> bool:
     host, port = address.rsplit(":", 1)
     body = struct.pack(">hhihi", 3, 1, 1, -1, 0)  # api key, version, correlation, no client id, no topics
     try:
-        with socket.create_connection((host, int(port)), timeout=1.0) as connection:
-            connection.settimeout(2.0)
+        with socket.create_connection((host, int(port)), timeout=10.0) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
             answer = b""
             while len(answer) < 12:
@@ -216,13 +216,24 @@ def _answers(address: str) -> bool:
     return brokers > 0
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; held together so that they differ."""
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses; held together so that they differ.
+
+    Where the system says which ones it gives to outgoing connections, they are below those: so that none of these (of
+    clients, say, that look for a broker which is away) gets one before it is listened on.
+    """
+    try:
+        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest = 0
+    luck, found = random.SystemRandom(), []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        while len(found) < count:
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # somebody has it
+                one.bind(("127.0.0.1", luck.randrange(10_000, lowest) if lowest > 20_000 else 0))
+                found.append(one.getsockname()[1])
+    return found
 
 
 def _tail(folder: Path) -> str:

@@ -43,7 +43,7 @@ def _openapi() -> dict[str, Any]:
 
 def _route(method: str, path: str, operation: dict[str, Any], own: set[str]) -> str:
     text = [f"## `{method} {path}`\n\n{one_line(operation.get('description', ''))}"]
-    text.append(" Needs the token.\n\n" if operation.get("security") else "\n\n")
+    text.append(" Needs the token.\n\n" if operation["security"] == [{"token": []}] else "\n\n")
     parameters = operation.get("parameters", ())
     if parameters:
         rows = [

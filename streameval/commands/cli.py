@@ -21,6 +21,7 @@ from streameval.commands import deploy as deploy_commands
 from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
+from streameval.commands.targets import OutFile, TrafficTarget
 from streameval.process import logs, memory, progress
 from streameval.settings import toml as config_file
 from streameval.settings.tree import ConfigError
@@ -30,43 +31,6 @@ if TYPE_CHECKING:
     from streameval.settings.tree import Settings
 
 log = logging.getLogger(__name__)
-
-
-class OutFile(click.Path):
-    """A file that is written at the end of long work: its folder is checked before the work begins."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, dir_okay=False)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        from streameval.sources.object_store import is_remote
-
-        if is_remote(str(value)):
-            return Path(value)
-        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: path_type says so
-        if not path.parent.is_dir():
-            self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
-        if not os.access(path.parent, os.W_OK):
-            self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
-        return path
-
-
-class TrafficTarget(OutFile):
-    """A file, or `kafka` (whatever file or folder has that name)."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        if str(value) == "kafka":
-            return Path("kafka")
-        from streameval.simulate.files import format_of
-
-        path = super().convert(value, param, ctx)
-        try:
-            format_of(path)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return path
 
 
 CONFIG = click.option("-c", "--config", "config_path", type=click.Path(path_type=Path), help="Settings file (TOML).")
@@ -113,7 +77,7 @@ def run(config_path: Path | None, report: Path | None) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the report here, as JSON.")
-@click.option("--predictions", type=OutFile(), help="Write one row per score here, as Parquet.")
+@click.option("--predictions", type=OutFile(remote=False), help="Write one row per score here, as Parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
 def replay(
     files: tuple[Path, ...], config_path: Path | None, report: Path | None, predictions: Path | None, as_json: bool

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from streameval import app
 from streameval.results.snapshot import Snapshot
-from streameval.settings.tree import Settings
+from streameval.settings.tree import ConfigError, Settings
 from streameval.simulate.files import write_file
 from streameval.simulate.runner import run as run_traffic
 from streameval.simulate.scenario import Scenario, bench_scenario, demo_scenario, nasty_scenario
@@ -66,15 +66,21 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
     say("streameval demo: starting an embedded Kafka broker, simulated traffic, the monitor and its page ...")
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="streameval-demo-") as folder:
         settings = demo_settings(broker.bootstrap_servers, client, broker.client_options(client), port, folder)
-        traffic = Traffic(demo_scenario(start_ms=int(time.time() * 1000), duration_s=LONGEST))
+        broker.create_topics([settings.kafka.impressions_topic, settings.kafka.clicks_topic])
         writer = KafkaWriter(broker.bootstrap_servers)
-        producer = threading.Thread(
-            target=run_traffic,
-            args=(traffic, _sender(writer, settings)),
-            kwargs={"speed": 1.0, "stop": stop},
-            daemon=True,
-        )
         timer = threading.Timer(seconds, stop.set) if seconds else None
+
+        def produce() -> None:
+            traffic = Traffic(demo_scenario(start_ms=int(time.time() * 1000), duration_s=LONGEST))
+            run_traffic(traffic, _sender(writer, settings), speed=1.0, stop=stop)
+
+        producer = threading.Thread(target=produce, daemon=True)
+
+        def reading() -> None:
+            """Traffic starts when there is somebody to count it: a first start, which compiles, would miss the deploy."""
+            producer.start()
+            if timer is not None:
+                timer.start()
 
         def ready(url: str) -> None:
             say(
@@ -84,17 +90,15 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
             say("  Version v1 serves; after 45 s a bad deploy, v2, takes over, while v1 keeps scoring in shadow.")
             say("  Labels mature 20 s after an impression; about 20 s later there is a verdict on v2.")
             say("  Press Ctrl-C to stop.\n")
-            if timer is not None:
-                timer.start()
 
-        producer.start()  # before the monitor, which would wait for the topics
         try:
-            return app.run(settings, stop, ready)
+            return app.run(settings, stop, ready, on_reading=reading)
         finally:
             stop.set()
             if timer is not None:
                 timer.cancel()
-            producer.join(timeout=10)
+            if producer.is_alive():
+                producer.join(timeout=10)
             writer.close()
 
 
@@ -113,7 +117,8 @@ def simulate(
 
     `advance` gets the share that is done, in event time, and words. A file ends early when `stop` is set.
 
-    In Kafka events begin now; in a file at a fixed moment, so that the same seed writes the same bytes.
+    In Kafka events begin now; in a file at a fixed moment, so that the same seed writes the same bytes. Raises ConfigError for topics
+    whose reader expects something else than our fields as JSON.
     """
     start = int(time.time() * 1000) if target == "kafka" else Scenario().start_ms
     made = {
@@ -129,6 +134,12 @@ def simulate(
     from streameval.sources.kafka.writer import KafkaWriter
 
     kafka = settings.kafka
+    if kafka.format != "json" or kafka.columns or kafka.click_columns:
+        what = f'kafka.format = "{kafka.format}"' if kafka.format != "json" else "kafka.columns"
+        raise ConfigError(
+            f"{what}: simulate writes our own fields as JSON, which a reader of these topics would refuse; give it a config without, and "
+            "topics of its own"
+        )
     writer = KafkaWriter(kafka.bootstrap_servers, kafka.client_options, client=kafka.client, oauth=kafka.oauth)
     send = _sender(writer, settings)
 

@@ -200,7 +200,9 @@ class Requests:
         found = np.empty(named.size, np.int32)
         _find(self._entries.places, self._entries.keys, named, found)
         found = found[found >= 0]
-        found = found[~self._entries.closed[found] & (self._entries.last[found] + self._close_after <= watermark)]
+        # by the bucket, not by the time, of its last impression: the calls before may have been at any times
+        due_at = (self._entries.last[found] + self._close_after) // self._bucket + 1
+        found = found[~self._entries.closed[found] & (due_at <= upto)]
         self._entries.closed[found] = True
         return found
 

@@ -24,7 +24,7 @@ from streameval.events.batch import RETIRED, Catalog, Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.sketches.accumulate import LabelColumns, PlacementCurves, ScoreColumns, Scratch, add_scores
 from streameval.sketches.blocks import BLOCKS
-from streameval.sketches.copies import WEIGHTS, Copies, add_squares
+from streameval.sketches.copies import Copies
 from streameval.sketches.exposure import DEFAULT_RULE, WeightRule
 from streameval.sketches.layout import Options
 from streameval.sketches.list_cells import averages_of
@@ -91,7 +91,7 @@ class _Layer(NamedTuple):
     slice_row: NDArray[np.int32]  # [dimensions, scores]
     labels: LabelColumns
     value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
-    copies: NDArray[np.int64] | None  # of the impressions, where the log is a sample
+    weighed: bool  # the log is a sample
 
 
 class SliceRows:
@@ -218,10 +218,6 @@ class Scoreboard:
                 for giver, cut in enumerate(layer.measured.cuts):
                     part = slice(int(cut[j]), int(cut[j + 1]))
                     self._add(number, layer, part, curves, sign, served=giver == 0)
-                if layer.copies is not None:
-                    self._add_squares(
-                        number, layer, [slice(int(cut[j]), int(cut[j + 1])) for cut in layer.measured.cuts]
-                    )
                 if layer.value is not None:
                     served = layer.measured.cuts[0]
                     self._add_values(number, layer, slice(int(served[j]), int(served[j + 1])), sign)
@@ -242,7 +238,7 @@ class Scoreboard:
         times = labelled.times(sign)
         labels = LabelColumns(labelled.label, labelled.corrected, labelled.fresh, slot, measured.block, times)
         value = labelled.fields["value"] if self.values else None
-        return _Layer(scored, measured, slice_row, labels, value, None if labelled.copies is None else abs(times))
+        return _Layer(scored, measured, slice_row, labels, value, labelled.copies is not None)
 
     def _add(self, pane: int, layer: _Layer, part: slice, curves: Curves, sign: int, *, served: bool) -> None:
         """One giver's scores of one pane; `served`: who gave them showed the impressions."""
@@ -257,19 +253,12 @@ class Scoreboard:
             scored.violation[part],
         )
         placed_by = PlacementCurves(curves.curve, curves.ready, self.references.counting)
-        entries, exact = add_scores(self.scratch, self._slice_scratch, scores, layer.labels, placed_by, sign)
+        entries, exact, copies = add_scores(
+            self.scratch, self._slice_scratch, scores, layer.labels, placed_by, sign, weighed=layer.weighed
+        )
         value = None if layer.value is None else layer.value[scored.row[part]]
-        copies = None if layer.copies is None else layer.copies[scored.row[part]]
-        self._rank(pane, scored.series[part], entries, exact, value, copies, sign, served=served)
-
-    def _add_squares(self, pane: int, layer: _Layer, parts: Sequence[slice]) -> None:
-        """By how much weights differ, of the scores of one pane."""
-        scored, labels = layer.scored, layer.labels
-        sums = np.zeros((int(scored.series.max(initial=0)) + 1, len(WEIGHTS.cells)), np.int64)
-        for part in parts:
-            add_squares(scored.series[part], scored.row[part], labels.label, labels.times, sums)
-        code = np.flatnonzero(sums.any(axis=1))
-        self.add_tally(pane, WEIGHTS.name, code.astype(np.int32), np.zeros(code.size, np.int64), sums[code])
+        stand_for = copies if copies.size else None
+        self._rank(pane, scored.series[part], entries, exact, value, stand_for, sign, served=served)
 
     def _add_values(self, pane: int, layer: _Layer, part: slice, sign: int) -> None:
         """What the clicks on impressions are worth, of those that the series itself served: whose scores are the first ones."""
@@ -383,7 +372,7 @@ class Scoreboard:
         entries: NDArray[np.uint64],
         exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
-        copies: NDArray[np.int64] | None,
+        copies: NDArray[np.uint32] | None,
         sign: int,
         *,
         served: bool,

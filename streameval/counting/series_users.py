@@ -234,9 +234,9 @@ class SeriesUsers:
         """The entries of the parts of one sign, sorted, with their copies where they have any."""
         some = [p for p in parts if p.sign == sign]
         entries = np.concatenate([_NO_ENTRIES, *(p.entries for p in some)])
-        if not self._weighed:
+        if not self._weighed or all(p.copies is None for p in some):
             entries.sort()
-            return Sorted(entries, NO_COPIES)
+            return Sorted(entries, np.ones(entries.size if self._weighed else 0, np.uint32))
         return by_entry(entries, np.concatenate([NO_COPIES, *(p.counts() for p in some)]))
 
     def _apply(self, ranks: GroupRanks, entering: list[Part], leaving: list[Part]) -> None:

@@ -109,7 +109,7 @@ class Users:
         exact: NDArray[np.uint64],
         value: NDArray[np.float64] | None,
         sign: int,
-        copies: NDArray[np.int64] | None = None,
+        copies: NDArray[np.uint32] | None = None,
         *,
         served: bool = True,
     ) -> None:
@@ -122,15 +122,19 @@ class Users:
         if mine is None:
             mine = self._series[series] = self._new_series()
             self._exact[series] = ExactScores(self.exact_limit)
-        if copies is not None and bool((copies != 1).any()):  # the AUC has the histogram
-            self._exact[series].drop()
+        fewest = 1 if copies is None else int(copies.min(initial=1))
+        if copies is not None:
+            if fewest == 1 == copies.max(initial=1):
+                copies = None
+            else:  # the AUC has the histogram
+                self._exact[series].drop()
         self._exact[series].add(pane, exact, sign)
-        if copies is not None or self._sample_shift:
+        if fewest == 0 or self._sample_shift:
             kept = entries < _OUTSIDE
             if copies is not None:
                 kept &= copies > 0
-                copies = copies[kept]
             entries, value = entries[kept], None if value is None else value[kept]
+            copies = None if copies is None else copies[kept]
         slot, fixed = np.empty(0, np.int32), np.empty(0, np.int64)
         if value is not None:
             clicked = np.flatnonzero(entries & np.uint64(1))
@@ -138,7 +142,7 @@ class Users:
             fixed = np.rint(np.maximum(value[clicked], 0.0) * TERM_SCALE).astype(np.int64) * sign
             if copies is not None:
                 fixed *= copies[clicked]
-        mine.add(pane, Part(entries, sign, slot, fixed, None if copies is None else copies.astype(np.uint32)))
+        mine.add(pane, Part(entries, sign, slot, fixed, copies))
         if self._values and not served and entries.size:
             of, n = np.unique((entries >> np.uint64(32)).astype(np.int32), return_counts=True)
             shadow = self._shadow.setdefault(series, ListUsers(self._windows, _SHADOW))

@@ -44,6 +44,27 @@ def load64(typing_context: Any, place: Any) -> Any:
 
 
 @intrinsic
+def load_double(typing_context: Any, place: Any) -> Any:
+    """The eight bytes from an address on, as a float64."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], ir.DoubleType().as_pointer()), align=1)
+
+    return types.float64(types.int64), code
+
+
+@intrinsic
+def load_float(typing_context: Any, place: Any) -> Any:
+    """The four bytes from an address on, which are a float32, as a float64."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        single = builder.load(builder.inttoptr(args[0], ir.FloatType().as_pointer()), align=1)
+        return builder.fpext(single, ir.DoubleType())
+
+    return types.float64(types.int64), code
+
+
+@intrinsic
 def store64(typing_context: Any, place: Any, word: Any) -> Any:
     """Writes a uint64 to the eight bytes from an address on."""
 

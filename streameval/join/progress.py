@@ -1,7 +1,8 @@
 """How far the inputs of a partition have come, in event time. Never reads a clock.
 
 Labels are `firm` up to where both inputs have come, less the lateness; no silence moves that. The `watermark` is further
-ahead while an input is silent and the other one is not. But no input is waited for longer than the correction horizon.
+ahead while an input is silent and the other one is not. But no input is waited for longer than the correction horizon, as far as it
+is known to have been silent: what is read ahead of one that speaks again is no silence.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from streameval.join.policy import FOREVER, KNOWN, NEVER, JoinPolicy
 
+_PROOFS = 20  # times a horizon a silent input is asked whether it is at its end
 _STATE = ("watermark", "firm", "given_up", "needs_clicks", "newest_event")
 
 
@@ -31,6 +33,7 @@ class Progress:
         self.unlabelled = 0  # impressions, not mature, that wait for clicks: they do not carry their label
         self.needs_clicks = False  # there has been such an impression, or a click
         self._active = np.ones(inputs, np.bool_)
+        self._silent_until = NEVER  # when the others were here, the silent ones had nothing more to say
 
     def look_ahead(self, shown: NDArray[np.int64], clicked: NDArray[np.int64]) -> int:
         """How far `firm` will be when every input has come to the earliest of these times: those of a batch, not empty."""
@@ -56,10 +59,20 @@ class Progress:
         self.unlabelled -= self._count(impressions)
 
     def set_idle(self, input_number: int, idle: bool) -> None:
-        """An input without events for long (by somebody else's clock) stops holding the watermark back."""
+        """An input without events for long (by somebody else's clock) stops holding the watermark back.
+
+        Idle: it is at its end now. To be said again of one that `must_be_asked`.
+        """
         self._active[input_number] = not idle
         if idle:
+            self._silent_until = int(self.newest.max())
             self._move_on()
+
+    def must_be_asked(self, input_number: int) -> bool:
+        """Whether it matters if an input without events for long is at its end: it is not idle yet, or more of it would be given up."""
+        newest = int(self.newest.max())
+        beyond = newest - self._lateness - self._horizon > self.given_up
+        return bool(self._active[input_number]) or (beyond and (newest - self._silent_until) * _PROOFS > self._horizon)
 
     def is_idle(self, input_number: int) -> bool:
         """Whether an input was set idle."""
@@ -124,6 +137,7 @@ class Progress:
             reached -= self._lateness
             self.watermark = max(self.watermark, reached)
             # not everything can be kept for an input that is silent for longer than this
-            self.given_up = max(self.given_up, reached - self._horizon)
+            silent = reached if self._active.all() else min(reached, self._silent_until - self._lateness)
+            self.given_up = max(self.given_up, silent - self._horizon)
             self.firm = max(self.firm, self.given_up)
         self.watermark = max(self.watermark, self.firm)

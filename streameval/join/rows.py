@@ -129,7 +129,9 @@ class Table:
                 return
             self.given[number] = True
             self.fields[number, : rows.start] = self.kept[number].absent
-        self.fields[number, rows] = np.where(absent, self.kept[number].absent, column)
+        self.fields[number, rows] = column
+        if absent.any():
+            self.fields[number, rows][absent] = self.kept[number].absent
 
     def write_field(self, number: int, rows: NDArray[np.int64], column: NDArray[np.float64], end: int) -> None:
         """Writes a kept field that becomes known later, of some rows before `end`; NaN: it does not."""

@@ -135,7 +135,7 @@ class Pipeline:
         One of which messages wait is not silent: `caught_up` says at whose end (input, partition) the source stands.
         """
         silent = [
-            (p, number) for p, number in self._idle.tick() if not self.partitions[p].joiner.progress.is_idle(number)
+            (p, number) for p, number in self._idle.tick() if self.partitions[p].joiner.progress.must_be_asked(number)
         ]
         if not silent:
             return
@@ -145,6 +145,7 @@ class Pipeline:
                 self.partitions[partition].set_idle(number, True)
             else:
                 self._idle.heard(partition, number)
+                self.partitions[partition].joiner.progress.set_idle(number, False)
 
     def finish(self) -> None:
         """The stream has ended."""
@@ -268,6 +269,8 @@ class Pipeline:
             codes = self.catalog.adopt(state["names"])
             part = self._make_partition(partition, saved["shared"])
             part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
+            if self.settings.sinks:  # which know of every pane in memory whether they have it
+                part.scoreboard.overall.changed.update(part.scoreboard.overall.numbers())
             self.partitions[partition] = part
             self._comparisons.restore(state["comparisons"], self._counted())
             self._idle.know(partition, part.inputs)

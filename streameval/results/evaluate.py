@@ -21,6 +21,7 @@ from streameval.metrics.auc import ranked_auc
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
 from streameval.results.result import Result, Span, make_result
+from streameval.results.reuse import Reuse
 from streameval.settings.measures import Auction
 from streameval.settings.units import format_duration
 from streameval.sketches.layout import Layout, Options, has_result
@@ -69,6 +70,7 @@ class Evaluator:
         self._quantiles = quantiles
         self._pane = pane
         self._windows = list(windows)
+        self._reuse = Reuse()
 
     def frames(self, parts: Sequence[PartTotals]) -> list[Frame]:
         """The windows as they stand: sliding ones end where the labels of every partition are complete."""
@@ -91,6 +93,7 @@ class Evaluator:
         """
         boards = [part.board for part in parts]
         out: list[Result] = []
+        self._reuse.begin()
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
@@ -109,10 +112,8 @@ class Evaluator:
                     row = _row(vector, numbers, self._slice)
                     if row is not None:
                         where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
-                        view = View.of(row, self._slice, NOT_KEPT_FOR_SLICES)
                         series = self._catalog.series[code]
-                        whole = wholes.get((series, frame.name))
-                        out.append(make_result(series, span, where, view, self._quantiles, whole=whole))
+                        out.append(self._slice_result(series, span, where, row, wholes.get((series, frame.name))))
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
         place = {frame.name: i for i, frame in enumerate(frames)}
         out.sort(
@@ -187,8 +188,26 @@ class Evaluator:
         for board in boards:
             for name, of in board.users.list_means(code, frame.index, frame.end).items():
                 means[name] += of
-        view = View.of(row, self._overall, ranked, self._exact_auc(boards, frame, code), means)
-        return make_result(series, span, None, view, self._quantiles, users_sampled=sampled, sampling_error=error)
+        auc = self._exact_auc(boards, frame, code)
+
+        def make() -> Result:
+            view = View.of(row, self._overall, ranked, auc, means)
+            return make_result(series, span, None, view, self._quantiles, users_sampled=sampled, sampling_error=error)
+
+        beside = (ranked, auc, means, sampled, error)
+        return self._reuse.result((series, span.name), row, beside, span, make)
+
+    def _slice_result(
+        self, series: Series, span: Span, where: tuple[str, str], row: NDArray[np.int64], whole: Result | None
+    ) -> Result:
+        def make() -> Result:
+            view = View.of(row, self._slice, NOT_KEPT_FOR_SLICES)
+            return make_result(series, span, where, view, self._quantiles, whole=whole)
+
+        beside: tuple[object, ...] = ()
+        if whole is not None:
+            beside = (whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df, whole.sampled)
+        return self._reuse.result((series, span.name, where), row, beside, span, make)
 
     @staticmethod
     def _exact_auc(boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:

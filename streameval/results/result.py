@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -169,7 +169,7 @@ def make_result(
     errors = standard_errors(view, metrics, of_whole)
     strata = read_strata(view)
     scores = counts_of(view.used, view.layout)
-    unreliable = f"{m.violations} scores may have known their label" if m.violations else span.unreliable
+    unreliable = _unreliable(m.violations, span)
     return Result(
         series=series,
         window=span.name,
@@ -201,3 +201,21 @@ def make_result(
         effective_impressions=view.effective_impressions,
         recalibrated=view.options.sampling.recalibrated(series.version),
     )
+
+
+def moved(result: Result, span: Span) -> Result:
+    """The same numbers, of another span of the same name."""
+    unreliable = _unreliable(result.violations, span)
+    return replace(
+        result,
+        window_start=span.start,
+        window_end=span.end,
+        matured_share=span.matured_share,
+        newest_label=span.newest_label,
+        reliable=unreliable is None,
+        reliable_reason=unreliable,
+    )
+
+
+def _unreliable(violations: int, span: Span) -> str | None:
+    return f"{violations} scores may have known their label" if violations else span.unreliable

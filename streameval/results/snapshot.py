@@ -25,6 +25,7 @@ from streameval.sketches.layout import NO_OPTIONS, Options
 from streameval.sketches.sparse import SparseVector
 
 _SCHEMA = 1
+BEFORE_FIRST = -1_000_000  # number of the first empty snapshot; those up to 0 hold nothing that was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class HistoryState:
 class Snapshot:
     """All that readers may know, as of one moment between two batches."""
 
-    number: int  # increases with every snapshot
+    number: int  # increases with every snapshot; up to 0: nothing has been counted yet
     taken_at: float  # wall clock, seconds since the epoch
     started_at: float
     events: Mapping[str, Any]  # the report's "events": counters by fate, and "invalid" by reason
@@ -192,6 +193,7 @@ class Snapshot:
     receivers: tuple[ReceiverState, ...] = ()  # of notifications
     sinks: tuple[SinkState, ...] = ()
     external_url: str = ""  # what links to the page begin with
+    preparing: str = ""  # what is done before the first event is read
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches import blocks
+from streameval.sketches.copies import CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED, WEIGHTS
 from streameval.sketches.fixed import limbs
 from streameval.sketches.grid import bin_count, key_bin, score_bits, score_key
 from streameval.sketches.layout import (
@@ -41,6 +42,7 @@ from streameval.sketches.layout import (
 from streameval.sketches.sparse import SparseVector, trimmed
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
+_WEIGHT_CELLS = len(WEIGHTS.cells)
 CLIP = 1e-7  # log loss is taken of p clipped to [CLIP, 1 - CLIP]
 
 
@@ -103,6 +105,7 @@ class _Target(NamedTuple):
     histogram: int
     bits: int
     bins: int
+    weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; below 0: the log is no sample
     rows_touched: NDArray[np.bool_]
     touched: NDArray[np.int64]
 
@@ -113,6 +116,7 @@ class _Given(NamedTuple):
     used: NDArray[np.int64]
     entries: NDArray[np.uint64]
     exact: NDArray[np.uint64]
+    copies: NDArray[np.uint32]  # empty: each stands for itself
 
 
 class _Terms(NamedTuple):
@@ -190,7 +194,8 @@ def _add(
     label, corrected, fresh, slot, block, times = labels
     placement, ready, counting = curves
     cells, touched, rows_touched = overall.cells, overall.touched, overall.rows_touched
-    used, entries, exact = out
+    used, entries, exact, copies = out
+    weighed = copies.size > 0
     slice_cells, slice_touched, slice_rows_touched = slices.cells, slices.touched, slices.rows_touched
     by_row = cells.reshape(rows_touched.size, overall.size)
     n, slice_n = used
@@ -238,6 +243,11 @@ def _add(
                 slice_cells[start + VIOLATIONS] += sign * np.int64(violations[i])
         entries[i] = (np.uint64(slot[at]) << np.uint64(32)) | np.uint64((key << 1) | clicked)
         exact[i] = score_bits(p, clicked)
+        if weighed:
+            copies[i] = abs(many)
+            at_weights = series[i] * overall.size + overall.weights
+            cells[at_weights + (CLICKS_SQUARED if clicked else OTHERS_SQUARED)] += many * abs(many)
+            cells[at_weights + WEIGHED] += sign * np.int64(abs(many) != 1)
     used[0], used[1] = n, slice_n
 
 
@@ -279,6 +289,13 @@ def _drain(
                 flat[cell] = 0
                 k += 1
             t += 1
+        if target.weights >= 0:
+            for cell in range(start + target.weights, start + target.weights + _WEIGHT_CELLS):
+                if flat[cell] != 0:
+                    cells[k] = cell
+                    values[k] = flat[cell]
+                    flat[cell] = 0
+                    k += 1
     return k
 
 
@@ -289,6 +306,7 @@ class Scratch:
         self.layout = layout
         self.n = 0  # histogram cells that may be non-zero: the first of `target.touched`
         self.edges = np.array(layout.edges)
+        weights = layout.tally(WEIGHTS.name)
         self.target = _Target(
             cells=np.zeros(rows * layout.size, np.int64),
             size=layout.size,
@@ -296,6 +314,7 @@ class Scratch:
             histogram=layout.histogram,
             bits=layout.bits,
             bins=layout.bins,
+            weights=-1 if weights is None else weights[1],
             rows_touched=np.zeros(rows, np.bool_),
             touched=np.empty(1024, np.int64),
         )
@@ -324,7 +343,7 @@ class Scratch:
         """Everything added since the last drain, as one sparse vector over all rows (row * layout.size + cell)."""
         rows = np.flatnonzero(self.target.rows_touched)
         touched = np.sort(self.target.touched[: self.n])
-        room = rows.size * self.layout.histogram + touched.size
+        room = rows.size * (self.layout.histogram + _WEIGHT_CELLS) + touched.size
         cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
         k = _drain(self.target, rows, touched, cells, values)
         self.target.rows_touched[rows] = False
@@ -339,16 +358,20 @@ def add_scores(
     labels: LabelColumns,
     curves: PlacementCurves,
     sign: int = 1,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`) and `grid.score_bits`.
+    *,
+    weighed: bool = False,
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32]]:
+    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`), `grid.score_bits` and copies.
 
-    `sign` is that of `labels.times`, which says how often they count; what is counted of events counts once. The rows that `scores` names must be reserved in both.
+    `sign` is that of `labels.times`, which says how often they count; what is counted of events counts once. The rows that
+    `scores` names must be reserved in both. `weighed`: the log is a sample, and its weights are kept; if not, no copies are returned.
     """
     k = scores.p.size
-    out = _Given(np.array((overall.n, slices.n)), np.empty(k, np.uint64), np.empty(k, np.uint64))
+    copies = np.empty(k if weighed and overall.target.weights >= 0 else 0, np.uint32)
+    out = _Given(np.array((overall.n, slices.n)), np.empty(k, np.uint64), np.empty(k, np.uint64), copies)
     _add(scores, labels, curves, overall.edges, overall.target, slices.target, sign, out)
     overall.n, slices.n = out.used.tolist()
-    return out.entries, out.exact
+    return out.entries, out.exact, copies
 
 
 def sketched(

@@ -68,19 +68,3 @@ def by_label(impression: NDArray[np.uint64], weight: float, label: NDArray[np.in
     """Copies where a non-click has a weight, and a click has none."""
     unclicked = copies_of(impression, np.full(impression.size, weight))
     return Copies(np.where(label == 1, 1, unclicked), unclicked)
-
-
-@numba.njit(cache=True, nogil=True)
-def add_squares(
-    series: NDArray[np.int32],
-    row: NDArray[np.int32],
-    label: NDArray[np.int8],
-    times: NDArray[np.int64],
-    sums: NDArray[np.int64],
-) -> None:
-    """Adds scores to the cells of `WEIGHTS`, int64[series, cells]; `times`: of impressions, their copies, below 0 to take out."""
-    for i in range(series.size):
-        k = times[row[i]]
-        sign = 1 if k >= 0 else -1
-        sums[series[i], CLICKS_SQUARED if label[row[i]] else OTHERS_SQUARED] += k * abs(k)
-        sums[series[i], WEIGHED] += sign * np.int64(abs(k) != 1)

@@ -19,6 +19,7 @@ from streameval.sources.protocol import SourceError
 
 # a `Path` has one slash where an address has two
 _REMOTE = re.compile(r"^(s3|gs|gcs|abfs|abfss):/{1,2}(?=[^/])")
+_WHO = re.compile(r"(?<=://)[^/@:]*:[^@]*@")  # a key and its secret
 _BUFFER = 8 << 20  # bytes asked of a store in one go
 
 
@@ -28,8 +29,8 @@ def is_remote(path: str | Path) -> bool:
 
 
 def address(path: str | Path) -> str:
-    """The path as people write it, without what an address says about how to get there."""
-    return _REMOTE.sub(r"\1://", str(path)).partition("?")[0] if is_remote(path) else str(path)
+    """The path as people write it, without what an address says about how to get there, and as whom."""
+    return _WHO.sub("", _REMOTE.sub(r"\1://", str(path)).partition("?")[0]) if is_remote(path) else str(path)
 
 
 def named(path: str | Path) -> Path:
@@ -82,16 +83,37 @@ def write(path: str | Path, text: str) -> None:
         raise _unreachable(path, error) from None
 
 
-def _store(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:
-    uri = _REMOTE.sub(r"\1://", str(path))
+def need_bucket(path: str | Path) -> None:
+    """Raises SourceError when an address cannot be right or its bucket is not there; a store that is away may come back."""
     try:
-        store, inside = pyarrow.fs.FileSystem.from_uri(uri)
+        store, inside = _opened(path)
+        bucket = inside.partition("/")[0]
+        missing = store.get_file_info(bucket).type == pyarrow.fs.FileType.NotFound
+    except OSError:  # nor need who may write be allowed to look
+        return
+    except (pa.ArrowException, ValueError) as error:
+        raise _unreachable(path, error) from None
+    if missing:
+        raise SourceError(f"{address(path)}: there is no bucket {bucket}; check the address, or create it")
+
+
+def _store(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:
+    try:
+        return _opened(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreachable(path, error) from None
+
+
+def _opened(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:
+    store, inside = pyarrow.fs.FileSystem.from_uri(_REMOTE.sub(r"\1://", str(path)))
     return store, str(inside)
 
 
 def _unreachable(path: str | Path, error: Exception) -> SourceError:
-    return SourceError(
-        f"{address(path)}: {' '.join(str(error).split())[:300]}; check the address, credentials and region"
-    )
+    return SourceError(refused(path, error))
+
+
+def refused(path: str | Path, error: Exception) -> str:
+    """What a store said, in one line with what to do; it may have quoted the address."""
+    said = " ".join(_WHO.sub("", str(error)).split())[:300]
+    return f"{address(path)}: {said}; check the address, credentials and region"

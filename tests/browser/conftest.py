@@ -75,7 +75,7 @@ def young(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield until(lambda: re.search(r"page\s+(http://\S+?)/?\s", said.read_text()))[1]
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")

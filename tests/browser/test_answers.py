@@ -13,7 +13,7 @@ from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from streameval.results.snapshot import PartitionState, Snapshot
 from tests.browser.serving import Serving
-from tests.browser.watching import Watched, ask
+from tests.browser.watching import Watched, ask, until
 from tests.compare.evidence.test_decision import feed, tracked
 from tests.comparisons import NOON, comparison, deploy
 from tests.server.conftest import Build
@@ -104,6 +104,7 @@ def test_before_the_first_label_it_says_what_is_awaited_and_until_when(served, w
     watched: Watched = watch(served(empty))
     page = watched.open("overview")
     wanted = "First labels are final in about 14 s (attribution window 20 s); 1,845 impressions waiting."
+    page.locator(".verdict .words", has_text=wanted).wait_for()
     assert page.locator(".verdict .words").inner_text() == wanted
     page.screenshot(path=pictures / "awaited.png", full_page=True)
     for view in ("history", "comparisons"):
@@ -184,7 +185,7 @@ def test_a_dimension_adds_up_to_the_whole_also_while_folded(served, watch) -> No
 
     assert shares() == [20.0, 20.0, 20.0, 40.0, 100.0]
     page.get_by_role("button", name="Show 2 more").click()
-    assert shares() == [20.0] * 5 + [100.0]
+    until(lambda: shares() == [20.0] * 5 + [100.0])
 
 
 def test_the_history_of_a_verdict_begins_with_who_announced_the_deploy(served, watch) -> None:

@@ -177,7 +177,7 @@ def test_what_serves_nobody_is_never_drawn_as_an_alarm(watch, shown: Callable[..
 def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callable[..., str]) -> None:
     said = Handling("muted", "ana", "a <known> bug, ends tonight", 1_700_000_000_000, "undecided")
     page = watch(shown(replace(comparison(), verdict="worse", handling=said))).open("comparisons")
-    line = page.wait_for_selector(".detail .handled").inner_text()
+    line = page.locator(".detail .handled").inner_text()
     assert line.startswith("Muted by ana, ")
     assert line.endswith(" (it was undecided then): a <known> bug, ends tonight")
     assert "muted" in page.locator("button.deploy").first.inner_text()

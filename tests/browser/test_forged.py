@@ -55,7 +55,7 @@ def test_a_view_that_does_not_exist_is_named(address: str, watch) -> None:
 def test_names_that_do_not_exist_are_named(address: str, watch, view: str, says: str) -> None:
     watched: Watched = watch(address)
     page = watched.open(view)
-    assert says in page.locator("#unknown").inner_text()
+    page.locator("#unknown", has_text=says).wait_for()
 
 
 def test_what_exists_needs_no_words(address: str, watch) -> None:

@@ -17,7 +17,7 @@ from tests.browser.serving import Serving
 from tests.browser.test_views import SERIOUS
 from tests.browser.watching import Watched, ask, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOUR = 3_600_000
 JOIN = {"attribution_window": "60s", "allowed_lateness": "10s", "correction_horizon": "30m", "request_gap": "5s"}

@@ -105,7 +105,7 @@ def test_the_others_unfold_in_the_natural_order_and_long_names_can_be_copied(add
     assert len(first.inner_text()) == 20
     assert first.get_attribute("title") == version(9)
     page.get_by_role("button", name=f"Copy {version(9)}").first.click()
-    assert page.evaluate("navigator.clipboard.readText()") == version(9)
+    until(lambda: page.evaluate("navigator.clipboard.readText()") == version(9))
 
 
 def test_lists_are_in_the_natural_order_and_long_ones_can_be_searched(address: str, watch) -> None:
@@ -118,7 +118,7 @@ def test_lists_are_in_the_natural_order_and_long_ones_can_be_searched(address: s
     field.fill("c199")
     field.press("Enter")
     until(lambda: "slice=city:c199" in page.url)
-    assert page.locator("input[data-focus=slice]").input_value() == "city = c199"
+    until(lambda: page.locator("input[data-focus=slice]").input_value() == "city = c199")
 
 
 def test_no_two_lines_of_a_chart_have_one_colour(address: str, watch, pictures) -> None:
@@ -127,7 +127,7 @@ def test_no_two_lines_of_a_chart_have_one_colour(address: str, watch, pictures) 
     page = watched.open("history?model=ranker-0&metric=auc&from=1714561200&to=1714564800")
     page.wait_for_selector(".chart canvas")
     pressed = page.locator(".chip[aria-pressed=true]")
-    assert pressed.count() == 6
+    until(lambda: pressed.count() == 6)
     page = watched.open(f"history?model=ranker-0&metric=auc&from=1714561200&to=1714564800&versions={everything}")
     until(lambda: pressed.count() == VERSIONS)
     page.screenshot(path=pictures / "many-history.png", full_page=True)

@@ -13,9 +13,10 @@ import pytest
 from streameval.commands.demo import simulate
 from streameval.settings.tree import Settings
 from streameval.sources.kafka.embedded import EmbeddedBroker
-from tests.browser.watching import ask, until
+from tests.browser.watching import PATIENCE, ask, until
+from tests.ports import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CONFIG = """
 [kafka]
@@ -36,12 +37,6 @@ checkpoint_interval = "1s"
 [server]
 port = {port}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def test_the_page_survives_a_monitor_that_is_killed_and_started_again(watch, tmp_path: Path) -> None:
@@ -88,8 +83,8 @@ def test_the_page_survives_a_monitor_that_is_killed_and_started_again(watch, tmp
         finally:
             stop.set()
             monitor.terminate()
-            monitor.wait(60)
-            traffic.join(20)
+            monitor.wait(PATIENCE)
+            traffic.join(PATIENCE)
 
 
 def checkpoint(address: str) -> int:

@@ -8,26 +8,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from streameval.app import new_publisher
 from streameval.results.publish import Publisher
 from streameval.server import create_app
 from streameval.server.http.serve import serve
-from streameval.settings.tree import Server
+from streameval.settings.tree import Server, Settings
 from tests.browser.conftest import ROOT
-from tests.browser.watching import Watched, ask, until
+from tests.browser.serving import Serving
+from tests.browser.watching import PATIENCE, Watched, ask, until
 from tests.server.conftest import Build
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 STALE_MS = 12_000  # what the page promises, for snapshots a second apart; five intervals where they come more slowly
-# resolves when a state is shown, to the milliseconds that it took; watched from within, so that a busy test is not counted
+# resolves when a state is shown, to the milliseconds that it took, and to the most that passed between two looks, which is how
+# late a timer of the page may be on a busy machine; watched from within, so that a busy test is not counted
 UNTIL_STATE = """(wanted) => new Promise((done) => {
   const begin = performance.now();
+  let last = begin, late = 0;
   const look = () => {
-    if (document.querySelector("#connection").dataset.state === wanted) done(performance.now() - begin);
+    late = Math.max(late, performance.now() - last);
+    last = performance.now();
+    if (document.querySelector("#connection").dataset.state === wanted) done([last - begin, late]);
     else setTimeout(look, 50);
   };
   look();
@@ -44,7 +51,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     yield demo
     demo.send_signal(signal.SIGCONT)
     demo.terminate()
-    demo.wait(60)
+    demo.wait(PATIENCE)
 
 
 def opacity(page) -> float:
@@ -63,12 +70,12 @@ def test_a_frozen_monitor_is_stale_within_twelve_seconds_and_a_dead_one_unreacha
     assert opacity(page) == 1
     assert page.locator("#outage").is_hidden()
     process.send_signal(signal.SIGSTOP)
-    took = page.evaluate(UNTIL_STATE, "stale")
+    took, late = page.evaluate(UNTIL_STATE, "stale")
     expected = page.evaluate(
         "Number(document.querySelector('#outage-text').textContent.match(/about every ([0-9.]+) s/)[1])"
     )
     print(f"stale after {took:.0f} ms, a snapshot every {expected:g} s")
-    assert took < max(STALE_MS, 5000 * expected + 2000)
+    assert took < max(STALE_MS, 5000 * (expected + 0.5) + 2000) + 2 * late  # it says whole seconds
     assert "Stale: no new snapshot since" in page.locator("#outage").inner_text()
     assert opacity(page) == pytest.approx(0.6)
     wide = page.locator("#outage").bounding_box()
@@ -128,20 +135,39 @@ def test_a_busy_monitor_says_what_to_expect_and_is_not_stale(watch) -> None:
         server.stop()
 
 
+def test_a_monitor_that_still_compiles_says_so_without_an_alarm_and_without_numbers_that_are_none(watch) -> None:
+    publisher = new_publisher(Settings())
+    server = serve(create_app(publisher, Server(), version="test"), "127.0.0.1", 0)
+    try:
+        page = watch(server.url).page
+        page.goto(f"{server.url}/#/overview")
+        latest = publisher.latest()
+        words = "compiling kernel 3 of 80, once on a machine"
+        publisher.publish(replace(latest, number=latest.number + 1, taken_at=time.time(), preparing=words))
+        page.locator("[data-verdict=none]", has_text=f"Nothing is read yet: {words}.").wait_for()
+        assert page.locator("#warning").is_hidden()
+        assert page.locator("#connection").get_attribute("data-state") == "live"
+        assert "NaN" not in page.inner_text("main")
+        publisher.publish(Build().snapshot(number=1, taken_at=time.time()))
+        page.wait_for_selector("tr[data-series]")
+        page.goto("about:blank")
+    finally:
+        server.stop()
+
+
 def test_a_computer_whose_clock_is_wrong_shows_no_outage(watch) -> None:
     """The age of a snapshot is by the monitor's clock."""
     now = time.time()
-    publisher = Publisher(Build().snapshot(number=60, started_at=now - 60, taken_at=now))
-    server = serve(create_app(publisher, Server(), version="test"), "127.0.0.1", 0)
+    serving = Serving(Build().snapshot(number=60, started_at=now - 60, taken_at=now))
     try:
-        watched: Watched = watch(server.url)
+        watched: Watched = watch(serving.url)
         page = watched.page
         page.add_init_script("const real = Date.now; Date.now = () => real() + 600_000;")
-        page.goto(f"{server.url}/#/overview")
+        page.goto(f"{serving.url}/#/overview")
         page.wait_for_selector("#connection[data-state=live]")
         until(lambda: re.search(r"as of [0-9:]+(, [0-9.]+ s ago)?$", page.locator("#as-of").inner_text()))
         assert page.locator("#connection").get_attribute("data-state") == "live"
         assert page.locator("#outage").is_hidden()
         page.goto("about:blank")
     finally:
-        server.stop()
+        serving.stop()

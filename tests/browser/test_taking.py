@@ -128,6 +128,7 @@ def test_a_chart_is_a_picture_with_something_on_it(address: str, watch, pictures
     button = page.locator(".take", has_text="PNG").first
     button.wait_for()
     page.wait_for_timeout(300)
+    page.evaluate("new Promise((painted) => requestAnimationFrame(() => requestAnimationFrame(painted)))")
     data = downloaded(page, button)
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     name = view.split("?", maxsplit=1)[0]
@@ -160,8 +161,7 @@ def test_a_copied_link_keeps_its_times(address: str, watch) -> None:
     assert "to=" in link
     assert "range=" not in link
     page.goto(link)
-    page.wait_for_selector("main h1")
-    assert page.locator("select[data-focus=range]").input_value() == "zoomed"
+    until(lambda: page.locator("select[data-focus=range]").input_value() == "zoomed")
     page = watched.open("overview")
     page.locator(".verdict .take").click()
     until(lambda: page.evaluate("navigator.clipboard.readText()").endswith("#/comparisons?id=2-paired"))
@@ -171,6 +171,7 @@ def test_a_comparison_prints_unfolded_and_without_what_paper_cannot_do(address: 
     watched: Watched = watch(address, theme="dark")
     page = watched.open("comparisons")
     page.wait_for_selector("svg.interval-line:has(.bar)")
+    page.wait_for_selector(".chart canvas")  # its points are asked for after the comparison
     assert page.locator("[data-dimension=country] tbody tr").count() == 5  # three, the others, the total
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")

@@ -8,9 +8,16 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, Request
+from playwright.sync_api import Page, Request, Response
 
-PATIENCE = 120.0  # seconds for anything awaited here, on a slow machine
+PATIENCE = 240.0  # seconds for anything awaited here, on a slow machine
+BUSY = "the server responded with a status of 503"  # the browser's own line on a 503, whatever the page makes of it
+
+# whether the heading is that of a view, as its link has it
+SHOWN = """(view) => {
+  const link = document.querySelector(`#views a[data-view=${view}]`);
+  return link?.textContent === document.querySelector("main h1")?.textContent;
+}"""
 
 
 class Watched:
@@ -19,18 +26,28 @@ class Watched:
     def __init__(self, page: Page, address: str) -> None:
         self.page, self.address = page, address
         self.errors: list[str] = []
-        page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        page.on(
+            "console",
+            lambda message: message.type == "error" and BUSY not in message.text and self.errors.append(message.text),
+        )
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("requestfailed", self._failed)
         page.on("request", self._asked)
-        page.on("response", lambda r: r.status >= 400 and self.errors.append(f"{r.status} {r.url}"))
+        page.on("response", self._answered)
 
     def open(self, view: str) -> Page:
-        """Goes to a view, and waits until the first snapshot is shown."""
+        """Goes to a view, and waits until it shows the first snapshot. The view before stays until another one is loaded."""
         self.page.goto(f"{self.address}/#/{view}")
         self.page.wait_for_selector("#connection[data-state=live]")
-        self.page.wait_for_selector("main h1")
+        self.page.evaluate("new Promise((done) => setTimeout(done))")  # it has heard of another address
+        self.page.wait_for_function(SHOWN, arg=view.split("?", maxsplit=1)[0])
         return self.page
+
+    def _answered(self, response: Response) -> None:
+        # a server that is asked for too much at once says when to come again, and the page does (`patient` in api.js)
+        later = response.status == 503 and "retry-after" in response.headers
+        if response.status >= 400 and not later:
+            self.errors.append(f"{response.status} {response.url}")
 
     def _failed(self, request: Request) -> None:
         # a question that was overtaken is ended by the page itself, a stream by its going away
@@ -44,7 +61,7 @@ class Watched:
 
 def ask(address: str, path: str) -> Any:
     """An answer of the API."""
-    with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=30) as answer:
+    with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -62,7 +79,7 @@ def until(done: Callable[[], Any], seconds: float = PATIENCE) -> Any:
 def first_event(address: str) -> bytes:
     """The first event of the stream."""
     lines: list[bytes] = []
-    with urllib.request.urlopen(f"{address}/api/v1/stream", timeout=30) as stream:
+    with urllib.request.urlopen(f"{address}/api/v1/stream", timeout=PATIENCE) as stream:
         for line in stream:
             if not line.strip() and lines:
                 break

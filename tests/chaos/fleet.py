@@ -33,7 +33,7 @@ from streameval.sketches.codec import decode
 from streameval.store.history import user_samples
 
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  # on a slow machine
 LATENESS_S = 15  # as far as the traffic is out of order
 HORIZON_S = 300
 START_MS = 1_760_000_040_000
@@ -161,8 +161,8 @@ class Stream:
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         topics = [NewTopic(topic, num_partitions=self.partitions) for topic in dict.fromkeys(self.topics)]
-        for made in admin.create_topics(topics, operation_timeout=30).values():
-            made.result(30)
+        for made in admin.create_topics(topics, operation_timeout=PATIENCE_S).values():
+            made.result(PATIENCE_S)
 
     def fill(
         self,

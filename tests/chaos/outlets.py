@@ -1,9 +1,10 @@
 """Outlets: a monitor that is killed again and again tells each change once, and its sinks hold each pane and verdict once.
 
-    python -m tests.chaos.outlets [--kills 25] [--seed 1]
+    python -m tests.chaos.outlets [--kills 25] [--seed 1] [--crash]
 
 A stream with a bad deploy is written to an embedded broker while a monitor with a webhook (that refuses three requests in ten)
-and three sinks (Parquet, SQLite, Kafka) gets SIGKILL at random moments. Then another one reads the same stream in peace. The
+and five sinks (Parquet on disk and in a store of S3's protocol, SQLite, PostgreSQL, Kafka) gets SIGKILL at random moments.
+The two servers are real, crash once each with --crash, and are left out by name where they are not installed. Then another one reads the same stream in peace. The
 sinks of the first must hold what those of the second hold, row by row, and its webhook the same messages. A kill between the
 webhook's answer and the note of it repeats a message under its id; how often that was is printed.
 """
@@ -26,22 +27,27 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow.dataset as pads
 from confluent_kafka import Consumer, TopicPartition
+from psycopg.rows import dict_row
 
 from streameval.simulate.runner import run as run_traffic
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.writer import KafkaWriter
+from tests.foreign import s3
+from tests.foreign.postgres import Postgres, programs
 from tests.outlets.receiving import Inbox, http_receiver
 
-PATIENCE = 180.0
+PATIENCE = 300.0  # seconds, on a slow machine
 ROOT = Path(__file__).parents[2]
 SECONDS = 150.0  # of event time
 RATE = 150.0
@@ -87,6 +93,49 @@ to = "out-{name}"
 
 
 @dataclass
+class Servers:
+    """Those of others that are installed here."""
+
+    postgres: Postgres | None = None
+    store: s3.S3 | None = None
+
+    def sinks(self, name: str, folder: Path) -> str:
+        """What a monitor's settings say of them."""
+        text = ""
+        if self.postgres is not None:
+            (folder / "database").write_text(self.postgres.url())
+            text += f'[[sinks]]\nname = "postgres"\nkind = "sql"\nto_file = "{folder}/database"\nprefix = "{name}_"\n'
+        if self.store is not None:
+            text += f'[[sinks]]\nname = "s3"\nkind = "parquet"\nto = "{self.store.address(name)}"\n'
+        return text
+
+    def crash(self) -> None:
+        """Both, and both come back."""
+        for server in (self.postgres, self.store):
+            if server is not None:
+                server.crash()
+                server.start()
+
+
+def servers(stack: ExitStack, folder: Path, say: Callable[[str], None]) -> Servers:
+    """They run until the end of `stack`. Raises AssertionError when one is missing and none may be."""
+    missing = []
+    found = Servers()
+    if (place := programs()) is None:
+        missing.append("postgresql")
+    else:
+        found.postgres = stack.enter_context(Postgres(place))
+    if lacks := s3.missing():
+        missing.append(f"{lacks} for S3Proxy")
+    else:
+        found.store = stack.enter_context(s3.S3(folder))
+    if missing:
+        say(f"skipped: sinks that need {' and '.join(missing)}")
+        assert os.environ.get("STREAMEVAL_REQUIRE_ALL") != "1", missing
+    return found
+
+
+@dataclass
 class Monitor:
     """A monitor of its own group and folder."""
 
@@ -94,6 +143,7 @@ class Monitor:
     folder: Path
     inbox: Inbox
     brokers: str
+    servers: Servers
     starts: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None)
 
@@ -102,11 +152,14 @@ class Monitor:
         self.folder.mkdir(exist_ok=True)
         (self.folder / "url").write_text(self.inbox.url)
         config = self.folder / "streameval.toml"
-        config.write_text(CONFIG.format(brokers=self.brokers, name=self.name, folder=self.folder))
+        own = CONFIG.format(brokers=self.brokers, name=self.name, folder=self.folder)
+        config.write_text(own + self.servers.sinks(self.name, self.folder))
         self.starts += 1
         with self.log.open("wb") as errors:
             command = [sys.executable, "-m", "streameval", "run", "-c", str(config)]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+            if self.servers.store is not None:
+                environment |= self.servers.store.environment
             self.process = subprocess.Popen(command, stderr=errors, cwd=self.folder, env=environment)
 
     @property
@@ -118,7 +171,7 @@ class Monitor:
         """Ends it."""
         assert self.process is not None
         self.process.send_signal(how)
-        self.process.wait(60)
+        self.process.wait(PATIENCE)
 
     def status(self) -> dict[str, Any]:
         """What it says of itself; {} while it says nothing."""
@@ -129,7 +182,7 @@ class Monitor:
         if found is None:
             return {}
         try:
-            with urllib.request.urlopen(f"{found[0]}/api/v1/status", timeout=5) as answer:
+            with urllib.request.urlopen(f"{found[0]}/api/v1/status", timeout=PATIENCE) as answer:
                 return dict(json.load(answer))
         except OSError:
             return {}
@@ -153,9 +206,14 @@ Held = dict[tuple[Any, ...], dict[str, Any]]
 
 def held(monitor: Monitor) -> dict[str, tuple[Held, Held]]:
     """By sink: its results and its verdicts; fails when one is there twice."""
+    read = {"parquet": _parquet, "sql": _sql, "kafka": _kafka}
+    if monitor.servers.postgres is not None:
+        read["postgres"] = _postgres
+    if monitor.servers.store is not None:
+        read["s3"] = _s3
     out = {}
-    for sink in ("parquet", "sql", "kafka"):
-        results, verdicts = {"parquet": _parquet, "sql": _sql, "kafka": _kafka}[sink](monitor)
+    for sink, rows in read.items():
+        results, verdicts = rows(monitor)
         out[sink] = (
             _keyed(results, ("pane_start", "model", "version", "source", "objective")),
             _keyed(verdicts, ("comparison", "at", "kind", "verdict")),
@@ -175,6 +233,8 @@ def _keyed(rows: list[dict[str, Any]], names: tuple[str, ...]) -> Held:
 
 def _plain(value: Any) -> Any:
     """Times as text of seconds, in whatever form a sink has them."""
+    if hasattr(value, "astimezone") and value.tzinfo is not None:
+        value = value.astimezone(UTC)
     if hasattr(value, "isoformat"):
         value = value.isoformat()
     if isinstance(value, str) and re.match(r"\d{4}-\d\d-\d\d[T ]", value):
@@ -182,11 +242,27 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _parquet(monitor: Monitor) -> tuple[list[Any], list[Any]]:
-    where = [monitor.folder / "out" / what for what in ("results", "verdicts")]
-    results, verdicts = (
-        pads.dataset(one, format="parquet").to_table().to_pylist() if one.exists() else [] for one in where
-    )
+def _parquet(monitor: Monitor, folder: Path | None = None) -> tuple[list[Any], list[Any]]:
+    out: list[list[Any]] = []
+    for what in ("results", "verdicts"):
+        names = sorted(map(str, ((folder or monitor.folder / "out") / what).glob("*/*.parquet")))
+        out.append(pads.dataset(names, format="parquet").to_table().to_pylist() if names else [])
+    return out[0], out[1]
+
+
+def _s3(monitor: Monitor) -> tuple[list[Any], list[Any]]:
+    """By the files of the server."""
+    assert monitor.servers.store is not None
+    return _parquet(monitor, monitor.servers.store.data / s3.BUCKET / monitor.name)
+
+
+def _postgres(monitor: Monitor) -> tuple[list[Any], list[Any]]:
+    assert monitor.servers.postgres is not None
+    url = monitor.servers.postgres.url().replace("+psycopg", "")
+    with psycopg.connect(url, row_factory=dict_row) as db:
+        results, verdicts = (
+            db.execute(f"SELECT * FROM {monitor.name}_{what}").fetchall() for what in ("results", "verdicts")
+        )
     return results, verdicts
 
 
@@ -208,7 +284,7 @@ def _kafka(monitor: Monitor) -> tuple[list[Any], list[Any]]:
     }
     consumer = Consumer(options)
     topic = f"out-{monitor.name}"
-    partitions = list(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    partitions = list(consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     newest: dict[bytes, Any] = {}
     ended: set[int] = set()
@@ -232,7 +308,7 @@ def until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-def run(kills: int, seed: int, folder: Path, say: Callable[[str], None]) -> None:
+def run(kills: int, seed: int, folder: Path, say: Callable[[str], None], *, crash: bool = False) -> None:
     """Raises AssertionError."""
     luck = random.Random(seed)
     allowed = [1.0]  # parts of the stream, of `kills` + 1, that may be written
@@ -242,7 +318,8 @@ def run(kills: int, seed: int, folder: Path, say: Callable[[str], None]) -> None
         seed=seed, start_ms=start, duration_s=SECONDS, rate=RATE, ctr=0.1, window_s=20.0, versions=versions, shadow=True,
         late_share=0.02,
     )  # fmt: skip
-    with EmbeddedBroker() as broker, http_receiver() as inbox, http_receiver() as calm_inbox:
+    with EmbeddedBroker() as broker, http_receiver() as inbox, http_receiver() as calm_inbox, ExitStack() as stack:
+        others = servers(stack, folder, say)
         inbox.answer = lambda post: (503 if luck.random() < 0.3 else 200, {})
         writer, sent, stop = KafkaWriter(broker.bootstrap_servers), Counter[str](), threading.Event()
 
@@ -256,14 +333,16 @@ def run(kills: int, seed: int, folder: Path, say: Callable[[str], None]) -> None
             target=run_traffic, args=(Traffic(scenario), send), kwargs={"speed": None, "stop": stop}
         )
         traffic.start()
-        shaken = Monitor("shaken", folder / "shaken", inbox, broker.bootstrap_servers)
-        calm = Monitor("calm", folder / "calm", calm_inbox, broker.bootstrap_servers)
+        shaken = Monitor("shaken", folder / "shaken", inbox, broker.bootstrap_servers, others)
+        calm = Monitor("calm", folder / "calm", calm_inbox, broker.bootstrap_servers, others)
         try:
             for number in range(kills):
                 shaken.start()
                 if luck.random() < 0.6:
                     until(lambda: bool(shaken.status().get("partitions")), "it reads")
                 time.sleep(luck.uniform(0.0, 3.0))
+                if crash and number == kills // 2:
+                    others.crash()
                 shaken.kill()
                 allowed[0] += 1
                 say(f"kill {number + 1} of {kills}: {sent.total()} messages written, {len(inbox.taken)} told")
@@ -272,8 +351,11 @@ def run(kills: int, seed: int, folder: Path, say: Callable[[str], None]) -> None
             writer.flush()
             for monitor in (shaken, calm):
                 monitor.start()
-                until(lambda m=monitor: m.done(sent.total), f"{monitor.name} is done")  # type: ignore[misc]
-                time.sleep(1.0)
+                for _ in range(2):  # at first its sinks have not yet looked what they lack
+                    until(lambda m=monitor: m.done(sent.total), f"{monitor.name} is done")  # type: ignore[misc]
+                    seen = monitor.status()["snapshot"]
+                    time.sleep(5.0)
+                    until(lambda m=monitor, s=seen: m.status().get("snapshot", 0) > s + 5, "it goes on")  # type: ignore[misc]
                 monitor.kill(signal.SIGTERM)
         finally:
             stop.set()
@@ -288,13 +370,14 @@ def run(kills: int, seed: int, folder: Path, say: Callable[[str], None]) -> None
 def check(shaken: Monitor, calm: Monitor, say: Callable[[str], None]) -> None:
     """Whether both have told and written the same."""
     found, right = held(shaken), held(calm)
+    wrong = []
     for sink, (results, verdicts) in right.items():
         assert results, sink
         assert verdicts, sink
         for mine, theirs, what in ((found[sink][0], results, "results"), (found[sink][1], verdicts, "verdicts")):
             assert mine.keys() == theirs.keys(), (sink, what, mine.keys() ^ theirs.keys())
-            wrong = [key for key in theirs if mine[key] != theirs[key]]
-            assert not wrong, (sink, what, mine[wrong[0]], theirs[wrong[0]])
+            wrong += [(sink, what, key, _apart(mine[key], theirs[key])) for key in theirs if mine[key] != theirs[key]]
+    assert not wrong, wrong
     ids, expected = Counter(shaken.inbox.ids), Counter(calm.inbox.ids)
     assert expected, "nothing was told"
     assert set(expected.values()) == {1}
@@ -308,14 +391,21 @@ def check(shaken: Monitor, calm: Monitor, say: Callable[[str], None]) -> None:
     )
 
 
+def _apart(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """What differs, by name."""
+    names = sorted(mine.keys() | theirs.keys())
+    return {name: (mine.get(name), theirs.get(name)) for name in names if mine.get(name) != theirs.get(name)}
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--crash", action="store_true", help="the two servers crash half-way")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="streameval-outlets-") as folder:
-        run(given.kills, given.seed, Path(folder), lambda text: print(text, flush=True))
+        run(given.kills, given.seed, Path(folder), lambda text: print(text, flush=True), crash=given.crash)
 
 
 if __name__ == "__main__":

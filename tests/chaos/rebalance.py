@@ -21,7 +21,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.fleet import Stream, Unexpected, Worker, compare, history, kafka, scenario, until, workplace
+from tests.chaos.fleet import (
+    PATIENCE_S,
+    Stream,
+    Unexpected,
+    Worker,
+    compare,
+    history,
+    kafka,
+    scenario,
+    until,
+    workplace,
+)
 
 PARTITIONS = 12
 WORKERS = 3
@@ -82,7 +93,7 @@ def settled(workers: list[Worker], stream: Stream) -> dict[str, Any]:
         return all(s is not None and written(s) for s in states)
 
     try:
-        until("everything is read by somebody", done, workers, 180.0)
+        until("everything is read by somebody", done, workers, 2 * PATIENCE_S)
     except Unexpected as error:
         states = [worker.get("/api/v1/status") for worker in workers]
         where = [
@@ -150,7 +161,7 @@ def play(servers: str, folder: Path, seconds: float, seed: int, client: str) -> 
     try:
         begin = time.monotonic()
         seen = disturb(workers, seconds, random.Random(seed))
-        producer.join(seconds + 120)
+        producer.join(seconds + 2 * PATIENCE_S)
         found = settled(workers, stream)
         took = time.monotonic() - begin
     finally:

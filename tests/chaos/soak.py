@@ -51,7 +51,7 @@ PERIOD_MS = 60_000  # of event time, after which the traffic repeats
 MOST_LAG = 1_500_000
 LAG_S = 10.0  # at a given rate
 SAMPLE_S = 2.0
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0  # on a slow machine
 WARM_PERIODS = (
     45  # of traffic that the monitor has taken before anything counts: what comparisons keep is full after 40
 )
@@ -219,14 +219,14 @@ def create_topics(servers: str, name: str) -> None:
     keep = {"retention.bytes": str(128 << 20), "segment.bytes": str(32 << 20)}
     admin = AdminClient({"bootstrap.servers": servers})
     topics = [NewTopic(f"{name}-{kind}", num_partitions=PARTITIONS, config=keep) for kind in ("impressions", "clicks")]
-    for made in admin.create_topics(topics, operation_timeout=30).values():
-        made.result(30)
+    for made in admin.create_topics(topics, operation_timeout=PATIENCE_S).values():
+        made.result(PATIENCE_S)
 
 
 def delete_topics(servers: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
-    for gone in admin.delete_topics([f"{name}-impressions", f"{name}-clicks"], operation_timeout=30).values():
-        gone.result(30)
+    for gone in admin.delete_topics([f"{name}-impressions", f"{name}-clicks"], operation_timeout=PATIENCE_S).values():
+        gone.result(PATIENCE_S)
 
 
 def resident(pid: int) -> tuple[float, float]:

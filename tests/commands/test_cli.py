@@ -15,7 +15,7 @@ from streameval.commands.cli import TrafficTarget
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "streameval", *arguments],
-        cwd=cwd, capture_output=True, text=True, check=False, timeout=120,
+        cwd=cwd, capture_output=True, text=True, check=False, timeout=480,
     )  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("run", "-c", "nope.toml"), 1, "nope.toml: no such file; give the path of a TOML file"),
         (("config", "check", "-c", "events.jsonl"), 1, "events.jsonl: not valid TOML"),
         (("simulate", "t.jsonl", "--scenario", "frob"), 2, "'frob' is not one of"),
+        (("simulate", "kafka", "-c", "avro.toml"), 1, 'kafka.format = "avro": simulate writes our own fields as JSON'),
         (("frob",), 2, "No such command 'frob'"),
     ],
 )
@@ -52,11 +53,13 @@ def test_what_is_wrong_is_said_in_one_line_with_the_fix(
 ) -> None:
     (tmp_path / "events.jsonl").write_text('{"impression_id": "a", "ts": 1, "user_id": "u", "pclick": 0.5}\n')
     (tmp_path / "README").write_text("x")
+    avro = '[kafka]\nformat = "avro"\n[kafka.schema_registry]\nurl = "http://127.0.0.1:1"\n'
+    (tmp_path / "avro.toml").write_text(avro)
     done = streameval(*arguments, cwd=tmp_path)
     assert done.returncode == status
     assert says in done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["README", "events.jsonl"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["README", "avro.toml", "events.jsonl"]
 
 
 @pytest.mark.slow

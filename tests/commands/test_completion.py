@@ -49,7 +49,7 @@ class Terminal:
             os.execve(command[0], command, environment)
         self.seen = ""
 
-    def press(self, keys: str, until: str, patience: float = 60.0) -> None:
+    def press(self, keys: str, until: str, patience: float = 240.0) -> None:
         """Presses keys, and waits until the text after them holds `until`."""
         begin = len(self.seen)
         os.write(self._end, keys.encode())

@@ -36,7 +36,7 @@ def settings(broker: EmbeddedBroker, client: str = "confluent", store: str = "",
     return Settings.model_validate({"kafka": {**basic, **options, **kafka}, "store": {"path": store}})
 
 
-def found(of: Settings, patience: float = 10.0) -> dict[str, Probed]:
+def found(of: Settings, patience: float = 60.0) -> dict[str, Probed]:
     return {one.about: one for one in connections(of, patience)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -30,6 +30,7 @@ from streameval.settings.tree import Server
 from tests.comparisons import NOON, comparison, deploy
 
 TOKEN = "s3cret"
+PATIENCE = 180.0  # seconds, on a slow machine
 
 
 class Stage:
@@ -77,6 +78,28 @@ def gate(stage: Stage, *more: str, within: str = "0s") -> tuple[int, str]:
     return run("gate", "--candidate", "v2", *(more or ("--model", "default")), *where)
 
 
+@pytest.fixture
+def heard(monkeypatch) -> Callable[[], None]:
+    """Waits until the gate has asked twice more: the second time it is told of what was published before."""
+    asked, real = threading.Semaphore(0), MonitorClient.verdict
+
+    def verdict(self: MonitorClient, model: str, candidate: str) -> dict[str, Any]:
+        try:
+            return real(self, model, candidate)
+        finally:
+            asked.release()
+
+    monkeypatch.setattr(MonitorClient, "verdict", verdict)
+
+    def wait_for_it() -> None:
+        while asked.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert asked.acquire(timeout=PATIENCE)
+
+    return wait_for_it
+
+
 @pytest.mark.parametrize(("verdict", "status"), [("worse", WORSE), ("not_worse", NOT_WORSE), ("undecided", UNDECIDED)])
 def test_the_exit_status_is_the_verdict(stage, verdict, status) -> None:
     stage.publish(comparison(verdict))
@@ -96,7 +119,7 @@ def test_a_verdict_that_is_not_shown_any_more_stops_a_delivery_and_says_so(stage
 
 
 @pytest.mark.slow
-def test_it_waits_for_the_verdict_and_says_only_what_changes(stage) -> None:
+def test_it_waits_for_the_verdict_and_says_only_what_changes(stage, heard) -> None:
     steps = [
         (comparison("undecided", impressions=1),),
         (comparison("undecided", impressions=2),),
@@ -107,12 +130,12 @@ def test_it_waits_for_the_verdict_and_says_only_what_changes(stage) -> None:
 
     def loop() -> None:
         for comparisons in steps:
-            threading.Event().wait(0.3)
+            heard()
             stage.publish(*comparisons)
 
     thread = threading.Thread(target=loop)
     thread.start()
-    code, output = gate(stage, within="30s")
+    code, output = gate(stage, within=f"{PATIENCE:.0f}s")
     thread.join()
     assert code == NOT_WORSE
     lines = output.splitlines()
@@ -175,11 +198,15 @@ def test_without_a_model_the_only_one_is_meant(stage) -> None:
     assert "there are several models; choose one with --model: default, other" in output
 
 
-def test_a_model_that_is_not_there_yet_is_waited_for(stage) -> None:
-    timer = threading.Timer(0.5, lambda: stage.publish(comparison("worse")))
-    timer.start()
-    code, output = gate(stage, within="30s")
-    timer.join()
+def test_a_model_that_is_not_there_yet_is_waited_for(stage, heard) -> None:
+    def come() -> None:
+        heard()
+        stage.publish(comparison("worse"))
+
+    thread = threading.Thread(target=come)
+    thread.start()
+    code, output = gate(stage, within=f"{PATIENCE:.0f}s")
+    thread.join()
     assert code == WORSE
     assert 'model = "default": unknown; there is none yet; retrying' in output
 

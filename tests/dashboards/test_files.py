@@ -19,7 +19,7 @@ METRICS = {metric.name for metric in REGISTERED}
 UIDS = {dashboard["uid"] for dashboard in FILES.values()}
 VIEWS = {
     "overview": {"window"},
-    "history": {"model", "metric", "versions", "range", "step", "slice"},
+    "history": {"model", "metric", "versions", "from", "to", "range", "step", "slice"},
     "calibration": {"model", "a", "b", "window"},
     "metrics": {"model", "window"},
     "auctions": {"model", "window"},
@@ -133,19 +133,81 @@ def test_the_landing_table_is_worst_first_and_its_links_keep_the_moment() -> Non
     assert models["options"]["sortBy"][0] == {"displayName": "verdict", "desc": True}
     urls = addresses(models)
     assert len(urls) == 4
-    assert all("from=${__from}&to=${__to}" in url for url in urls)
-    assert all("var-model=${__data.fields.model}" in url for url in urls)
+    for url in urls:
+        assert "from=${__from}&to=${__to}" in url
+        assert "var-model=${__data.fields.model}" in url
+        for name in ("datasource", "job", "instance", "window", "page"):
+            assert f"${{{name}:queryparam}}" in url
+    (deploys, worse) = FILES["models"]["annotations"]["list"]
+    assert "$model" not in deploys["expr"] + worse["expr"], "marks of one model only, which is not shown"
+    assert "{{model_name}}" in deploys["titleFormat"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_label_that_looks_like_a_number_stays_as_it_is(name: str) -> None:
+    """`20240702` was shown as "20.2 Mil", and every link made of it led nowhere."""
+    for panel in panels(FILES[name]):
+        if panel["type"] == "table":
+            assert "unit" not in panel["fieldConfig"]["defaults"], panel["title"]
+            renamed = panel["transformations"][1]["options"]["renameByName"]
+            labels = {title for label, title in renamed.items() if not label.startswith("Value")}
+            units = {
+                one["matcher"]["options"]: change["value"]
+                for one in panel["fieldConfig"]["overrides"]
+                for change in one["properties"]
+                if change["id"] == "unit"
+            }
+            assert {units[title] for title in labels} == {"string"}, panel["title"]
+
+
+def test_the_verdict_on_a_model_is_that_of_all_metrics_on_its_live_version() -> None:
+    """It was the worst of every metric's and of every version that was ever compared."""
+    (stat,) = [p for p in panels(FILES["overview"]) if p["title"] == "Verdict"]
+    (expr,) = [target["expr"] for target in stat["targets"]]
+    verdicts = re.findall(r"streameval_comparison_verdict\{([^}]*)\}", expr)
+    assert len(verdicts) == 3
+    assert all('metric="overall"' in one for one in verdicts)
+    assert "topk(1" in expr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_fits_a_desk(name: str) -> None:
+    """Of 1,440 px; a column has 150 px where nothing is said."""
+    for panel in panels(FILES[name]):
+        if panel["type"] == "table":
+            least = [
+                change["value"]
+                for one in panel["fieldConfig"]["overrides"]
+                for change in one["properties"]
+                if change["id"] == "custom.minWidth"
+            ]
+            assert len(least) == len(panel["transformations"][1]["options"]["renameByName"]), panel["title"]
+            assert sum(least) <= 1390 * panel["gridPos"]["w"] / 24, panel["title"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_that_is_not_there_is_no_alarm(name: str) -> None:
+    for panel in panels(FILES[name]):
+        if panel["type"] == "stat":
+            defaults = panel["fieldConfig"]["defaults"]
+            (absent,) = [one for one in defaults["mappings"] if one["type"] == "special"]
+            result = absent["options"]["result"]
+            assert result["text"] == defaults["noValue"]
+            assert result["color"] in {"text", "transparent"}, panel["title"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_band_has_its_lower_edge_and_overrides_have_their_series(name: str) -> None:
     for panel in panels(FILES[name]):
         legends = {target["legendFormat"] for target in panel.get("targets", [])}
+        places = {target["refId"] for target in panel.get("targets", [])}
         for one in panel.get("fieldConfig", {}).get("overrides", []):
             for change in one["properties"]:
                 if change["id"] == "custom.fillBelowTo":
                     assert change["value"] in legends, panel["title"]
-            if panel["type"] in {"timeseries", "stat"}:
+            if one["matcher"]["id"] == "byFrameRefID":
+                assert one["matcher"]["options"] in places, panel["title"]
+            elif panel["type"] in {"timeseries", "stat"} and legends != {"{{fate}}"}:
                 assert one["matcher"]["options"] in legends, panel["title"]
 
 

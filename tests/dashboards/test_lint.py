@@ -11,7 +11,7 @@ import yaml
 
 from tests.dashboards.files import FILES, FOLDER, Selector, bare, panels, queries, selectors, variables
 
-UNITS = {"none", "short", "percentunit", "bytes", "s", "reqps", "wps", "dateTimeFromNow"}
+UNITS = {"none", "short", "percentunit", "bytes", "s", "eps", "wps", "dateTimeFromNow"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 EXCLUDED = {
     (rule, entry["dashboard"], entry["panel"])

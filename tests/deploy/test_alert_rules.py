@@ -34,7 +34,7 @@ CASES = [case for path in TESTS for case in yaml.safe_load(path.read_text())["te
 def ran(*command: str) -> str:
     """What it prints; fails when it fails."""
     need(command[0])
-    done = subprocess.run(command, cwd=FILES, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=FILES, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

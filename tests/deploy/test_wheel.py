@@ -149,7 +149,7 @@ def demo(machine: Path) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(60)
+            process.wait(240)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -194,7 +194,7 @@ def test_watch_production(machine: Path) -> None:
 
 
 def test_the_addresses_of_the_readme_answer(machine: Path, demo: str) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while True:
         done = shell(machine, "set -eo pipefail\n" + block("results?model=ctr").replace("http://127.0.0.1:8080", demo))
         if "streameval_auc{" in done.stdout or time.monotonic() > deadline:

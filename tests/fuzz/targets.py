@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import strategies as st
 
 from tests.fuzz import arrow_bytes
+from tests.fuzz.avro_bytes import AVRO
 from tests.fuzz.laws import FORMS, check_good_lines_survive, check_json_kernel, check_messages, read_file
 from tests.fuzz.strategies import T0, as_json, bent, good_event, json_messages, odd_events
 
@@ -191,4 +192,5 @@ TARGETS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], None]]] = {
         st.tuples(forms, mappings, st.one_of(arrow_bytes.files(), arrow_bytes.streams().map(lambda made: made[0]))),
         arrow_file_check,
     ),
+    "avro": AVRO,
 }

@@ -96,6 +96,11 @@ def test_what_is_added_is_no_difference_and_what_is_gone_or_changed_is() -> None
     assert record.without_additions(["auc", "ctr"], ["auc", "pauc", "ctr"]) == ["auc", "ctr"]
     assert record.without_additions([{"metric": "gauc", "n": 1}], [{"metric": "pauc", "n": 2}, {"metric": "gauc", "n": 3}]) == [{"metric": "gauc", "n": 3}]  # fmt: skip
     assert record.differences(["auc", "ctr"], record.without_additions(["auc", "ctr"], ["pauc", "auc"]))
+    routes = {"parameters": list[str]()}
+    for parameter, is_more in (("query format", True), ("query format *", False), ("path id *", False)):
+        asked = {"parameters": [parameter]}
+        assert bool(record.differences(routes, record.without_additions(routes, asked))) != is_more, parameter
+        assert record.differences(asked, record.without_additions(asked, routes)), parameter
     for changed in ({"results": [*new["results"], {"auc": 1.0}]}, {"results": [{"pauc": 0.6}, {"auc": 0.25}]}, {}):
         assert record.differences(old, record.without_additions(old, changed)), changed
 

@@ -28,7 +28,7 @@ from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import DeadLetter, DeadLetterSink
 
 LAUNCHER = Path(__file__).parents[2] / "deploy" / "kafka" / "kafka.py"
-PATIENCE = 60.0  # seconds that anything awaited here may take, on a slow machine
+PATIENCE = 180.0  # seconds that anything awaited here may take, on a slow machine
 START_MS = 1_700_000_000_000
 
 
@@ -188,10 +188,12 @@ class Laboratory:
         """Store messages in a partition, in order."""
         producer = producer or self._producer
         failed: list[str] = []
-        for value in values:
+        for number, value in enumerate(values, 1):
             producer.produce(
                 topic, value, partition=partition, on_delivery=lambda error, _: error and failed.append(error.str())
             )
+            if number % 50_000 == 0:  # as many as its queue holds
+                producer.flush(PATIENCE)
         assert producer.flush(PATIENCE) == 0
         assert not failed, failed
 

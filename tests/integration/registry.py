@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,7 +23,7 @@ VERSION = "3.0.9"
 NAME = f"apicurio-registry-app-{VERSION}"
 SOURCE = f"https://repo.maven.apache.org/maven2/io/apicurio/apicurio-registry-app/{VERSION}/{NAME}-all.zip"
 SHA256 = "8fc13160eaaafeec930a9a93b7e82da1ee8caef3eae29c9ce4b403d80a1523ea"
-PATIENCE = 90.0
+PATIENCE = 300.0  # seconds, on a slow machine
 
 
 def fetched() -> Path:
@@ -52,11 +51,11 @@ class Registry:
 
     def __init__(self, folder: Path) -> None:
         """`folder`: for its log."""
+        from tests.ports import free_port  # this file also runs as a script
+
         self._log = folder / "registry.log"
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self._port = one.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
 
     def start(self) -> None:
@@ -69,7 +68,7 @@ class Registry:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                urllib.request.urlopen(f"{self.url}/subjects", timeout=2.0).close()
+                urllib.request.urlopen(f"{self.url}/subjects", timeout=20.0).close()
                 return
             except (urllib.error.URLError, OSError):
                 assert self._process.poll() is None, self._log.read_text()[-2000:]
@@ -81,10 +80,10 @@ class Registry:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait(20)
+                self._process.wait(60)
             self._process = None
 
     def register(self, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()) -> int:
@@ -96,7 +95,7 @@ class Registry:
             json.dumps(body).encode(),
             {"Content-Type": "application/vnd.schemaregistry.v1+json"},
         )
-        with urllib.request.urlopen(request, timeout=20.0) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return int(json.load(answer)["id"])
 
 

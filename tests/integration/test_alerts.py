@@ -29,8 +29,9 @@ from tests.integration.alerting import Hook, Service, alertmanager, need, promet
 from tests.integration.test_run_process import Run, running, until
 
 SECONDS = 80.0
-PATIENCE = 60.0
+PATIENCE = 240.0  # seconds, on a slow machine
 ATTRIBUTION_S = 5.0
+PANE_S = 5.0
 GOOD, ALSO_GOOD = Version("v1", noise=0.3), Version("v2", noise=0.3, start_s=10.0, share=0.5)
 BAD = Version("v2", noise=1.5, start_s=10.0, share=0.5)
 OVER_PREDICTS = Version("v1", noise=0.3, bias=0.7)
@@ -112,8 +113,7 @@ class World:
     run: Run
     prometheus: Service
     hook: Hook
-    middle: float  # times of day: of the swing,
-    ended: float  # and when all was told
+    middle: float  # time of day of the swing
 
     def gate(self, model: str) -> subprocess.CompletedProcess[str]:
         """`streameval gate` on a model's v2."""
@@ -144,10 +144,18 @@ def world(real_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         start = time.time() + 1.0
         parts = stories(int(start * 1000))
         send(writer, name, heapq.merge(*(told(model, scenarios) for model, scenarios in parts.items())))
-        time.sleep(5.0)
+        until(lambda: not sum(o["value"] for p in status(run)["partitions"] for o in p["lag"]), run)  # all is counted
+        seen = status(run)["snapshot"]
+        until(lambda: status(run)["snapshot"] > seen, run)
+        time.sleep(10.0)  # and told to Prometheus, whose rules tell Alertmanager
         assert run.process.poll() is None, run.errors
-        yield World(run, watch, hook, middle=start + SECONDS / 2, ended=time.time())
+        yield World(run, watch, hook, middle=start + SECONDS / 2)
     writer.close()
+
+
+def status(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = run.get("/api/v1/status").json()
+    return found
 
 
 def send(writer: KafkaWriter, name: str, messages: Iterable[tuple[float, str, bytes, bytes]]) -> None:
@@ -164,23 +172,28 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 
 def test_every_rule_can_be_evaluated_on_what_streameval_exports(world: World) -> None:
-    rules = [rule for group in world.prometheus.get("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
+    def rules_now() -> list[dict[str, Any]]:
+        return [rule for group in world.prometheus.get("/api/v1/rules")["data"]["groups"] for rule in group["rules"]]
+
+    until(lambda: all(rule["health"] != "unknown" for rule in rules_now()), world.run)
+    rules = rules_now()
     assert len(rules) > 50
     assert [(r["name"], r.get("lastError")) for r in rules if r["health"] != "ok"] == []
 
 
 def test_a_model_that_over_predicts_pages_without_a_deploy(world: World) -> None:
-    (alert,) = world.hook.firing(alertname="StreamevalCalibrationFastBurn", model_name="stale")
-    assert (alert["model_version"], alert["severity"]) == ("v1", "critical")
+    burning = {"alertname": "StreamevalCalibrationFastBurn", "model_name": "stale"}
+    alerts = until(lambda: world.hook.firing(**burning), world.run)
+    assert {(alert["model_version"], alert["severity"]) for alert in alerts} == {("v1", "critical")}
 
 
 def test_a_bad_deploy_pages(world: World) -> None:
+    until(lambda: world.hook.firing(alertname="StreamevalDeployWorse"), world.run)
     found = [
         (receiver, alert)
-        for receiver, alert in world.hook.delivered
+        for receiver, alert in list(world.hook.delivered)
         if alert["labels"]["alertname"] == "StreamevalDeployWorse"
     ]
-    assert found, world.prometheus.value("streameval_comparison_verdict == 1", world.ended)
     for receiver, alert in found:
         assert receiver == "page"
         wanted = {"model_name": "ads", "model_version": "v2", "baseline_version": "v1"}
@@ -199,11 +212,15 @@ def test_nobody_is_told_of_the_harmless_deploy_nor_of_the_swing_nor_of_the_strea
 def test_the_swing_was_one(world: World) -> None:
     """So that the silence means something."""
     (line,) = world.run.get("/api/v1/series?model=swing&version=v1&metric=ctr").json()["series"]
-    rates = []
-    for half in (False, True):
-        points = [p for p in line["points"] if (datetime.fromisoformat(p["start"]).timestamp() >= world.middle) is half]
-        rates.append(sum(p["clicks"] for p in points) / sum(p["impressions"] for p in points))
-    assert 1.25 < rates[1] / rates[0] < 1.6
+    before, after = [], []
+    for point in line["points"]:
+        start = datetime.fromisoformat(point["start"]).timestamp()
+        if start + PANE_S <= world.middle:
+            before.append(point)
+        elif start >= world.middle:  # the pane between them has some of both
+            after.append(point)
+    rates = [sum(p["clicks"] for p in points) / sum(p["impressions"] for p in points) for points in (before, after)]
+    assert 1.17 < rates[1] / rates[0] < 1.5  # 4/3; five standard errors of some 15,000 impressions each
 
 
 @pytest.mark.parametrize(("model", "status"), [("ads", 3), ("feed", 0)])
@@ -237,8 +254,13 @@ def test_what_explains_another_alert_keeps_it_quiet(tmp_path: Path) -> None:
             alert("CheckpointFailing", about="state", severity="warning", instance="a"),
         )
         wait(lambda: len(hook.delivered) >= 5)
+
+        def inhibited() -> Any:
+            return manager.get("/api/v2/alerts", inhibited="true", active="false", silenced="false")
+
+        wait(lambda: len(inhibited()) >= 3)
         time.sleep(2.0)
-        quiet = manager.get("/api/v2/alerts", inhibited="true", active="false", silenced="false")
+        quiet = inhibited()
     assert {(a["labels"]["alertname"], a["labels"]["model_name"]) for a in quiet} == {
         ("StreamevalDeployMaybeWorse", "ads"),
         ("StreamevalCalibrationFastBurn", "ads"),

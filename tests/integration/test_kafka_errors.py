@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -11,9 +12,12 @@ from streameval.sources.kafka.reader import UnreachableError
 from streameval.sources.kafka.source import open_reader
 from streameval.sources.protocol import SourceError
 
+PATIENCE = 180.0  # seconds, on a slow machine
 
-def polled(source, times=200):
-    for _ in range(times):
+
+def polled(source):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         source.poll(0.1)
 
 
@@ -36,10 +40,13 @@ def test_different_partition_counts_are_an_error_that_names_both(real_lab):
 def test_a_topic_that_comes_later_is_waited_for(lab, impressions, clicks, drain, caplog):
     lab.create(lab.impressions)
     source = lab.source()
+    deadline = time.monotonic() + PATIENCE
     with caplog.at_level(logging.WARNING, "streameval"):
-        for _ in range(5):
+        while f"waiting for topic '{lab.clicks}', which does not exist yet" not in caplog.text:
+            assert time.monotonic() < deadline, caplog.text
             assert source.poll(0.1) == []
-    assert f"waiting for topic '{lab.clicks}', which does not exist yet" in caplog.text
+        for _ in range(4):
+            assert source.poll(0.1) == []
     assert source.partitions() == frozenset()
     lab.create(lab.clicks)
     lab.write(lab.impressions, impressions(0, 3))

@@ -24,7 +24,7 @@ _spec = importlib.util.spec_from_file_location("group_member", SCRIPT)
 group_member = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(group_member)
 
-PATIENCE = 90.0
+PATIENCE = 180.0  # seconds, on a slow machine
 SESSION_MS = 6_000  # the shortest that brokers allow by default
 QUICK = {
     "confluent": {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000},
@@ -182,11 +182,11 @@ def test_a_partition_that_stays_keeps_its_state_and_is_not_taken_again(group, st
     if "lost partitions" not in caplog.text:  # on a slow machine, the group may need two generations to settle
         assert named(one, "take") == [0, 1, 2, 3]
         assert named(one, "drop") == gone
-    released = named(one, "release")
-    assert set(gone) <= set(released)
-    if settings.client_options.get("group.protocol") == "consumer":
-        assert not set(kept) & set(released)  # incremental: what stays is not even asked for
-    assert total([one, two]) == written(4, 1)
+        released = named(one, "release")
+        assert set(gone) <= set(released)
+        if settings.client_options.get("group.protocol") == "consumer":
+            assert not set(kept) & set(released)  # incremental: what stays is not even asked for
+    until([one, two], lambda: total([one, two]) == written(4, 1))  # at once, but for what was lost and is read again
 
 
 def test_the_groups_offsets_are_not_read_with_a_keeper(real_lab, store, impressions, clicks, drain):
@@ -212,8 +212,9 @@ def test_a_state_that_cannot_be_used_ends_the_poll(real_lab, impressions, clicks
 
     real_lab.create(real_lab.impressions, real_lab.clicks)
     source = real_lab.source(keeper=Broken(Path()))
+    deadline = time.monotonic() + PATIENCE
     with pytest.raises(SourceError, match="partition 0: broken"):
-        for _ in range(300):
+        while time.monotonic() < deadline:
             source.poll(0.1)
 
 
@@ -296,9 +297,10 @@ def test_a_member_that_was_frozen_drops_before_it_delivers(client, laboratory, r
         other = Member(lab, settings, store, max_events=500)
         until([other], lambda: other.held() == [0, 1] and sum(total([other]).values()) > 2_000)
         frozen.process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE
         answers = [frozen.heard()]
         while not any(answer["calls"] for answer in answers):
-            assert time.monotonic() < deadline + PATIENCE
+            assert time.monotonic() < deadline
             answers.append(frozen.step())
         assert not any(answer["counted"] for answer in answers[:-1])
         (word, partitions), *_ = answers[-1]["calls"]
@@ -306,12 +308,12 @@ def test_a_member_that_was_frozen_drops_before_it_delivers(client, laboratory, r
         assert not answers[-1]["counted"]
         words = ["drop"]
         while len(words) < 2:  # it comes back as a new member
-            assert time.monotonic() < deadline + PATIENCE
+            assert time.monotonic() < deadline
             answers.append(frozen.step())
             words = [word for answer in answers for word, _ in answer["calls"]]
         # what it dropped is not released as well; what it took since may be, when the members share out anew
         assert words[:2] == ["drop", "take"]
-        assert not shared_out([other], 2)
+        until([other], lambda: not shared_out([other], 2))  # the two may hear of the same assignment at different times
     finally:
         frozen.close()
 

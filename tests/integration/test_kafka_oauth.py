@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from deploy.kafka.kafka import free_ports
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 from streameval.sources.kafka.oauth import token_source
@@ -19,6 +18,7 @@ from streameval.sources.protocol import SourceError
 from tests.integration import fake_signer
 
 ASKING = {"confluent": "security.protocol", "kafka-python": "security_protocol"}
+PATIENCE = 180.0
 OAUTH = "tests.integration.fake_signer:token"
 
 
@@ -28,11 +28,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     from tests.integration.conftest import launch, need_kafka
 
     need_kafka()
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        plain, controller, guarded = (one.getsockname()[1] for one in sockets)
+    plain, controller, guarded = free_ports(3)
     login = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="b";'
     folder = str(tmp_path_factory.mktemp("kafka-oauth"))
     try:
@@ -65,22 +61,27 @@ def test_tokens_are_asked_for_again_and_what_is_written_is_read(
     def write(number: int) -> None:
         event = {"impression_id": f"i{number}", "ts": 1_700_000_000_000, "user_id": "u", "pclick": 0.1 if number else 9}
         writer.write(lab.impressions, [b"u"], [json.dumps(event).encode()])
-        writer.flush(30)
+        writer.flush(PATIENCE)
 
     sink = KafkaDeadLetters(settings)
     source = lab.source(settings, sink)
     seen = invalid = 0
+
+    def poll() -> None:
+        nonlocal seen, invalid
+        for batch in source.poll(0.6):
+            seen += len(batch)
+            invalid += sum(batch.invalid.values())
+
     begin = time.monotonic()
     number = 0
     while time.monotonic() < begin + 1.5 * fake_signer.LIFE:  # so that the first token expires in between
         write(number)
         number += 1
-        for batch in source.poll(0.6):
-            seen += len(batch)
-            invalid += sum(batch.invalid.values())
+        poll()
         time.sleep(0.2)
-    while seen < number - 1 and time.monotonic() < begin + 60:
-        seen += sum(len(batch) for batch in source.poll(0.6))
+    while seen + invalid < number and time.monotonic() < begin + PATIENCE:
+        poll()
     assert (seen, invalid) == (number - 1, 1)
     sink.flush()
     later = KafkaWriter(guarded, options, client, OAUTH)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import SourceError
 
 pytestmark = pytest.mark.kafka
-PATIENCE = 60.0
+PATIENCE = 180.0  # seconds, on a slow machine
 LIVELY = {  # hear of new partitions soon
     "confluent": {"topic.metadata.refresh.interval.ms": 500},
     "kafka-python": {"metadata_max_age_ms": 500},

@@ -31,7 +31,7 @@ from tests.laws.streams import (
     worth,
 )
 
-SCENARIO = scenario(duration_s=240.0, rate=25.0)
+SCENARIO = scenario(duration_s=240.0, rate=16.0)
 Message = tuple[int, bytes]  # 1 impression, 2 click; its bytes
 
 
@@ -151,9 +151,10 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
         process.take(partition, messages()[partition][start:end], end)
         if luck.random() < max(0.05, 4 / len(steps)):
             saved[partition] = end, through_disk(process, partition, folder / f"{partition}.checkpoint")
-        if luck.random() < 0.1:
+        killed = kills and luck.random() < 6 / len(steps)
+        if luck.random() < (0.5 if killed else min(0.1, 10 / len(steps))):
             readers_see(process.pipeline, complete=len(process.pipeline.partitions) == PARTITIONS)  # somebody looks
-        if kills and luck.random() < 6 / len(steps):
+        if killed:
             kills -= 1
             process = Process(config, luck.sample([0, 1, 2], 3))
             for p in luck.sample(range(PARTITIONS), PARTITIONS):

@@ -12,7 +12,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from streameval.counting import join_panes
@@ -123,8 +123,13 @@ class Reading:
         whole = all(self.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS))
         self.wait(luck.choice(["i", "c", "ic"] if whole else ["i", "c"]))
         self.look()
+        if luck.random() < 0.5:
+            for p in range(PARTITIONS):
+                self.read(p, 1, 1)
+            return
+        ahead = luck.choice([(5_000, 0), (0, 5_000)])  # it goes on, and the other one is read far ahead of it first
         for p in range(PARTITIONS):
-            self.read(p, 1, 1)
+            self.read(p, *ahead)
 
     def look(self) -> None:
         """What readers and the history are given in between."""
@@ -181,6 +186,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kills=st.sampled_from([0.0, 0.05]),
     seed=st.integers(0, 1 << 32),
 )
+@example(weighting="impressions", over=False, ahead=[0.1], sizes=[30, 150], silences=0.1, kills=0.0, seed=0)
 @settings(
     max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate)
 )  # examples are slow: to make them smaller takes longer than to understand them

@@ -28,12 +28,18 @@ from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, make_batch, readers_see
 
 BASE = 1_760_000_000_000
+PATIENCE = 180.0  # seconds, on a slow machine
 
 
 def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualClock]:
     tree = {
         "join": {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "1m", **changes.pop("join", {})},
-        "store": {"path": str(path), "checkpoint_interval": "1ms", "drain_timeout": "20s", **changes.pop("store", {})},
+        "store": {
+            "path": str(path),
+            "checkpoint_interval": "1ms",
+            "drain_timeout": f"{PATIENCE:.0f}s",
+            **changes.pop("store", {}),
+        },
         **changes,
     }
     clock = ManualClock()
@@ -67,19 +73,19 @@ def report(pipeline: Pipeline) -> dict[str, Any]:
 def written(keeper: PartitionKeeper, more: int = 1) -> None:
     """Ticks until so many more checkpoints are written or have failed."""
     before = keeper.state()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         keeper.tick()
         now = keeper.state()
         if now.written + now.failures >= before.written + before.failures + more:
             return
         time.sleep(0.002)
-    pytest.fail("no checkpoint within 20 s")
+    pytest.fail(f"no checkpoint within {PATIENCE:.0f} s")
 
 
 def begun(keeper: PartitionKeeper) -> None:
     """Ticks until a checkpoint is begun; the history goes first."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not keeper.state().pause_seconds:
         assert time.monotonic() < deadline
         keeper.tick()
@@ -137,14 +143,14 @@ def test_a_write_of_before_a_partition_was_lost_and_came_back_does_not_drop_it(
 
     def slow(*given: Any) -> Any:
         started.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
         return real(*given)
 
     monkeypatch.setattr(keeper_module, job, slow)
     pipeline, keeper, _ = make(tmp_path)
     keeper.take(frozenset({0}))
     feed(pipeline, 0, 200)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not started.is_set():
         assert time.monotonic() < deadline
         keeper.tick()
@@ -246,7 +252,7 @@ def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_
     patience: list[float] = []
 
     def slow(path: Path, tree: dict[str, Any]) -> int:
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return real(path, tree)
 
     def counted(jobs: list[Future[Any]], seconds: float) -> None:
@@ -317,7 +323,7 @@ def test_a_checkpoint_taken_while_ingest_goes_on_is_the_state_between_two_batche
     real = container.write
 
     def late(path: Path, tree: dict[str, Any]) -> int:
-        assert go_on.wait(30)  # the whole rest of the stream comes before anything is packed
+        assert go_on.wait(PATIENCE)  # the whole rest of the stream comes before anything is packed
         return real(path, tree)
 
     monkeypatch.setattr(container, "write", late)

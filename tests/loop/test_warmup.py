@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from streameval.app import make_decoder
+from streameval.app import make_decoder, new_publisher
+from streameval.loop import preparing
 from streameval.loop.pipeline import Pipeline
+from streameval.loop.preparing import KERNELS
 from streameval.loop.warmup import _MANY, warm_up
+from streameval.results.snapshot import BEFORE_FIRST
 from streameval.settings.tree import Settings
 
 SETTINGS = {
@@ -60,11 +65,63 @@ def test_after_the_warm_up_traffic_compiles_nothing_but_what_makes_tables_grow(t
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=850,
     )
     assert done.returncode == 0, done.stderr
     growth = {"streameval.join.index._enter_all", "streameval.counting.requests._reindex"}
     assert set(done.stdout.split()) <= growth
+
+
+_STARTED = """
+import gc
+from numba.core.dispatcher import Dispatcher
+from streameval import app
+from streameval.process.compiling import Compiling, as_line, kernel_of
+from streameval.settings.tree import Settings
+from tests.kernels import STARTED
+
+with Compiling([], helpers=0) as compiling:
+    app._warm_up(Settings.model_validate(STARTED))
+ours = [o for o in gc.get_objects() if issubclass(type(o), Dispatcher) and o.py_func.__module__.startswith("streameval")]
+print(len(compiling.compiled))
+for dispatcher in ours:
+    for arguments in dispatcher.signatures:
+        if (kernel := kernel_of(dispatcher, arguments)) is not None:
+            print(as_line(kernel))
+"""
+
+
+@pytest.mark.slow
+def test_helpers_have_a_list_of_what_a_start_compiles() -> None:
+    """`python -m tests.kernels --record` writes it anew."""
+    for _ in range(2):  # where all was compiled before, a process has what it calls, without what is called in there
+        done = subprocess.run([sys.executable, "-c", _STARTED], check=True, capture_output=True, text=True, timeout=850)
+        compiled, *needed = done.stdout.splitlines()
+        if compiled == "0":
+            break
+    assert compiled == "0"
+    listed = KERNELS.read_text().splitlines()
+    assert set(needed) <= set(listed)
+    # what is compiled on behalf of NumPy's functions of arrays (numba.vectorize), which are no kernels of this kind
+    within = {"eprocess:mixture_root", "eprocess:t_score", "ratio:ratio_of"}
+    assert {json.loads(line)[0].rpartition(".")[2] for line in set(listed) - set(needed)} == within
+
+
+def test_while_a_start_compiles_readers_are_told_how_far_it_is(monkeypatch) -> None:
+    monkeypatch.setattr(preparing, "TELL_SECONDS", 0.01)
+    publisher, shown = new_publisher(Settings()), []
+    assert publisher.latest().number == BEFORE_FIRST
+    with preparing.prepared(publisher, lambda share, words: shown.append((share, words))) as compiling:
+        deadline = time.monotonic() + 240
+        for words in ("loading kernels", "compiling kernel 3 of 80"):
+            while publisher.latest().preparing != words and time.monotonic() < deadline:
+                time.sleep(0.01)
+            monkeypatch.setattr(type(compiling), "words", lambda self: "compiling kernel 3 of 80")
+    told = publisher.latest()
+    assert (told.preparing, shown[-1]) == ("compiling kernel 3 of 80", (0.0, "compiling kernel 3 of 80"))
+    assert BEFORE_FIRST < told.number < 0  # those that count follow
+    assert not told.ready["first_snapshot"]
+    assert [t.name for t in threading.enumerate() if t.name == "preparing"] == []
 
 
 def test_the_warm_up_goes_the_whole_way_for_any_windows() -> None:

@@ -52,6 +52,15 @@ def test_what_is_not_there_is_said_without_the_options_of_its_address(bucket: Pa
         object_store.size("s3://b")
 
 
+@pytest.mark.parametrize("secret", ["hush", "hu/hush+", "hu%2Fhush"])
+def test_a_secret_in_an_address_is_not_shown(secret: str) -> None:
+    path = f"s3://key:{secret}@b/a@c.jsonl"
+    assert object_store.address(path) == "s3://b/a@c.jsonl"
+    with pytest.raises(SourceError, match=r"^s3://b/a@c\.jsonl: ") as raised:
+        object_store.size(f"{path}?endpoint=x")
+    assert "hush" not in str(raised.value)
+
+
 @pytest.mark.parametrize("path", ["s3.jsonl", "a/s3:/b", "/s3://b", "https://b/c"])
 def test_other_paths_are_files(path: str) -> None:
     assert not object_store.is_remote(path)

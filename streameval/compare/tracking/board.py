@@ -116,9 +116,12 @@ class Board:
         that learn apart. Returns the comparisons that start over with the next pane, so with new cuts.
         """
         at = (pane + 1) * self._pane
+        known = {(tracked.baseline, tracked.candidate) for tracked in self.tracked}
         for segment, rows in gains:
             for served, other in rows:
-                if other is not None:
+                # the other way round: the one that was replaced is scored in shadow, which is the deploy's own comparison
+                if other is not None and not {(served, other), (other, served)} & known:
+                    known.add((served, other))
                     self._notice_shadow(served, other, segment, at)
         for tracked in self.tracked:
             runs = tracked.start < at <= tracked.start + self._limits.horizon + self._pane
@@ -274,21 +277,20 @@ class Board:
     def _gain(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
         if segment * self._pane > tracked.start + self._limits.horizon:
             return
-        for key, row in rows.items():
-            tracked.gain(segment, key, row)
+        for key in tracked.concerned(rows):
+            tracked.gain(segment, key, rows[key])
 
     def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
         """Of windows that begin within the comparison."""
         start = segment * self._pane
         if tracked.start <= start <= tracked.start + self._limits.horizon:
-            for key, row in rows.items():
-                tracked.gain_gauc(segment, key, row)
+            for key in tracked.concerned(rows):
+                tracked.gain_gauc(segment, key, rows[key])
 
     def _hold(self, tracked: Tracked, placing: Placing) -> None:
         """Only of a comparison that runs: what came after its end is not of it."""
-        keys = tracked.keys()
-        if keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
-            tracked.hold(placing(keys))
+        if tracked.keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
+            tracked.hold(placing(tracked.keys))
 
     def _freeze_expired(self) -> None:
         """Of what the ledgers forget, here and after a restart alike."""
@@ -348,10 +350,6 @@ class Board:
 
     def _notice_shadow(self, served: Series, other: Series, segment: int, noticed: int) -> None:
         """A version, or an online model, that only scores what another one serves; what was before `segment` is left out."""
-        if any(t.candidate == other and t.baseline == served for t in self.tracked):
-            return
-        if any(t.candidate == served and t.baseline == other for t in self.tracked):
-            return  # the one that was replaced is scored in shadow: the deploy's own comparison
         if other.source == "logged" and self._watch.is_live(other.model, other.version):
             return
         if self._watch.champion(served.model) != served.version:

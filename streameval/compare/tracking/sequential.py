@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -56,6 +56,8 @@ class SequentialTracked(Tracked):
         """See `Tracked`; `shape`: of the rows of the ledger."""
         super().__init__(deploy, setup, baseline, candidate, start, segment, rule)
         self.evidence = Evidence(rule, start)
+        beside = (candidate, baseline) if setup == "paired" else (None, None)
+        self.keys = list(zip((baseline, candidate), beside, strict=True))
         self._pieces = shape.pieces
         self._further = FurtherMetrics(rule, setup, (baseline, candidate), start, shape)
         self._sums: ComparisonSums = self._new_sums()
@@ -107,11 +109,9 @@ class SequentialTracked(Tracked):
             self._further.gain_window(segment, key, row)
             self._reading = None
 
-    def keys(self) -> list[RowName]:
-        """See `Tracked`."""
-        if self.setup == "paired":
-            return [(self.baseline, self.candidate), (self.candidate, self.baseline)]
-        return [(self.baseline, None), (self.candidate, None)]
+    def concerned(self, rows: Collection[RowName]) -> Iterable[RowName]:
+        """See `Tracked`: many versions have many rows, of which a comparison reads two."""
+        return [key for key in self.keys if key in rows]
 
     def hold(self, placed: Mapping[tuple[int, RowName], Ints]) -> None:
         """See `Tracked`."""

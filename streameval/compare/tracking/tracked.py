@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from streameval.compare.evidence.decision import Decision, LogE
@@ -43,6 +43,7 @@ class Tracked(ABC):
     learning = False  # the candidate has only begun to learn: nothing is judged
     has_past = True  # what was before it has been added, or does not matter
     windows = 1  # how many have begun
+    keys: Sequence[RowName] = ()  # the rows of the ledger of which `hold` wants what is still open
 
     def __init__(
         self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int, rule: Rule
@@ -117,9 +118,9 @@ class Tracked(ABC):
         """The log loss's mixture (see `Evidence.rho`); None: not yet."""
         return None
 
-    def keys(self) -> list[RowName]:
-        """The rows of the ledger of which `hold` wants what is still open."""
-        return []
+    def concerned(self, rows: Collection[RowName]) -> Iterable[RowName]:
+        """Those of many rows that are to be gained."""
+        return rows
 
     def is_due(self) -> bool:
         """Whether impressions have grown enough for a look to tell something new."""

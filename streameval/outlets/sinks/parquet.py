@@ -6,6 +6,7 @@ renamed); an object store shows an object once it is uploaded.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from streameval.outlets.sinks.protocol import Sink, SinkError, time_of
 from streameval.outlets.sinks.rows import RESULT_TIMES, VERDICT_KEYS, VERDICT_TIMES, SinkPane, SinkVerdict
 from streameval.settings.outlets import ParquetSink
 from streameval.settings.tree import ConfigError
+from streameval.sources import object_store
 
 _WHOLE = ("impressions", "clicks", "corrected")
 _NUMBERS = ("log_e_worse", "log_e_not_worse")
@@ -31,6 +33,7 @@ class ParquetFiles(Sink):
 
     def __init__(self, settings: ParquetSink) -> None:
         """Raises ConfigError when the address leads nowhere."""
+        self._to = settings.to
         self._put = _to_folder(Path(settings.to)) if "://" not in settings.to else _to_store(settings.to)
 
     def write(self, panes: Sequence[SinkPane], verdicts: Sequence[SinkVerdict]) -> None:
@@ -45,7 +48,9 @@ class ParquetFiles(Sink):
                 name = f"verdicts/date={when:%Y-%m-%d}/{when:%Y%m%dT%H%M%S}Z-{one.key}.parquet"
                 self._put(name, _encoded([one.row], VERDICT_TIMES))
         except (OSError, pa.ArrowException) as error:
-            raise SinkError(f"{type(error).__name__}: {error}") from error
+            remote = object_store.is_remote(self._to)
+            said = object_store.refused(self._to, error) if remote else f"{type(error).__name__}: {error}"
+            raise SinkError(said) from error
 
     def close(self) -> None:
         """Nothing is held."""
@@ -91,26 +96,40 @@ def _to_folder(folder: Path) -> Callable[[str, bytes], None]:
 
 
 def _to_store(address: str) -> Callable[[str, bytes], None]:
-    """By pyarrow's own file systems, else by fsspec's, if that is installed."""
-    try:
-        files, root = pafs.FileSystem.from_uri(address)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        try:
-            import fsspec
-        except ImportError:
-            raise ConfigError(
-                f"sinks: {address}: pyarrow has no file system for it ({error}); install fsspec and the package for it"
-            ) from None
-        try:
-            found, root = fsspec.core.url_to_fs(address)
-        except (ValueError, ImportError) as problem:
-            raise ConfigError(f"sinks: {address}: {problem}") from None
-        files = pafs.PyFileSystem(pafs.FSSpecHandler(found))
+    """Opened at the first write if it cannot be now: a store that is away does not keep a monitor from its start."""
+    opened: list[tuple[Any, str]] = []
+    with contextlib.suppress(OSError):
+        opened.append(_file_system(address))
 
     def put(name: str, data: bytes) -> None:
+        if not opened:
+            opened.append(_file_system(address))
+        files, root = opened[0]
         path = f"{root.rstrip('/')}/{name}"
         files.create_dir(path.rpartition("/")[0], recursive=True)
         with files.open_output_stream(path) as stream:
             stream.write(data)
 
     return put
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    """One of pyarrow's own, else of fsspec's, if that is installed; and the path in it. Raises ConfigError, OSError."""
+    try:
+        found: tuple[Any, str] = pafs.FileSystem.from_uri(address)
+        return found
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        why = error
+    if isinstance(why, pa.ArrowInvalid) and address.startswith("s3://"):  # it is known, and something in it is wrong
+        raise ConfigError(f"sinks: {object_store.refused(address, why)}")
+    try:
+        import fsspec
+    except ImportError:
+        raise ConfigError(
+            f"sinks: {address}: pyarrow has no file system for it ({why}); install fsspec and the package for it"
+        ) from None
+    try:
+        files, root = fsspec.core.url_to_fs(address)
+    except (ValueError, ImportError) as problem:
+        raise ConfigError(f"sinks: {address}: {problem}") from None
+    return pafs.PyFileSystem(pafs.FSSpecHandler(files)), root

@@ -36,13 +36,19 @@ class SqlTables(Sink):
         self._to, self._prefix = settings.to, settings.prefix
         self._engine: Any = None
         self._tables: dict[str, Any] = {}
-        self._url()
+        url = self._url()
+        try:
+            url.get_dialect().import_dbapi()
+        except (ImportError, sa.exc.NoSuchModuleError) as error:
+            raise ConfigError(
+                f"sinks: to: {url.drivername}: its driver is not installed ({error}); install it, or name another one"
+            ) from None
 
     def write(self, panes: Sequence[SinkPane], verdicts: Sequence[SinkVerdict]) -> None:
         """One transaction."""
         try:
             if self._engine is None:
-                self._engine = sa.create_engine(self._url(), pool_pre_ping=True, pool_size=1, max_overflow=0)
+                self._engine = sa.create_engine(self._patient(), pool_pre_ping=True, pool_size=1, max_overflow=0)
             results = [_stored(result_key(row), row, RESULT_TIMES) for pane in panes for row in pane.rows]
             changes = [_stored(one.key, one.row, VERDICT_TIMES) for one in verdicts]
             if results:
@@ -91,18 +97,40 @@ class SqlTables(Sink):
 
     def _url(self) -> Any:
         try:
-            return sa.make_url(self._to or self._secret.read() if self._secret else self._to)
-        except sa.exc.ArgumentError:
+            url = sa.make_url(self._to or self._secret.read() if self._secret else self._to)
+        except (sa.exc.ArgumentError, ValueError):
             raise ConfigError('sinks: to: must be an address of SQLAlchemy such as "postgresql://host/db"') from None
+        if url.host and "@" in f"{url.host}{url.database}":  # half of a password, which errors would show
+            raise ConfigError('sinks: to: has an "@" too many; write one in a password as %40')
+        return url
+
+    def _patient(self) -> Any:
+        """The address, for a driver that waits two minutes for a server that hangs."""
+        url = self._url()
+        if not url.get_driver_name().startswith("psycopg") or "connect_timeout" in url.query:
+            return url
+        return url.update_query_dict({"connect_timeout": str(_CONNECT_SECONDS)})
 
     def _said(self, error: Exception) -> str:
-        """Without the statement and its values; the driver's own words may name the user, not the password."""
+        """Where and why, without the statement, its values and the password."""
         said = str(getattr(error, "orig", None) or error).partition("\n")[0]
-        return f"{type(error).__name__}: {self._secret.hide(said) if self._secret else said}"
+        try:
+            url = self._url()
+        except ConfigError:  # the file has just been taken away
+            return type(error).__name__
+        place = url.set(query={}).render_as_string()
+        if url.password:
+            said = said.replace(str(url.password), "***")
+        return f"{place}: {said} ({type(error).__name__}); check the address, the password and the user's rights"
 
 
 def _stored(key: str, row: Mapping[str, Any], times: tuple[str, ...]) -> dict[str, Any]:
-    return {"id": key, **{name: time_of(value) if name in times else value for name, value in row.items()}}
+    return {"id": key, **{name: time_of(value) if name in times else _held(value) for name, value in row.items()}}
+
+
+def _held(value: Any) -> Any:
+    """As a database can hold it: PostgreSQL has no text with a character zero, JSON has."""
+    return value.replace("\x00", "\ufffd") if isinstance(value, str) else value
 
 
 def _column(name: str) -> Any:

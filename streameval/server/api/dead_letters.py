@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streameval.results.publish import Publisher
+from streameval.server.api import tables
 from streameval.server.api.answers import answer_in_private, rfc3339
+from streameval.server.api.queries import DeadLettersQuery
 from streameval.server.api.schemas import status as schemas
+from streameval.server.api.tables import CSV
 from streameval.server.http.access import Access
+from streameval.server.http.problems import problem_responses
 from streameval.sources.protocol import REASONS
 from streameval.sources.recent_letters import LetterSample, RecentLetters
 
@@ -21,11 +25,14 @@ def router(publisher: Publisher, access: Access, letters: RecentLetters | None) 
     """/api/v1/dead-letters. Without `letters` there are no samples: nothing is read here."""
     routes = APIRouter(prefix="/api/v1", tags=["status"])
 
-    @routes.get("/dead-letters", response_model=schemas.DeadLetters)
-    def get_dead_letters(request: Request) -> Response:
-        """Counts by reason, and the latest samples of each, newest first."""
+    @routes.get("/dead-letters", response_model=schemas.DeadLetters, responses=CSV | problem_responses(401, 422))
+    def get_dead_letters(request: Request, query: Annotated[DeadLettersQuery, Query()]) -> Response:
+        """Counts by reason, and the latest samples of each, newest first. The table has the samples, for the token only."""
         snapshot = publisher.latest()
-        allowed = access.may_see_users(request.headers.getlist("authorization"))
+        authorization = request.headers.getlist("authorization")
+        if query.format == "csv":
+            access.check_users(authorization)
+        allowed = access.may_see_users(authorization)
         counts = dict.fromkeys(REASONS, 0) | dict(snapshot.events.get("invalid", {}))
         samples = None
         if allowed:
@@ -38,6 +45,7 @@ def router(publisher: Publisher, access: Access, letters: RecentLetters | None) 
                 "samples": samples,
                 "samples_withheld": None if allowed else _WITHHELD,
             },
+            query.table(tables.dead_letters),
         )
 
     return routes

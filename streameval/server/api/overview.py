@@ -51,6 +51,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         ],
         "ready": checks(snapshot),
         "degraded": degraded(snapshot),
+        "preparing": snapshot.preparing or None,
         "events": _events(snapshot),
         "join": _join(snapshot),
         "partitions": [_partition(state) for state in snapshot.partitions],
@@ -95,6 +96,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "uptime_seconds": max(0.0, snapshot.taken_at - snapshot.started_at),
         "ready": checks(snapshot),
         "degraded": degraded(snapshot),
+        "preparing": snapshot.preparing or None,
         "events": _events(snapshot),
         "join": _join(snapshot),
         "attribution_window_seconds": snapshot.attribution_window / 1000,
@@ -146,7 +148,7 @@ def _lean(c: Comparison) -> dict[str, Any]:
 
 def checks(snapshot: Snapshot) -> dict[str, bool]:
     """The named checks of /readyz; before the first snapshot there is one, and it fails."""
-    if not snapshot.ready and snapshot.number == 0:
+    if not snapshot.ready and snapshot.number <= 0:
         return {"first_snapshot": False}
     return dict(snapshot.ready)
 

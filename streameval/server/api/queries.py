@@ -85,6 +85,10 @@ class _Tabular(_Query):
         return rows if self.format == "csv" else None
 
 
+class DeadLettersQuery(_Tabular):
+    """In which form."""
+
+
 class SeriesFilter(_Tabular):
     """Which series; an empty value is the same as none."""
 

@@ -38,10 +38,11 @@ def router(publisher: Publisher, version: str) -> APIRouter:
         found, amiss = checks(snapshot), degraded(snapshot)
         failing = [name for name, passed in found.items() if not passed]
         if failing:
+            why = f" ({snapshot.preparing})" if snapshot.preparing else ""
             raise Problem(
                 503,
-                "not ready: " + ", ".join(failing),
-                extra={"checks": found, "degraded": amiss},
+                f"not ready: {', '.join(failing)}{why}",
+                extra={"checks": found, "degraded": amiss, "preparing": snapshot.preparing or None},
                 headers={"Retry-After": "5"},
             )
         return {"status": "ready", "checks": found, "degraded": amiss}

@@ -153,6 +153,12 @@ def deploys(body: Body) -> Iterable[Body]:
     return found
 
 
+def dead_letters(body: Body) -> Iterable[Body]:
+    """A row by sample."""
+    found: list[Body] = body["samples"]
+    return found
+
+
 def auctions(body: Body) -> Iterable[Body]:
     """A row by window, version and operating point."""
     found: list[Body] = body["auctions"]

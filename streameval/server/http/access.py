@@ -100,10 +100,14 @@ class Access:
     def may_see_users(self, authorization: list[str]) -> bool:
         """Whether a request with these Authorization headers could ask for single users."""
         try:
-            self.check("GET", _USERS, authorization)
+            self.check_users(authorization)
         except Problem:
             return False
         return True
+
+    def check_users(self, authorization: list[str]) -> None:
+        """Raises Problem unless a request with these Authorization headers could ask for single users."""
+        self.check("GET", _USERS, authorization)
 
     def check(self, method: str, path: str, authorization: list[str]) -> None:
         """Raises Problem unless a request with these Authorization headers may go on."""

@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history.reader import HistoryReader
 
 log = logging.getLogger(__name__)
+
+# FastAPI silences this warning about its own fields, but with `warnings.catch_warnings`, which a thread that compiles may undo
+warnings.filterwarnings("ignore", message="The 'alias' attribute with value")
 
 _DESCRIPTION = (
     "How good each click model is right now. Undefined numbers are null with a reason, times are RFC 3339 in UTC, "
@@ -181,6 +185,8 @@ def _describe(app: FastAPI, access: Access) -> None:
                         operation["security"] = [{"token": []}]
                         refusals = problems.problem_responses(401, 403)
                         operation["responses"].update({str(status): what for status, what in refusals.items()})
+                    elif "401" in operation["responses"]:  # some of its answers need it
+                        operation["security"] = [{}, {"token": []}]
             events = tree["paths"]["/api/v1/stream"]["get"]["responses"]["200"]["content"]["text/event-stream"]
             events.clear()  # FastAPI's `itemSchema` is a word of OpenAPI 3.2, in a document of 3.1
             events["schema"] = {"type": "string", "contentMediaType": "application/json", "contentSchema": _OVERVIEW}

@@ -106,7 +106,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
         f"<li><code>{escape(status)}</code> {escape(response.get('description', ''))}{_content(response)}</li>"
         for status, response in operation.get("responses", {}).items()
     )
-    guarded = "<p>Needs the bearer token, when one is set.</p>" if operation.get("security") else ""
+    guarded = "<p>Needs the bearer token, when one is set.</p>" if operation["security"] == [{"token": []}] else ""
     return (
         f"<section><h3><code>{escape(method.upper())} {escape(path)}</code></h3>"
         f"<p>{escape(operation.get('description', operation.get('summary', '')))}</p>"

@@ -95,8 +95,8 @@ function drawUnknown(view, given) {
   $("unknown").hidden = !text;
 }
 
-function drawWarning({ join, ready, degraded = [] }) {
-  const failing = Object.entries(ready).filter(([, passed]) => !passed).map(([check]) => check.replaceAll("_", " "));
+function drawWarning({ join, ready, preparing, degraded = [] }) {
+  const failing = preparing ? [] : Object.entries(ready).filter(([, passed]) => !passed).map(([check]) => check.replaceAll("_", " "));
   const parts = [];
   if (!join.reliable) parts.push(`The join is not reliable: ${join.reason ?? "unknown reason"}.`);
   if (failing.length) parts.push(`Not ready: ${failing.join(", ")}.`);

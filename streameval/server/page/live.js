@@ -66,7 +66,7 @@ export function listen(came, changed) {
   function state() {
     if (lost !== null) return { state: "lost", since: lost };
     if (newest === null) return Date.now() - begun > STALE_MS ? { state: "lost", since: begun } : { state: "waiting" };
-    const most = newest.number === 0 ? STARTING_MS : Math.max(STALE_MS, INTERVALS * (interval() ?? 0));
+    const most = newest.number <= 0 ? STARTING_MS : Math.max(STALE_MS, INTERVALS * (interval() ?? 0));
     return timed && now() - newest.time > most ? { state: "stale", since: newest.time } : { state: "live" };
   }
 

@@ -92,7 +92,7 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield "online_suspended_partitions", (model,), suspended
     yield from outlet_samples(snapshot)
     yield "snapshot_timestamp_seconds", (), snapshot.taken_at
-    yield "snapshot_number", (), snapshot.number
+    yield "snapshot_number", (), max(snapshot.number, 0)
     yield "start_timestamp_seconds", (), snapshot.started_at
 
 

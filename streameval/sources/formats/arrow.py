@@ -146,7 +146,7 @@ class _Getter:
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
         ):
             raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
-        out = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        out = np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
         written = column.is_valid().to_numpy(zero_copy_only=False) & ~np.isfinite(out)
         for row in np.flatnonzero(written).tolist():
             self._problems.setdefault(row, ("out_of_range", name, f"{name} = {out[row]}: must be a finite number"))

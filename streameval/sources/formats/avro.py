@@ -7,6 +7,7 @@ types are one column of numbers; of others texts (at the top) or a union (in map
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streameval.events.fields import scalars
+from streameval.events.fields import FIELDS, required_of_all, scalars
 from streameval.sources.formats import avro_kernel as kernel
+from streameval.sources.formats.avro_events import events
+from streameval.sources.formats.avro_plan import ReadingPlan, plan_of
 from streameval.sources.formats.avro_program import (
     Choice,
     Items,
@@ -26,8 +29,9 @@ from streameval.sources.formats.avro_program import (
     UnusableSchemaError,
     compiled,
 )
-from streameval.sources.formats.framed import Read, Schema
-from streameval.sources.formats.raw import Rejection
+from streameval.sources.formats.event_layout import EventLayout, layout_of
+from streameval.sources.formats.framed import Read, Reader, Schema
+from streameval.sources.formats.raw import RawEvents, Rejection
 
 _TIMES = {
     "timestamp-millis": "ms", "timestamp-micros": "us", "timestamp-nanos": "ns",
@@ -48,18 +52,40 @@ def reader(schema: Schema) -> AvroReader:
         for text in schema.references.values():
             parse_schema(json.loads(text), named_schemas=named)
         parsed = parse_schema(json.loads(schema.text), named_schemas=named)
-        return AvroReader(compiled(parsed, named))
+        return AvroReader(parsed, named)
     except UnusableSchemaError:
         raise
     except Exception as error:  # whatever fastavro has to say about what is no schema
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
-class AvroReader:
+class AvroReader(Reader):
     """Reads messages of one schema."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
+        """`schema`: as fastavro has parsed it; `named`: types by their full names. Raises UnusableSchemaError."""
+        self._program: Program = compiled(schema, named)
+        self._schema, self._named = schema, named
+        self._plan: ReadingPlan | None = None
+        self._planned_for: EventLayout | None = None
+
+    def plain(
+        self,
+        data: bytes,
+        bounds: NDArray[np.int64],
+        kind: int,
+        dimensions: Sequence[str],
+        hashed: bool,
+    ) -> tuple[RawEvents, NDArray[np.bool_]] | None:
+        """See `Reader.plain`."""
+        table = tuple(FIELDS.values())
+        layout = layout_of(table, tuple(dimensions))
+        if layout is None:
+            return None
+        if layout is not self._planned_for:
+            self._plan = plan_of(self._schema, self._named, table, required_of_all(), layout)
+            self._planned_for = layout
+        return None if self._plan is None else events(data, bounds, kind, self._plan, layout, hashed)
 
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
         """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
@@ -183,7 +209,7 @@ class _Columns:
         usable = [one for one in arrays if one is not None]
         if all(_is_number(one.type) for one in usable) and usable:
             whole = all(pa.types.is_integer(one.type) or pa.types.is_boolean(one.type) for one in usable)
-            return pc.coalesce(*(one.cast(pa.int64() if whole else pa.float64()) for one in usable))
+            return pc.coalesce(*(one.cast(pa.int64() if whole else pa.float64(), safe=False) for one in usable))
         if name is not None and (name in _SCALARS or name.startswith("slices.")):
             return pc.coalesce(*(_as_text(one) for one in usable)) if usable else None
         branch, _, there = self._cells(node.column)

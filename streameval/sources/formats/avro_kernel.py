@@ -12,6 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.words64 import address_of, bytes_beyond_ascii, load8, load64
+
 # operations: (op, a, b, c, level), see `avro_program`
 # up to LOOP they may fill a column
 (
@@ -63,10 +65,10 @@ class Slots(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
-def is_utf8(data: NDArray[np.uint8], i: int, end: int) -> bool:
-    """Whether data[i:end] is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
+def _is_utf8(i: int, end: int) -> bool:
+    """Whether UTF-8 stands between two addresses: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
     while i < end:
-        c = data[i]
+        c = load8(i)
         if c < 0x80:
             i += 1
             continue
@@ -78,66 +80,81 @@ def is_utf8(data: NDArray[np.uint8], i: int, end: int) -> bool:
             more, low, high = 3, 0x90 if c == 0xF0 else 0x80, 0x8F if c == 0xF4 else 0xBF
         else:
             return False
-        if i + more >= end or not low <= data[i + 1] <= high:
+        if i + more >= end or not low <= load8(i + 1) <= high:
             return False
         for k in range(2, more + 1):
-            if data[i + k] & 0xC0 != 0x80:
+            if load8(i + k) & 0xC0 != 0x80:
                 return False
         i += more + 1
     return True
 
 
 @numba.njit(inline="always")
-def _varint(data: NDArray[np.uint8], i: int, end: int) -> tuple[int | np.int64, int]:
+def is_text(i: int, end: int) -> bool:
+    """The same; most texts are ASCII, which is seen eight bytes at a time."""
+    k = i
+    while k + 8 <= end and not bytes_beyond_ascii(load64(k)):
+        k += 8
+    if k < end and k + 8 > end and not bytes_beyond_ascii(load64(k) << np.uint64(64 - 8 * (end - k))):
+        k = end
+    return k >= end or _is_utf8(k, end)
+
+
+@numba.njit(inline="always")
+def varint(i: int, end: int) -> tuple[int, int]:
     """As `_long_varint`; most numbers here are lengths and branches, of one byte."""
-    if i < end and data[i] < 0x80:
-        byte = np.int64(data[i])
+    if i < end and load8(i) < 0x80:
+        byte = load8(i)
         return (byte >> 1) ^ -(byte & 1), i + 1
-    return _long_varint(data, i, end)
+    return _long_varint(i, end)
 
 
 @numba.njit(cache=True, nogil=True)
-def _long_varint(data: NDArray[np.uint8], i: int, end: int) -> tuple[int | np.int64, int]:
-    """(zigzag number, where it ends); the end is -SHORT or -VARINT when it cannot be read."""
+def _long_varint(i: int, end: int) -> tuple[int, int]:
+    """(zigzag number, where it ends) of an address; the end is -SHORT or -VARINT when it cannot be read."""
     raw = np.uint64(0)
     shift = 0
     while i < end:
-        byte = np.uint64(data[i])
+        byte = np.uint64(load8(i))
         i += 1
         if shift == 63 and byte > 1:
-            return np.int64(0), -VARINT
+            return 0, -VARINT
         raw |= (byte & np.uint64(0x7F)) << np.uint64(shift)
         if byte < 0x80:
-            return np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1)), i
+            return int(np.int64(raw >> np.uint64(1)) ^ -np.int64(raw & np.uint64(1))), i
         shift += 7
         if shift > 63:
-            return np.int64(0), -VARINT
-    return np.int64(0), -SHORT
+            return 0, -VARINT
+    return 0, -SHORT
 
 
 @numba.njit(cache=True, nogil=True)
-def _little(data: NDArray[np.uint8], i: int, size: int) -> np.int64:
+def _little(i: int, size: int) -> np.int64:
     bits = np.uint64(0)
     for k in range(size):
-        bits |= np.uint64(data[i + k]) << np.uint64(8 * k)
+        bits |= np.uint64(load8(i + k)) << np.uint64(8 * k)
     return np.int64(bits)
 
 
 @numba.njit(cache=True, nogil=True)
-def _read(
-    data: NDArray[np.uint8],
+def read_message(
+    text: int,
     i: int,
     end: int,
+    pc: int,
     ops: NDArray[np.int64],
     jumps: NDArray[np.int64],
     count: NDArray[np.int64],
     stack: NDArray[np.int64],
     slots: Slots,
-) -> tuple[int, int]:
-    """(why one message cannot be read, at which operation); `count`: cells so far of every level, moved on."""
+) -> tuple[int, int, int]:
+    """(why what begins at the address i cannot be read by the program from `pc` on, at which operation, where it ends).
+
+    `text`: the address that places of texts count from; `count`: cells so far of every level, moved on.
+    """
     base, value, length, there = slots
     items = end - i
-    pc, top = 0, 0
+    top = 0
     while True:
         op, a, b, c, level = ops[pc, 0], ops[pc, 1], ops[pc, 2], ops[pc, 3], ops[pc, 4]
         at = np.int64(-1)
@@ -145,36 +162,32 @@ def _read(
             at = base[a] + count[level]
             there[at] = 1
         if op == LONG or op == INT:  # noqa: PLR1714, SIM109  (a kernel is plain)
-            number, i = _varint(data, i, end)
+            number, i = varint(i, end)
             if i < 0:
-                return -i, pc
+                return -i, pc, i
             if op == INT and not -2147483648 <= number <= 2147483647:
-                return NOT_INT, pc
+                return NOT_INT, pc, i
             if at >= 0:
                 value[at] = number
         elif op == BYTES:
-            size, i = _varint(data, i, end)
+            size, i = varint(i, end)
             if i < 0:
-                return -i, pc
+                return -i, pc, i
             if size < 0:
-                return LENGTH, pc
+                return LENGTH, pc, i
             if size > end - i:
-                return SHORT, pc
-            if b:
-                for k in range(i, i + size):
-                    if data[k] >= 0x80:
-                        if not is_utf8(data, k, i + size):
-                            return NOT_UTF8, pc
-                        break
+                return SHORT, pc, i
+            if b and not is_text(i, i + size):
+                return NOT_UTF8, pc, i
             if at >= 0:
-                value[at], length[at] = i, size
+                value[at], length[at] = i - text, size
             i += size
         elif op == UNION:
-            branch, i = _varint(data, i, end)
+            branch, i = varint(i, end)
             if i < 0:
-                return -i, pc
+                return -i, pc, i
             if not 0 <= branch < c:
-                return BRANCH, pc
+                return BRANCH, pc, i
             if at >= 0:
                 value[at] = branch
             pc = jumps[b + branch]
@@ -182,30 +195,30 @@ def _read(
         elif op == DOUBLE or op == FLOAT:  # noqa: PLR1714, SIM109
             size = 8 if op == DOUBLE else 4
             if size > end - i:
-                return SHORT, pc
+                return SHORT, pc, i
             if at >= 0:
-                value[at] = _little(data, i, size)
+                value[at] = _little(i, size)
             i += size
         elif op == BOOLEAN:
             if i >= end:
-                return SHORT, pc
-            if data[i] > 1:
-                return NOT_BOOLEAN, pc
+                return SHORT, pc, i
+            if load8(i) > 1:
+                return NOT_BOOLEAN, pc, i
             if at >= 0:
-                value[at] = data[i]
+                value[at] = load8(i)
             i += 1
         elif op == FIXED_BYTES:
             if b > end - i:
-                return SHORT, pc
+                return SHORT, pc, i
             if at >= 0:
-                value[at], length[at] = i, b
+                value[at], length[at] = i - text, b
             i += b
         elif op == ENUM:
-            number, i = _varint(data, i, end)
+            number, i = varint(i, end)
             if i < 0:
-                return -i, pc
+                return -i, pc, i
             if not 0 <= number < b:
-                return SYMBOL, pc
+                return SYMBOL, pc, i
             if at >= 0:
                 value[at] = number
         elif op == JUMP:
@@ -213,24 +226,24 @@ def _read(
             continue
         elif op == LOOP:  # a: the column of the list; its items are of level b
             if top + 2 > _DEPTH:
-                return DEPTH, pc
+                return DEPTH, pc, i
             stack[top], stack[top + 1] = 0, at
             top += 2
             if at >= 0:
                 value[at] = count[b]
         elif op == LIST_BLOCK:  # b: where to go after the last one; level: that of the items
-            left, i = _varint(data, i, end)
+            left, i = varint(i, end)
             if i < 0:
-                return -i, pc
+                return -i, pc, i
             if left < 0:
                 if left == -9223372036854775808:
-                    return LENGTH, pc
+                    return LENGTH, pc, i
                 left = -left
-                size, i = _varint(data, i, end)
+                size, i = varint(i, end)
                 if i < 0:
-                    return -i, pc
+                    return -i, pc, i
             if left > items:
-                return TOO_MANY_ITEMS, pc
+                return TOO_MANY_ITEMS, pc, i
             items -= left
             if left == 0:
                 top -= 2
@@ -247,7 +260,7 @@ def _read(
             continue
         elif op == CALL:
             if top + 1 > _DEPTH:
-                return DEPTH, pc
+                return DEPTH, pc, i
             stack[top] = pc + 1
             top += 1
             pc = b
@@ -257,8 +270,14 @@ def _read(
             pc = stack[top]
             continue
         elif op == END:
-            return (READABLE if i == end else LONGER), pc
+            return READABLE, pc, i
         pc += 1
+
+
+@numba.njit(inline="always")
+def room_for_calls() -> NDArray[np.int64]:
+    """The `stack` of `read_message`."""
+    return np.zeros(_DEPTH + 2, np.int64)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -274,23 +293,30 @@ def run(
     why: NDArray[np.int64],
     where: NDArray[np.int64],
 ) -> None:
-    """Reads messages data[starts[k]:ends[k]] into the slots; why[k], where[k]: as of `_read`.
+    """Reads messages data[starts[k]:ends[k]], which have `words64.PADDING` behind them, into the slots.
+
+    why[k], where[k]: as of `read_message`.
 
     `count`: int64 by level, the cells that are filled; its first is the rows, which are the messages that could be read.
     """
-    stack = np.zeros(_DEPTH + 2, np.int64)
+    stack, text = room_for_calls(), address_of(data)
     before = count.copy()
     for k in range(starts.size):
-        why[k], where[k] = _read(data, starts[k], ends[k], ops, jumps, count, stack, slots)
+        end = text + ends[k]
+        why[k], where[k], at = read_message(
+            text, text + starts[k], end, pc=0, ops=ops, jumps=jumps, count=count, stack=stack, slots=slots
+        )
+        if why[k] == READABLE and at != end:
+            why[k] = LONGER
         if why[k] == READABLE:
             count[0] += 1
             before[:] = count
             continue
         for column in range(levels.size):  # no trace is left of it
             level = levels[column]
-            end = min(slots.base[column + 1], slots.base[column] + count[level] + 1)
-            slots.there[slots.base[column] + before[level] : end] = 0
-            slots.length[slots.base[column] + before[level] : end] = 0
+            last = min(slots.base[column + 1], slots.base[column] + count[level] + 1)
+            slots.there[slots.base[column] + before[level] : last] = 0
+            slots.length[slots.base[column] + before[level] : last] = 0
         count[:] = before
 
 

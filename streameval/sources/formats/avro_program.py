@@ -107,8 +107,23 @@ def compiled(schema: Any, named: Mapping[str, Any]) -> Program:
     return Program(ops, jumps, levels, made.depth, tree, made.names)
 
 
+def passing_over(
+    types: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
+    """(operations, jumps, where the program begins that passes over each type, and keeps nothing). Raises UnusableSchemaError."""
+    made = _Compiler(named, silent=True)
+    begins = []
+    for one in types:
+        begins.append(len(made.ops))
+        made.node(one, "", 0, ())
+        made.emit(kernel.END, name="")
+    made.subroutines()
+    ops = np.array(made.ops, np.int64).reshape(-1, 5)
+    return ops, np.array(made.jumps or [0], np.int64), begins
+
+
 class _Compiler:
-    def __init__(self, named: Mapping[str, Any]) -> None:
+    def __init__(self, named: Mapping[str, Any], *, silent: bool = False) -> None:
         self.named = named
         self.ops: list[tuple[int, int, int, int, int]] = []
         self.names: list[str] = []
@@ -116,7 +131,7 @@ class _Compiler:
         self.levels: list[int] = []
         self.depth = 1
         self._calls: dict[str, list[int]] = {}  # operations that call the type's subroutine
-        self._silent = False  # nothing is kept, only passed over
+        self._silent = silent  # nothing is kept, only passed over
 
     def emit(self, op: int, a: int = -1, b: int = -1, c: int = -1, level: int = 0, *, name: str) -> int:
         if len(self.ops) >= MOST_OPERATIONS:

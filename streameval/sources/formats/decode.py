@@ -15,12 +15,12 @@ from streameval.events.batch import NO_IMPRESSIONS, Batch, Catalog, Impressions,
 from streameval.events.columns import concat_clicks, concat_impressions
 from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
-from streameval.sources.formats.raw import Assembled, CheckRules, RawEvents, Rejection, assemble
+from streameval.sources.formats.raw import Assembled, CheckRules, RawEvents, Rejection, Wants, assemble
 from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.protocol import DeadLetter
 
-# (messages, kinds, dimensions, (hashed features, features as dicts), the longest message) -> one row per message
-RowReader = Callable[[Sequence[bytes | None], Sequence[int], Sequence[str], tuple[bool, bool], int], RawEvents]
+# (messages, kinds, dimensions, what is wanted, the longest message) -> one row per message
+RowReader = Callable[[Sequence[bytes | None], Sequence[int], Sequence[str], Wants, int], RawEvents]
 
 
 class Decoder:
@@ -151,7 +151,7 @@ class Decoder:
         """Messages that are one event each, read by `own`."""
         if self.own is None:
             raise RuntimeError("nobody reads these messages")
-        wants = (self._hashed, self._dicts)
+        wants = Wants(self._hashed, self._dicts, self._names)
         return self.own(values, kinds, self._catalog.dimensions, wants, self.max_message)
 
     def _rules(self) -> CheckRules:

@@ -98,7 +98,7 @@ def _column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.
         flat = column.flatten()
         texts = [str(v) for v in flat.to_pylist()]
         return np.repeat(on, lengths), _one_hot(name, texts), np.ones(len(texts))
-    numbers = column.cast(pa.float64()).take(pa.array(on)).to_numpy(zero_copy_only=False)
+    numbers = column.cast(pa.float64(), safe=False).take(pa.array(on)).to_numpy(zero_copy_only=False)
     finite = np.isfinite(numbers)
     return on[finite], np.full(int(finite.sum()), hash_strings([name])[0], np.uint64), numbers[finite]
 

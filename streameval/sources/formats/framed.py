@@ -7,18 +7,21 @@ from one message to the next: a field that a schema does not have is absent.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
+import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.events.words64 import PADDING
 from streameval.sources.formats import arrow
 from streameval.sources.formats.avro_program import UnusableSchemaError
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
-from streameval.sources.formats.raw import RawEvents, Rejection, too_large
+from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
 
 HEAD = 5  # bytes before what the schema describes
 _MOST_BYTES = 8 << 20  # of messages that are read in one go
@@ -49,7 +52,23 @@ class Schemas(Protocol):
         """A schema that was asked for before; None: there is none of this id."""
 
 
-Reader = Callable[[bytes, NDArray[np.int64], NDArray[np.int64]], Read]
+class Reader(ABC):
+    """Reads messages of one schema; the data has `words64.PADDING` behind it."""
+
+    @abstractmethod
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
+        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+
+    def plain(
+        self, data: bytes, bounds: NDArray[np.int64], kind: int, dimensions: Sequence[str], hashed: bool
+    ) -> tuple[RawEvents, NDArray[np.bool_]] | None:
+        """A quicker way for the messages data[bounds[k, 0]:bounds[k, 1]]: a row for each, and those that it has left alone.
+
+        Ids are hashes, features hashed columns if they are wanted. None: this schema has no such way.
+        """
+        return None
+
+
 Mapped = Callable[[pa.Table], pa.Table]
 
 
@@ -68,13 +87,13 @@ class Framed:
         values: Sequence[bytes | None],
         kinds: Sequence[int],
         dimensions: Sequence[str],
-        wants: tuple[bool, bool],
+        wants: Wants,
         max_message: int,
     ) -> RawEvents:
-        """One row per message. `wants`: hashed features, features as dicts. The schemas' ids have been asked for."""
+        """One row per message. The schemas' ids have been asked for."""
         n = len(values)
-        there = [value or b"" for value in values]
-        data = b"".join(there)
+        there = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
+        data = b"".join([*there, PADDING])
         sizes = np.fromiter(map(len, there), np.int64, n)
         ends = np.cumsum(sizes)
         starts = ends - sizes
@@ -86,14 +105,14 @@ class Framed:
         for one in np.unique(group[framed]).tolist():
             rows = np.flatnonzero(group == one)
             reader = self._reader(one & 0xFFFFFFFF)
-            if not callable(reader):
+            if not isinstance(reader, Reader):
                 problems |= dict.fromkeys(rows.tolist(), reader)
                 continue
-            for some in _pieces(rows, sizes):
-                raw, found = self._group(reader, data, starts[some] + HEAD, ends[some], one, dimensions, wants)
-                problems |= {int(some[k]): problem for k, problem in found.items()}
-                if raw is not None:
-                    parts.append((raw[0], some[raw[1]]))
+            for piece in _pieces(rows, sizes):
+                bounds = np.column_stack((starts[piece] + HEAD, ends[piece]))
+                found, wrong = self._piece(reader, data, bounds, one, dimensions, wants)
+                parts += [(raw, np.where(at < 0, -1, piece[at])) for raw, at in found]
+                problems |= {int(piece[k]): problem for k, problem in wrong.items()}
         return by_message(parts, problems, np.asarray(kinds, np.int8), dimensions, wants)
 
     def _reader(self, id: int) -> Reader | Rejection:
@@ -108,33 +127,58 @@ class Framed:
                 self._readers[id] = ("wrong_schema", "", f"schema {id}: {error}")
         return self._readers[id]
 
-    def _group(
+    def _piece(
         self,
         reader: Reader,
         data: bytes,
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
+        bounds: NDArray[np.int64],
         group: int,
         dimensions: Sequence[str],
-        wants: tuple[bool, bool],
-    ) -> tuple[PlacedRows | None, dict[int, Rejection]]:
-        """((raw columns, their messages) or None, problems by message) of messages of one schema and kind."""
+        wants: Wants,
+    ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
+        """(raw columns with their messages, problems by message) of messages of one schema and kind."""
+        plain, kind = None, group >> 32
+        if kind not in self._maps and not wants.dicts and not wants.names:
+            plain = reader.plain(data, bounds, kind, dimensions, wants.hashed)
+        number = np.arange(len(bounds))
+        if plain is None:
+            return self._by_table(reader, data, bounds, number, group, dimensions, wants)
+        raw, left = plain
+        found, problems = self._by_table(reader, data, bounds, number[left], group, dimensions, wants)
+        return [(raw, np.where(left, -1, number)), *found], problems
+
+    def _by_table(
+        self,
+        reader: Reader,
+        data: bytes,
+        bounds: NDArray[np.int64],
+        some: NDArray[np.int64],
+        group: int,
+        dimensions: Sequence[str],
+        wants: Wants,
+    ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
+        """The same of some of the messages, by way of a table."""
+        if not some.size:
+            return [], {}
         kind, id = group >> 32, group & 0xFFFFFFFF
-        read = reader(data, starts, ends)
-        problems = {k: (reason, name, f"schema {id}: {what}") for k, (reason, name, what) in read.problems.items()}
+        read = reader(data, bounds[some, 0], bounds[some, 1])
+        problems = {
+            int(some[k]): (reason, name, f"schema {id}: {what}") for k, (reason, name, what) in read.problems.items()
+        }
         if not read.good.size:
-            return None, problems
+            return [], problems
+        good = some[read.good]
         try:
             table = self._maps[kind](read.table) if kind in self._maps else read.table
-            raw = arrow.to_raw(table, kind, dimensions, *wants, kind in self._maps)
+            raw = arrow.to_raw(table, kind, dimensions, wants.hashed, wants.dicts, kind in self._maps)
         except arrow.SchemaError as error:
             reason, name, message = error.problem
             why: Rejection = (reason, name, f"schema {id}: {message}")
         except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast
             why = ("wrong_schema", "", f"schema {id}: a field that cannot be used: {str(error)[:200]}")
         else:
-            return (raw, read.good), problems
-        return None, problems | dict.fromkeys(read.good.tolist(), why)
+            return [(raw, good)], problems
+        return [], problems | dict.fromkeys(good.tolist(), why)
 
 
 def ids(values: Sequence[bytes | None]) -> set[int]:
@@ -146,15 +190,24 @@ def ids(values: Sequence[bytes | None]) -> set[int]:
 def _heads(
     data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64], max_message: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(the id of every message's schema, whether it has such a head)."""
+    """(the id of every message's schema, whether it has such a head); the data has `words64.PADDING` behind it."""
     framed = (sizes >= HEAD) & (sizes <= max_message)
-    octets = np.frombuffer(data or b"\0", np.uint8)
-    at = np.where(framed, starts, 0)
-    framed &= octets[at] == 0
     id = np.zeros(starts.size, np.int64)
-    for k in range(1, HEAD):
-        id = id << 8 | octets[np.where(framed, starts + k, 0)]
+    _read_heads(np.frombuffer(data, np.uint8), starts, id, framed)
     return id, framed
+
+
+@numba.njit(cache=True, nogil=True)
+def _read_heads(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], id: NDArray[np.int64], framed: NDArray[np.bool_]
+) -> None:
+    """The ids of those that are framed, unless they do not begin with a zero byte."""
+    for k in range(starts.size):
+        at = starts[k]
+        framed[k] &= data[at] == 0
+        if framed[k]:
+            for j in range(at + 1, at + HEAD):
+                id[k] = id[k] << 8 | np.int64(data[j])
 
 
 def _pieces(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import isfinite
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Features
 from streameval.events.fields import FIELDS, Field, by_version, scalars
 from streameval.sources.formats import features as feature_columns
-from streameval.sources.formats import scan_features
+from streameval.sources.formats import refusal, scan_features
 from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection, most_events, too_large
 from streameval.sources.formats.times import parse_time
 
@@ -98,7 +97,7 @@ def _decode_each(
                     _decode_elements(value, number, read, max_message, rows)
                     continue
                 event = blank
-                rows.problems[len(rows.events)] = _problem(error) if head else _EMPTY
+                rows.problems[len(rows.events)] = refusal.of_json(error, value) if head else _EMPTY
         else:
             event = blank
             rows.problems[len(rows.events)] = too_large(len(value), max_message) if value else _EMPTY
@@ -119,7 +118,7 @@ def _decode_elements(value: bytes, number: int, read: Any, max_message: int, row
             what = f"{len(elements)} elements: more than {most}, one for every 16 bytes of kafka.max_message"
             whole = ("too_large", "", what)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        whole = _problem(error)
+        whole = refusal.of_json(error, value)
     if whole is not None:
         rows.problems[len(rows.events)] = whole
         rows.events.append(rows.blank)
@@ -132,23 +131,10 @@ def _decode_elements(value: bytes, number: int, read: Any, max_message: int, row
         try:
             rows.events.append(read(raw))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            reason, field, message = _problem(error)
+            reason, field, message = refusal.of_json(error, raw)
             rows.problems[row] = (reason, field, f"element {place} of the array: {message}")
             rows.events.append(rows.blank)
         rows.message.append(number)
-
-
-def _problem(error: Exception) -> Rejection:
-    text = str(error)
-    if not isinstance(error, msgspec.ValidationError):
-        return "malformed", "", f"not JSON: {text[:200]}"
-    found = re.search(r"`\$\.?([A-Za-z_]*)", text)
-    field = found[1] if found else ""
-    if re.search(r"Expected `(int|float)` (<|>|<=|>=) ?", text) or "out of range" in text:
-        return "out_of_range", field, f"{field}: {text[:200]}"
-    if not field:
-        return "wrong_type", "", f"an event must be a JSON object: {text[:200]}"
-    return "wrong_type", field, f"{field}: {text[:200]}"
 
 
 def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:

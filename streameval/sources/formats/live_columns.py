@@ -20,7 +20,7 @@ from streameval.sources.formats.json import has_surrogate
 from streameval.sources.formats.lines import MOST_FIELDS, column_of
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
-from streameval.sources.formats.raw import RawEvents, Rejection, too_large
+from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
 
 _DEEPEST = 8  # objects within objects that fields are taken from
 _MOST_NAMES = 100_000  # names of fields that are remembered
@@ -82,10 +82,10 @@ class MappedJson:
         values: Sequence[bytes | None],
         kinds: Sequence[int],
         dimensions: Sequence[str],
-        wants: tuple[bool, bool],
+        wants: Wants,
         max_message: int,
     ) -> RawEvents:
-        """One row per message. `wants`: hashed features, features as dicts."""
+        """One row per message."""
         of_kind = np.asarray(kinds, np.int8)
         problems: dict[int, Rejection] = {}
         parts: list[PlacedRows] = []
@@ -95,7 +95,9 @@ class MappedJson:
             if not at.size:
                 continue
             try:
-                parts.append((arrow.to_raw(self._maps[kind](table), kind, dimensions, *wants, True), at))
+                parts.append(
+                    (arrow.to_raw(self._maps[kind](table), kind, dimensions, wants.hashed, wants.dicts, True), at)
+                )
             except arrow.SchemaError as error:
                 problems |= dict.fromkeys(at.tolist(), error.problem)
             except (pa.ArrowException, UnicodeDecodeError) as error:

@@ -74,7 +74,7 @@ def features(column: pa.Array) -> Features | None:
             _hash_pairs(*string_buffers(entries.key.cast(pa.large_string())), *string_buffers(item), at, index)
             what[at] = _TEXT
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-            numbers = item.cast(pa.float64()).to_numpy(zero_copy_only=False)[at]
+            numbers = item.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)[at]
             if not np.isfinite(numbers).all():
                 return None
             value[at], what[at] = numbers, _NUMBER
@@ -94,7 +94,7 @@ def by_version(column: pa.Array) -> ByVersion | None:
         return None
     if not entries.plain or not entries.distinct():
         return None
-    numbers = entries.item.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    numbers = entries.item.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return ByVersion(entries.row, entries.key.cast(pa.string()), np.array(numbers, np.float64))
 
 

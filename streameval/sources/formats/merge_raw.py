@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Features
 from streameval.events.columns import concat_features, take_features
 from streameval.events.fields import by_version, scalars
-from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection
+from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection, Wants
 from streameval.sources.formats.texts import Ids, Words
 
 PlacedRows = tuple[RawEvents, NDArray[np.int64]]  # rows, and the place of each; -1: it has none, and is left out
@@ -51,12 +51,16 @@ def by_message(
     problems: Mapping[int, Rejection],
     kinds: NDArray[np.int8],
     dimensions: Sequence[str],
-    wants: tuple[bool, bool],
+    wants: Wants,
 ) -> RawEvents:
     """One row per message, whose `kinds` these are: those of the parts, and blank ones where there is a problem."""
     bad = np.array(sorted(problems), np.int64)
+    features = (wants.hashed, wants.dicts)
     out = merged(
-        [*parts, (blank(bad.size, dimensions, *wants), bad)] if bad.size else parts, kinds.size, dimensions, *wants
+        [*parts, (blank(bad.size, dimensions, *features), bad)] if bad.size else parts,
+        kinds.size,
+        dimensions,
+        *features,
     )
     out.kind = kinds
     for row, problem in problems.items():

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streameval.sources.formats.avro_program import UnusableSchemaError
-from streameval.sources.formats.framed import Read, Schema
+from streameval.sources.formats.framed import Read, Reader, Schema
 from streameval.sources.formats.raw import Rejection
 
 _MAIN = "streameval_event.proto"
@@ -31,6 +31,8 @@ _MOST_INDEXES = 16  # messages within messages that an event's type may stand in
 _INTEGERS = dict.fromkeys((3, 5, 7, 13, 15, 16, 17, 18), pa.int64()) | dict.fromkeys((4, 6), pa.uint64())
 _PLAIN = {1: pa.float64(), 2: pa.float64(), 8: pa.bool_(), 9: pa.string(), 12: pa.binary(), **_INTEGERS}
 _MESSAGE, _ENUM, _STRING, _BYTES = 11, 14, 9, 12
+_UNREADABLE = (UnicodeDecodeError, OverflowError, pa.ArrowException)
+_FOREVER = 1 << 62  # ms
 
 
 def reader(schema: Schema) -> ProtobufReader:
@@ -47,7 +49,7 @@ def reader(schema: Schema) -> ProtobufReader:
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
-class ProtobufReader:
+class ProtobufReader(Reader):
     """Reads messages of one schema."""
 
     def __init__(self, schema: Schema) -> None:
@@ -91,9 +93,25 @@ class ProtobufReader:
             events.append(event)
         columns: dict[str, pa.Array] = {}
         if kind is not None:
-            self._take(events, kind.DESCRIPTOR, "", columns, ())
+            try:
+                self._take(events, kind.DESCRIPTOR, "", columns, ())
+            except _UNREADABLE:  # some of them must not harm the others
+                unreadable = {k: self._why_not(event) for k, event in zip(good, events, strict=True)}
+                problems |= {k: why for k, why in unreadable.items() if why is not None}
+                events = [event for k, event in zip(good, events, strict=True) if k not in problems]
+                good = [k for k in good if k not in problems]
+                columns.clear()
+                self._take(events, kind.DESCRIPTOR, "", columns, ())
         table = pa.table(columns) if columns else pa.table({"": pa.nulls(len(good))})
         return Read(table, np.array(good, np.int64), problems)
+
+    def _why_not(self, event: Any) -> Rejection | None:
+        """Why a message that is whole cannot be read, if it cannot."""
+        try:
+            self._take([event], event.DESCRIPTOR, "", {}, ())
+        except _UNREADABLE as error:
+            return "malformed", "", f"not of its Protobuf schema: {' '.join(str(error).split())[:200]}"
+        return None
 
     def _without_maps(self, message: Any, scope: str) -> None:
         """A map is a list of entries on the wire. Read as one it keeps its order, in which features are learned."""
@@ -153,7 +171,7 @@ class ProtobufReader:
     ) -> None:
         """The columns of a field that is a message."""
         if kind.full_name == "google.protobuf.Timestamp":
-            times = [None if v is None else v.seconds * 1000 + v.nanos // 1_000_000 for v in given]
+            times = [None if v is None else _milliseconds(v) for v in given]
             out[name] = pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
         elif kind.full_name in _WRAPPERS:
             value = kind.fields_by_name["value"]
@@ -164,6 +182,12 @@ class ProtobufReader:
             )
         elif kind.full_name not in within:
             self._take(given, kind, f"{name}.", out, within)
+
+
+def _milliseconds(time: Any) -> int:
+    """Of a Timestamp; one that no clock has stays what it is, out of range."""
+    ms: int = time.seconds * 1000 + time.nanos // 1_000_000
+    return min(max(ms, -_FOREVER), _FOREVER)
 
 
 def _given(events: Sequence[Any], field: Any) -> list[Any]:

@@ -46,6 +46,14 @@ def too_large(size: int, longest: int) -> Rejection:
     return "too_large", "", f"{size} bytes: longer than kafka.max_message = {longest}"
 
 
+class Wants(NamedTuple):
+    """What is read of events beside what always is."""
+
+    hashed: bool  # features as hashed columns
+    dicts: bool  # features as dicts
+    names: bool  # ids as they were written
+
+
 class ByVersion(NamedTuple):
     """A field that gives numbers to versions, flat: the row, the version, the number."""
 

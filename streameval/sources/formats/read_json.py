@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from streameval.events.batch import Features
 from streameval.events.fields import FIELDS
 from streameval.events.words64 import PADDING
 from streameval.sources.formats import json as slow
-from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout, layout_of
+from streameval.sources.formats.event_layout import layout_of
 from streameval.sources.formats.merge_raw import merged
-from streameval.sources.formats.pool import Pool
-from streameval.sources.formats.raw import ByVersion, RawEvents, most_events
-from streameval.sources.formats.scan_events import Messages, ScannedColumns, scan
-from streameval.sources.formats.scan_features import FeatureColumns, is_utf8
+from streameval.sources.formats.raw import RawEvents, most_events
+from streameval.sources.formats.scan_events import scan
+from streameval.sources.formats.scan_features import is_utf8
+from streameval.sources.formats.scanned import Messages, raw_events
 from streameval.sources.formats.split_arrays import EventRows, split
-from streameval.sources.formats.texts import Ids, Words
 
 
 class WantedOfJson(NamedTuple):
@@ -63,7 +60,7 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJ
     hard[rows.message[rows.hard]] = True  # an array is read as a whole, by one or the other
     if hard.all():
         return _slowly(values, kind, wanted)
-    raw = _raw(joined, kind[rows.message], layout, wanted, *found)
+    raw = raw_events(joined, kind[rows.message], layout, *found, hashed=wanted.hashed, names=wanted.names)
     rest = np.flatnonzero(hard)
     if not rest.size:
         return JsonEvents(raw, rows.message, _elements(joined, rows, np.arange(rows.message.size), {}))
@@ -105,44 +102,3 @@ def _slowly(values: Sequence[bytes | None], kind: NDArray[np.int8], wanted: Want
     message = np.asarray(rows.message, np.int64)
     raw = slow.to_raw(rows, kind[message], wanted.dimensions, wanted.hashed, wanted.dicts)
     return JsonEvents(raw, message, rows.element.get)
-
-
-def _raw(
-    text: bytes,
-    kind: NDArray[np.int8],
-    layout: EventLayout,
-    wanted: WantedOfJson,
-    found: ScannedColumns,
-    pool: Pool,
-    entries: FeatureColumns,
-) -> RawEvents:
-    """What the kernel has found; rows that it left alone are empty."""
-    whole = found.whole
-    hashes, codes = whole[HASHES : layout.codes].view(np.uint64), whole[layout.codes : layout.spans]
-    columns: dict[str, Any] = {}
-    for slot, name in enumerate(layout.ids):
-        at = layout.spans + 2 * slot
-        columns[name] = Ids(hashes[slot], _texts(text, whole[at : at + 2].T) if wanted.names else None)
-    every = [pool.column(column, number, text) for number, column in enumerate(codes)]
-    columns |= zip(layout.words, every, strict=False)
-    for slot, field in enumerate(layout.numbers):
-        column = found.real[slot]
-        columns[field.name] = np.nan_to_num(column, nan=-1.0).astype(np.int8) if field.type == "label" else column
-    by_version = {}
-    for slot, name in enumerate(layout.by_version):
-        used = int(found.used[slot])
-        message, version = found.versions[slot, :, :used]
-        words = pool.column(version, len(codes) + slot, text)
-        by_version[name] = ByVersion(message, words, found.version_numbers[slot, :used])
-    features = None
-    if wanted.hashed:
-        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(whole[LENGTHS])))
-        total = int(indptr[-1])
-        features = Features(indptr, entries.entry[:total], entries.value[:total])
-    has_ts, has_features = whole[HAS_TS] > 0, whole[HAS_FEATURES] > 0
-    slices: list[pa.Array | Words] = [*every[len(layout.words) :]]
-    return RawEvents(kind, whole[TS], has_ts, columns, by_version, slices, has_features, features)
-
-
-def _texts(text: bytes, spans: NDArray[np.int64]) -> pa.Array:
-    return pa.array([text[a:b].decode() for a, b in spans.tolist()], pa.string())

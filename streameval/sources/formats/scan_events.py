@@ -8,8 +8,6 @@ wrong with it. So the two can differ in speed only.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -60,51 +58,18 @@ from streameval.sources.formats.json_text import (
 )
 from streameval.sources.formats.pool import Pool, intern
 from streameval.sources.formats.scan_features import FeatureColumns, scan_object
+from streameval.sources.formats.scanned import VERSIONS_AT_MOST, Messages, ScannedColumns, give_back
 
 _MOST_DIGITS = 18
 _MOST_MEMBERS = 64  # whose place is remembered
-_MOST_VERSIONS = 256  # that one object may name
-
-
-class Messages(NamedTuple):
-    """n messages, one behind the other."""
-
-    data: NDArray[np.uint8]
-    bounds: NDArray[np.int64]  # [n, 2]
-    hard: NDArray[np.bool_]  # those that are not the kernel's; it adds to them
-    ascii_only: bool  # the bytes are no UTF-8
-    features: bool  # they are wanted
-    spans: bool  # where ids stand is wanted
-
-
-class ScannedColumns(NamedTuple):
-    """What the kernel writes."""
-
-    whole: NDArray[np.int64]  # see `EventLayout`; [., n]
-    real: NDArray[np.float64]  # [numbers, n]; NaN: absent
-    versions: NDArray[np.int64]  # [by version, 2, k]: message, and code of the version
-    version_numbers: NDArray[np.float64]  # [by version, k]
-    used: NDArray[np.int64]  # [by version]: how many of the k
-
-    @staticmethod
-    def of(layout: EventLayout, messages: Messages) -> ScannedColumns:
-        """Room for messages; pages never written to take no memory."""
-        n, room = len(messages.bounds), messages.data.size // 5 + 1  # the shortest number of a version is `"":0,`
-        whole = np.zeros((layout.spans + 2 * len(layout.ids) * messages.spans, n), np.int64)
-        whole[layout.codes : layout.spans] = -1
-        by = len(layout.by_version)
-        real = np.full((len(layout.numbers), n), np.nan)
-        return ScannedColumns(
-            whole, real, np.empty((by, 2, room), np.int64), np.empty((by, room)), np.zeros(by, np.int64)
-        )
 
 
 def scan(messages: Messages, layout: EventLayout) -> tuple[ScannedColumns, Pool, FeatureColumns]:
     """The columns of the messages that are not `hard` after it."""
-    out = ScannedColumns.of(layout, messages)
+    out = ScannedColumns.of(layout, messages, 5)  # the shortest number of a version is `"":0,`
     words = len(layout.words) + layout.dimensions
     pool = Pool.of(words + len(layout.by_version), len(messages.bounds))
-    features = FeatureColumns.of(messages.data.size if messages.features else 0)
+    features = FeatureColumns.of(messages.data.size if messages.features else 0, 3)  # in a list `"",`
     rows = (layout.codes, words, layout.spans if messages.spans else -1)
     _scan(messages, layout.text, layout.names, layout.limits, rows, out, pool, features)
     return out, pool, features
@@ -128,7 +93,7 @@ def _stands_there(i: int, end: int, names: NDArray[np.int64], text: int, k: int)
 
 
 @numba.njit(cache=True, nogil=True)
-def _which(
+def which_name(
     start: int,
     end: int,
     names: NDArray[np.int64],
@@ -258,7 +223,7 @@ def _scan(
             if inside < 0:  # a member of the event
                 field = guess
                 if not guessed:
-                    field = _which(name, name_end, names, known_text, 0, fields_)
+                    field = which_name(name, name_end, names, known_text, 0, fields_)
                     if member < _MOST_MEMBERS:
                         guesses[0, member] = field
                 member += 1
@@ -331,7 +296,7 @@ def _scan(
             elif names[inside, KIND] == OF_SLICES:
                 field = guess
                 if not guessed:
-                    field = _which(name, name_end, names, known_text, fields_, len(names))
+                    field = which_name(name, name_end, names, known_text, fields_, len(names))
                     if nested < _MOST_MEMBERS:
                         guesses[1, nested] = field
                 nested += 1
@@ -367,7 +332,7 @@ def _scan(
                     break
                 code = intern(start_of_all, name, name_end, word_columns + slot, cells, words, columns)
                 last = used[slot]
-                twice = code < 0 or last - used_before[slot] == _MOST_VERSIONS
+                twice = code < 0 or last - used_before[slot] == VERSIONS_AT_MOST
                 for k in range(used_before[slot], last):
                     twice |= versions[slot, 1, k] == code
                 if twice:
@@ -394,7 +359,5 @@ def _scan(
         entries = entries_before
         for k in range(used.size):
             used[k] = used_before[k]
-        whole[:codes, row] = 0
-        whole[codes : codes + word_columns, row] = -1
-        real[:, row] = np.nan
+        give_back(row, codes, codes + word_columns, whole, real)
         known[0, 0], known[0, 1] = 0, -1  # a name of features may be there twice

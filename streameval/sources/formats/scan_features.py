@@ -42,7 +42,7 @@ from streameval.sources.formats.json_text import (
 )
 
 _ABSENT = 0
-_MAX_NAMES = 256  # every name is compared with those before it; longer objects go the slow way
+MAX_NAMES = 256  # every name is compared with those before it; longer objects go the slow way
 _EQUALS = 61
 
 Wrong = tuple[str, str]  # reason, message
@@ -56,19 +56,19 @@ class FeatureColumns(NamedTuple):
     names: NDArray[
         np.int64
     ]  # where the names of the row before begin and end; behind the last one: an end before its beginning
-    mixed: NDArray[np.uint64]  # [_MAX_NAMES]: hashes of those of a row
+    mixed: NDArray[np.uint64]  # [MAX_NAMES]: hashes of those of a row
     scratch: NDArray[np.uint8]  # for a name and a text
 
     @staticmethod
-    def of(size: int) -> FeatureColumns:
-        """Room for the entries of so many bytes of objects; pages never written to take no memory."""
-        room = size // 3 + 1  # the shortest entry is `"",` in a list
-        names = np.full((_MAX_NAMES + 1, 2), (0, -1))  # none
+    def of(size: int, shortest: int) -> FeatureColumns:
+        """Room for the entries of so many bytes of objects, each of `shortest` at least; pages never written to take no memory."""
+        room = size // shortest + 1
+        names = np.full((MAX_NAMES + 1, 2), (0, -1))  # none
         return FeatureColumns(
             np.empty(room, np.uint64),
             np.empty(room),
             names,
-            np.empty(_MAX_NAMES, np.uint64),
+            np.empty(MAX_NAMES, np.uint64),
             np.empty(size + 3 * len(PADDING), np.uint8),
         )
 
@@ -80,7 +80,7 @@ def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[
     data = np.frombuffer(joined + PADDING, np.uint8)
     ends = np.cumsum(np.fromiter([len(memoryview(text)) for text in texts], np.int64, n))
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1])) if n else ends
-    out = FeatureColumns.of(data.size)
+    out = FeatureColumns.of(data.size, 3)  # the shortest entry is `"",` in a list
     lengths, state = np.empty(n, np.int64), np.empty(n, np.int8)
     used = _scan(data, starts, ends, not is_utf8(joined), out, lengths, state)
     index, value = out.entry[:used], out.value[:used]
@@ -163,7 +163,7 @@ def _copy(start: int, end: int, to: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def _one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) -> np.uint64:
+def one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) -> np.uint64:
     """The hash of `name=text`; `scratch`: room for them."""
     at = _copy(name, name_end, scratch)
     store64(at, np.uint64(_EQUALS))
@@ -189,7 +189,7 @@ def _mix(start: int, end: int) -> np.uint64:
 
 
 @numba.njit(cache=True, nogil=True)
-def _is_there_twice(names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
+def is_there_twice(names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
     """Whether two of a row's first n names are the same (or hash alike, which is as rare)."""
     for k in range(n):
         mixed[k] = _mix(names[k, 0], names[k, 1])
@@ -224,7 +224,7 @@ def scan_object(
     as_before = True  # the names: then none is there twice, as none was
     n = 0
     while True:
-        if n == _MAX_NAMES:
+        if n == MAX_NAMES:
             return -1, used
         name = i + 1
         size = _known_size(i, end, names, n) if as_before else -1
@@ -243,7 +243,7 @@ def scan_object(
             text_end = string_end(i + 1, end, ascii_only)
             if text_end < 0:
                 return -1, used
-            entry[used] = _one_hot(name, name_end, i + 1, text_end, scratch)
+            entry[used] = one_hot(name, name_end, i + 1, text_end, scratch)
             value[used] = 1.0
             used += 1
             i = text_end + 1
@@ -270,7 +270,7 @@ def scan_object(
                 text_end = string_end(i + 1, end, ascii_only)
                 if text_end < 0:
                     return -1, used
-                entry[used] = _one_hot(name, name_end, i + 1, text_end, scratch)
+                entry[used] = one_hot(name, name_end, i + 1, text_end, scratch)
                 value[used] = 1.0
                 used += 1
                 i = after_space(text_end + 1, end)
@@ -291,7 +291,7 @@ def scan_object(
             return -1, used
         i = after_space(i + 1, end)
     names[n, 0], names[n, 1] = 0, -1
-    if not as_before and _is_there_twice(names, mixed, n):
+    if not as_before and is_there_twice(names, mixed, n):
         return -1, used
     return i + 1, used
 

@@ -1,7 +1,7 @@
 """A Kafka broker inside this process, for the demo and quick tests: librdkafka's own mock cluster.
 
 It speaks the Kafka protocol over TCP on 127.0.0.1, so any process of this machine can use it. Its limits: every topic
-has 4 partitions and comes into being at the first write; it keeps about 5 MB per partition in memory and drops the
+has 4 partitions and exists once it was written to or asked for; it keeps about 5 MB per partition in memory and drops the
 oldest beyond; nothing is durable; the first member of a group waits 3 seconds for others; no topic administration, no
 look-up by time, and transactions that only look like transactions. For anything else, use a real broker
 (`deploy/kafka/`).
@@ -9,10 +9,12 @@ look-up by time, and transactions that only look like transactions. For anything
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Producer
 
+_NOT_RUNNING = "the embedded broker is not running: use it in a with statement"
 PARTITIONS = 4  # of every topic; fixed in librdkafka
 _CLIENT_OPTIONS: dict[str, dict[str, Any]] = {
     "confluent": {},
@@ -41,12 +43,19 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """host:port, while it runs."""
         if self._cluster is None:
-            raise RuntimeError("the embedded broker is not running: use it in a with statement")
+            raise RuntimeError(_NOT_RUNNING)
         return self._address
 
     def client_options(self, client: str) -> dict[str, Any]:
         """What `kafka.client_options` must have for this broker, by `kafka.client`."""
         return dict(_CLIENT_OPTIONS[client])
+
+    def create_topics(self, names: Sequence[str]) -> None:
+        """Create topics, empty."""
+        if self._cluster is None:
+            raise RuntimeError(_NOT_RUNNING)
+        for name in names:
+            self._cluster.list_topics(name, timeout=10)  # a producer's question makes them
 
     def close(self) -> None:
         """Stop it; all its messages are gone. May be called twice."""

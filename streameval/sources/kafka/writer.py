@@ -45,7 +45,7 @@ class KafkaWriter:
         self._sender.connect(timeout)
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float = 30.0) -> None:
-        """Create topics, for a real broker; the embedded one creates a topic, with 4 partitions, at the first write."""
+        """Create topics, for a real broker; the embedded one has its own way."""
         self._sender.create_topics(names, partitions, timeout)
 
     def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:

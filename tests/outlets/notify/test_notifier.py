@@ -28,7 +28,7 @@ from tests.outlets.receiving import Inbox, http_receiver
 from tests.outlets.telling import seen, story
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+PATIENCE = 240.0  # seconds, on a slow machine
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def telling(
     try:
         yield out
     finally:
-        out.close(5.0)
+        out.close(60.0)
         outbox.close()
 
 
@@ -120,8 +120,8 @@ def test_a_receiver_that_hangs_holds_up_neither_the_caller_nor_another_receiver(
         until(lambda: len(inbox.taken) == 5)
         assert not other.taken
         hang.set()
-        until(lambda: len(other.taken) == 5)
-        notifier.close(5.0)
+        until(lambda: list(dict.fromkeys(other.ids)) == keys_of(5))  # whom it hung for too long was asked again
+        notifier.close(60.0)
         outbox.close()
 
 
@@ -131,7 +131,7 @@ def test_a_message_that_is_refused_does_not_hold_up_the_others(inbox: Inbox, tmp
     with telling(inbox, tmp_path, tmp_path) as notifier:
         notifier.see(seen(3))
         until(lambda: len(inbox.taken) == 2)
-        assert notifier.states()[0].waiting == 1
+        until(lambda: notifier.states()[0].waiting == 1)  # noted after the receiver has answered
     assert inbox.ids == keys_of(3)[1:]
 
 
@@ -149,8 +149,8 @@ def test_a_muted_comparison_sends_nothing_not_even_what_waited(inbox: Inbox, tmp
         notifier.see(seen(2))
         until(lambda: inbox.refused > 0)
         outbox.handle(comparison_key(story(1)[0]), Handling("muted", "ana", "known", 0, "worse"))
+        until(lambda: notifier.states()[0].muted == 2)  # while an attempt of before may still be refused
         inbox.answer = lambda post: (200, {})
-        until(lambda: notifier.states()[0].muted == 2)
         outbox.handle(comparison_key(story(1)[0]), None)
         notifier.see(seen(3))
         until(lambda: len(inbox.taken) == 1)

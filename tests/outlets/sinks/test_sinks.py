@@ -10,67 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import numpy as np
 import pyarrow.dataset as pads
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
 
-from streameval.compare.reading.reading import VerdictChange
 from streameval.events.batch import Series
-from streameval.outlets.sinks import feed as module
-from streameval.outlets.sinks.feed import Feed
 from streameval.outlets.sinks.kinds import make_sink
 from streameval.outlets.sinks.message_schema import message_schema
 from streameval.outlets.sinks.protocol import Sink, SinkError
 from streameval.outlets.sinks.rows import SinkPane, SinkVerdict, pane_digests, panes_of, verdicts_of
-from streameval.results.snapshot import PaneColumns, Snapshot, empty_snapshot
 from streameval.settings import toml
 from streameval.settings.tree import ConfigError
 from streameval.sources.kafka.embedded import EmbeddedBroker
-from streameval.store.outbox import Outbox
-from tests.comparisons import NOON, comparison
-
-PANE = 60_000
-V1, V2 = Series("ads", "v1", "logged"), Series("ads", "v2", "logged")
-
-
-def columns(starts: list[int], seed: int) -> PaneColumns:
-    rng = np.random.default_rng(seed)
-    n = len(starts)
-    metrics = {"auc": rng.uniform(0.5, 1, n), "log_loss": np.where(np.arange(n) % 3 == 0, np.nan, rng.uniform(0, 1, n))}
-    counts = rng.integers(1, 1000, (3, n))
-    return PaneColumns(np.array(starts, np.int64), *counts, metrics=metrics, stderrs={"auc": rng.uniform(0, 0.1, n)})
-
-
-def snapshot(panes: int = 4, seed: int = 1, first: int = 0, **changes: Any) -> Snapshot:
-    starts = [NOON + i * PANE for i in range(first, first + panes)]
-    told = (VerdictChange(NOON + PANE, "verdict", "worse", "undecided -> worse", {"log_e_worse": 9.0}),)
-    base: dict[str, Any] = {
-        "number": 1, "whole": True, "panes": {V1: columns(starts, seed), V2: columns(starts[1:], seed + 1)}, "pane": PANE,
-        "comparisons": (comparison(changes=told),),
-    }  # fmt: skip
-    return replace(empty_snapshot(0.0), **{**base, **changes})
-
-
-def corrected(before: Snapshot, index: int) -> Snapshot:
-    """A late click has changed a pane of v1."""
-    old = before.panes[V1]
-    auc = old.metrics["auc"].copy()
-    auc[index] = np.nextafter(auc[index], 2.0)
-    new = replace(old, metrics={**old.metrics, "auc": auc})
-    return replace(before, number=before.number + 1, panes={**before.panes, V1: new})
-
-
-def expected(of: Snapshot) -> dict[tuple[int, str], tuple[int, float, float | None]]:
-    out = {}
-    for series, c in of.panes.items():
-        for i, start in enumerate(c.start.tolist()):
-            loss = float(c.metrics["log_loss"][i])
-            out[start, series.version] = (
-                int(c.impressions[i]), float(c.metrics["auc"][i]), None if np.isnan(loss) else loss,
-            )  # fmt: skip
-    return out
+from tests.comparisons import NOON
+from tests.outlets.sinks.panes import PANE, V1, V2, columns, corrected, expected, held, snapshot, until
 
 
 class Place:
@@ -80,10 +34,6 @@ class Place:
         self, make: Callable[[], Sink], read: Callable[[], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
     ) -> None:
         self.make, self.read = make, read
-
-
-def _ms(value: Any) -> int:
-    return round(value.timestamp() * 1000)
 
 
 @pytest.fixture(params=["parquet", "parquet-uri", "parquet-fsspec", "sql"])
@@ -134,19 +84,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return found[0], found[1]
 
     yield Place(lambda: make_sink(settings.sinks[0], settings.kafka), ask)
-
-
-def held(rows: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, float, float | None]]:
-    """Fails when a row is there twice."""
-    out: dict[tuple[int, str], tuple[int, float, float | None]] = {}
-    for row in rows:
-        start = row["pane_start"]
-        if isinstance(start, str):  # SQLite has no times
-            start = np.datetime64(start).astype("datetime64[ms]").astype(int)
-        key = (int(start) if not hasattr(start, "timestamp") else _ms(start), row["version"])
-        assert key not in out, key
-        out[key] = (row["impressions"], row["auc"], row["log_loss"])
-    return out
 
 
 def test_what_is_written_is_there_once_and_again_replaces_it(place: Place) -> None:
@@ -212,35 +149,6 @@ class Scripted(Sink):
         """Nothing is held."""
 
 
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Sink], Any]]:
-    """`feeding(sink)`: a feed on the test's store, and the list whose last snapshot it sees."""
-    monkeypatch.setattr(module, "_LONGEST_BACKOFF", 0.05)
-    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
-    outboxes, feeds = [], []
-
-    def begin(sink: Sink) -> tuple[Feed, list[Snapshot]]:
-        outboxes.append(Outbox(tmp_path))
-        seen = [empty_snapshot(0.0)]
-        feed = Feed("it", "parquet", sink, outboxes[-1], lambda: seen[-1])
-        feed.start()
-        feeds.append(feed)
-        return feed, seen
-
-    yield begin
-    for feed in feeds:
-        feed.close(5.0)
-    for outbox in outboxes:
-        outbox.close()
-
-
 def test_a_pane_is_written_when_it_is_new_and_when_it_changes(feeding: Any) -> None:
     sink = Scripted()
     feed, seen = feeding(sink)
@@ -253,9 +161,9 @@ def test_a_pane_is_written_when_it_is_new_and_when_it_changes(feeding: Any) -> N
     feed.wake()
     until(lambda: len(sink.panes) == 5)
     assert sink.panes == [*starts, starts[2]]
-    until(lambda: feed.state().panes == 5)
+    until(lambda: (feed.state().panes, feed.state().waiting) == (5, 0))
     assert len(sink.verdicts) == 1
-    assert (feed.state().waiting, feed.state().error) == (0, "")
+    assert feed.state().error == ""
 
 
 def test_a_restart_writes_what_is_missing_and_no_more(feeding: Any, tmp_path: Path) -> None:
@@ -263,8 +171,8 @@ def test_a_restart_writes_what_is_missing_and_no_more(feeding: Any, tmp_path: Pa
     feed, seen = feeding(first)
     seen.append(snapshot(4))
     feed.wake()
-    until(lambda: len(first.panes) == 4)
-    feed.close(5.0)
+    until(lambda: (feed.state().panes, feed.state().waiting) == (4, 0))  # written, and noted
+    feed.close(60.0)
     feed._outbox.close()
     feed, seen = feeding(second)
     grown = snapshot(4)
@@ -323,7 +231,7 @@ def test_messages_are_keyed_by_what_they_are_about_and_fit_their_schema() -> Non
         )
         consumer.assign([TopicPartition("results", p, 0) for p in range(4)])
         found: list[Any] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 240
         while len(found) < 16 and time.monotonic() < deadline:
             found += [m for m in consumer.consume(100, 0.2) if not m.error()]
         consumer.close()
@@ -354,7 +262,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_error_of_a_database_does_not_show_its_password(tmp_path: Path) -> None:
-    (tmp_path / "url").write_text("sqlite:////nowhere/hushhushhush.db")
+    (tmp_path / "url").write_text("postgresql+psycopg://u:hushhushhush@127.0.0.1:1/d")
     settings = toml.validate({"store": {"path": "s"}, "sinks": [{"kind": "sql", "to_file": str(tmp_path / "url")}]})
     with pytest.raises(SinkError) as raised:
         make_sink(settings.sinks[0], settings.kafka).write([], [SinkVerdict("k", {"at": NOON})])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import threading
 from pathlib import Path
 
@@ -125,6 +127,25 @@ def test_without_the_token_there_are_counts_and_no_event_content(
     assert "somebody" not in answer.text
     assert "pclick" not in answer.text
     assert body["counts"] == {**dict.fromkeys(REASONS, 0), "malformed": 7}
+
+
+def test_the_samples_are_had_as_a_table_with_the_token_only(client_of, publisher, recent: RecentLetters) -> None:
+    recent.write([letter(1, value=b'{"a": "x, y"}\n'), letter(2, "empty", b"=1+1", message="is empty")])
+    app = create_app(publisher, Server(), version="1", environ={"STREAMEVAL_TOKEN": TOKEN}, letters=recent)
+    client = client_of(app)
+    answer = client.get("/api/v1/dead-letters?format=csv", headers=GOOD)
+    assert answer.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text, newline="")))
+    samples = client.get("/api/v1/dead-letters", headers=GOOD).json()["samples"]
+    assert [{name: str(value) for name, value in one.items()} for one in samples] == [
+        {**row, "value": row["value"].removeprefix("'")} for row in rows
+    ]
+    assert rows[0]["value"] == "'=1+1"  # no formula
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        refused = client.get("/api/v1/dead-letters?format=csv", headers=headers)
+        assert (refused.status_code, "x, y" in refused.text) == (401, False)
+        assert "WWW-Authenticate" in refused.headers
+    assert client.get("/api/v1/dead-letters?format=xml", headers=GOOD).status_code == 422
 
 
 def test_nobody_else_is_served_the_answer_to_who_had_the_token(client_of, publisher, recent: RecentLetters) -> None:

@@ -74,7 +74,10 @@ def test_linters_have_nothing_to_say(client, app) -> None:
     found = operations(app)
     assert {tag for _, _, operation in found for tag in operation["tags"]} == set(tags)
     for method, path, operation in found:
-        assert operation["security"] == ([{"token": []}] if "401" in operation["responses"] else []), (method, path)
+        token = [{"token": []}] if "401" in operation["responses"] else []
+        if path == "/api/v1/dead-letters":
+            token = [{}, *token]  # only its table needs it
+        assert operation["security"] == token, (method, path)
         for answer in operation["responses"].values():
             for media, content in answer.get("content", {}).items():
                 assert set(content) <= {"schema", "example", "examples", "encoding"}, (method, path, media)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streameval.results.publish import Publisher
-from streameval.results.snapshot import HistoryState, SliceValues, empty_snapshot
+from streameval.results.snapshot import BEFORE_FIRST, HistoryState, SliceValues, empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.overview import overview, status
 from streameval.server.api.schemas.status import Overview, Status
@@ -27,6 +27,22 @@ def test_before_the_first_snapshot_the_program_is_not_ready(client_of, path: str
     assert answer.status_code == 503
     assert answer.headers["content-type"] == "application/problem+json"
     assert "first_snapshot" in answer.json()["detail"]
+
+
+def test_what_is_prepared_before_the_first_event_is_said(client_of) -> None:
+    publisher = Publisher(replace(empty_snapshot(0.0), number=BEFORE_FIRST))
+    app = create_app(publisher, Server(), version="1")
+    latest = publisher.latest()
+    publisher.publish(
+        replace(latest, number=latest.number + 1, preparing="compiling kernel 3 of 80, once on a machine")
+    )
+    client = client_of(app)
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["detail"] == "not ready: first_snapshot (compiling kernel 3 of 80, once on a machine)"
+    assert client.get("/api/v1/status").json()["preparing"] == "compiling kernel 3 of 80, once on a machine"
+    assert overview(publisher.latest())["preparing"] == "compiling kernel 3 of 80, once on a machine"
+    assert "streameval_snapshot_number 0.0" in client.get("/metrics").text
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/healthz"])

@@ -14,6 +14,7 @@ import pytest
 
 from streameval.events.batch import Catalog
 from streameval.events.hashing import hash_one
+from streameval.sources.formats import json as json_format
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.protocol import REASONS
 
@@ -126,6 +127,29 @@ def test_a_bad_field_is_named_with_its_reason(change: dict, reason: str, field: 
     assert (letter.partition, letter.offset) == (3, 100)
     assert batch.invalid == {reason: 1}
     assert reason in REASONS
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (b'{"pclick": 2}', "pclick = 2: must be in [0, 1]"),
+        (b'{"pclick": "0.5"}', 'pclick = "0.5": must be a number'),
+        (b'{"pclick": 1e999}', "pclick: must be in [0, 1]"),  # no float can hold it
+        (b'{"pclick": "\xff"}', "pclick: must be a number"),  # no text to show
+        (b'{"position": 1.5}', "position = 1.5: must be an integer"),
+        (b'{"ts": 1.5}', "ts = 1.5: must be ms since the epoch or an ISO 8601 time"),
+        (b'{"shown": "no"}', 'shown = "no": must be true, false, 0 or 1'),
+        (b'{"predictions": {"v1": 0.5, "v2": 2}}', 'predictions["v2"] = 2: must be in [0, 1]'),
+        (b'{"predictions": {"v2": true}}', 'predictions["v2"] = true: must be a number'),
+        (b'{"predictions": {"%s": 2}}' % (b"v" * 999), f'predictions["{"v" * 49}...] = 2: must be in [0, 1]'),
+        (b'{"predictions": [1]}', "predictions = [1]: must be a JSON object of numbers"),
+        (b'{"slices": "%s"}' % (b"x" * 99), f'slices = "{"x" * 49}...: must be a JSON object'),
+        (b'[{"weight": 0}]', "element 0 of the array: weight = 0: must be in (0, 1000]"),
+        (b"3", "3: an event must be a JSON object"),
+    ],
+)
+def test_a_bad_field_is_told_with_its_value_and_what_it_must_be(message: bytes, words: str) -> None:
+    assert json_format.decode([message], False, 10_000).problems[0][2] == words
 
 
 @pytest.mark.parametrize(

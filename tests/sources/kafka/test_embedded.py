@@ -19,9 +19,9 @@ def test_a_topic_comes_into_being_with_its_first_message_and_has_the_promised_pa
         writer.write("t", [b"k"] * 3, [b"1", b"2", b"3"], partition=PARTITIONS - 1)
         writer.close()
         reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
-        assert len(reader.list_topics("t", timeout=10).topics["t"].partitions) == PARTITIONS
+        assert len(reader.list_topics("t", timeout=120).topics["t"].partitions) == PARTITIONS
         reader.assign([TopicPartition("t", PARTITIONS - 1, 0)])
-        assert [message.value() for message in reader.consume(3, 30)] == [b"1", b"2", b"3"]
+        assert [message.value() for message in reader.consume(3, 120)] == [b"1", b"2", b"3"]
         reader.close()
 
 
@@ -31,10 +31,10 @@ def test_another_process_can_use_it():
             "import sys; from streameval.sources.kafka.writer import KafkaWriter; w = KafkaWriter(sys.argv[1]); "
             "w.write('t', [b'k'], [b'from outside'], 0); w.close()"
         )
-        subprocess.run([sys.executable, "-c", code, broker.bootstrap_servers], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", code, broker.bootstrap_servers], check=True, timeout=480)
         reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
         reader.assign([TopicPartition("t", 0, 0)])
-        assert [message.value() for message in reader.consume(1, 30)] == [b"from outside"]
+        assert [message.value() for message in reader.consume(1, 120)] == [b"from outside"]
         reader.close()
 
 
@@ -42,9 +42,9 @@ def test_it_listens_on_this_machine_only_and_stops():
     with EmbeddedBroker() as broker:
         host, port = broker.bootstrap_servers.split(":")
         assert host == "127.0.0.1"
-        socket.create_connection((host, int(port)), timeout=10).close()
+        socket.create_connection((host, int(port)), timeout=120).close()
     broker.close()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)), timeout=10)
+        socket.create_connection((host, int(port)), timeout=120)
     with pytest.raises(RuntimeError, match="with statement"):
         _ = broker.bootstrap_servers

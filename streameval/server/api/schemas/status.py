@@ -169,13 +169,14 @@ class SinkStatus(Shape):
 
 
 class Status(Stamped):
-    """State of the monitor. `sampling`: of what sample numbers are estimates, and whose pClick is corrected, in sentences."""
+    """State of the monitor. `preparing`: what is done before the first event is read; null: nothing. `sampling`: of what sample numbers are estimates, and whose pClick is corrected, in sentences."""
 
     version: str
     started_at: str
     uptime_seconds: float
     ready: dict[str, bool]
     degraded: list[str]
+    preparing: str | None
     events: dict[str, int | dict[str, int]]
     join: Join
     attribution_window_seconds: float
@@ -251,13 +252,14 @@ class Headline(Shape):
 class Overview(Stamped):
     """What `/api/v1/stream` sends with every snapshot: overall results without their buckets, and the flow.
 
-    `auctions`: whether `/api/v1/auctions` has any. `sampling`: see `/api/v1/status`.
+    `auctions`: whether `/api/v1/auctions` has any. `preparing`, `sampling`: see `/api/v1/status`.
     """
 
     started_at: str
     verdicts: list[Headline]
     ready: dict[str, bool]
     degraded: list[str]
+    preparing: str | None
     events: dict[str, int | dict[str, int]]
     join: Join
     partitions: list[Partition]

@@ -2,6 +2,7 @@
 
 import { svg } from "../dom.js";
 
+const CHARACTER = 7; // px, the widest of a number below the axis
 const ROOM = { left: 70, right: 24, top: 12, bottom: 44 };
 
 export function linear(low, high) {
@@ -36,11 +37,14 @@ export function frame({ width = 460, height = 340, x, y, title, description }) {
   const px = (value) => ROOM.left + x.scale.part(value) * (width - ROOM.left - ROOM.right);
   const py = (value) => height - ROOM.bottom - y.scale.part(value) * (height - ROOM.top - ROOM.bottom);
   const axes = svg("g", { class: "axes", "aria-hidden": "true" });
+  let free = -Infinity; // from here on no number stands below the axis yet
   for (const tick of x.scale.ticks) {
-    axes.append(
-      svg("line", { x1: px(tick), x2: px(tick), y1: ROOM.top, y2: height - ROOM.bottom }),
-      svg("text", { x: px(tick), y: height - ROOM.bottom + 17, "text-anchor": "middle" }, x.format(tick)),
-    );
+    axes.append(svg("line", { x1: px(tick), x2: px(tick), y1: ROOM.top, y2: height - ROOM.bottom }));
+    const text = x.format(tick);
+    const half = (String(text).length * CHARACTER) / 2;
+    if (px(tick) - half < free) continue;
+    free = px(tick) + half + CHARACTER;
+    axes.append(svg("text", { x: px(tick), y: height - ROOM.bottom + 17, "text-anchor": "middle" }, text));
   }
   for (const tick of y.scale.ticks) {
     axes.append(

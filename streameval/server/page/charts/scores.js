@@ -7,6 +7,7 @@ import { frame, linear, logarithmic } from "./frame.js";
 
 const TAIL = 0.001; // of the scores of a layer
 const LEAST = 1e-6; // pClick; a logarithmic axis has no zero
+const NARROWEST = 0.05; // tenfolds; the bins next to 1 are far narrower, and what saturates there would tower over all the rest
 
 // shown: [{ name, look, scores: { edges, impressions, clicks } }] with at least one bin each
 export function scoreChart(shown) {
@@ -16,7 +17,7 @@ export function scoreChart(shown) {
   ]);
   for (const layer of layers) {
     const total = layer.values.reduce((sum, n) => sum + n, 0) || 1;
-    layer.at = layer.edges.map((edge) => Math.max(LEAST, edge));
+    [layer.at, layer.values] = widened(layer.edges.map((edge) => Math.max(LEAST, edge)), layer.values);
     layer.density = layer.values.map((n, i) => n / total / (Math.log10(layer.at[i + 1] / layer.at[i]) || Infinity));
   }
   const low = Math.min(...layers.map(first));
@@ -24,7 +25,7 @@ export function scoreChart(shown) {
   const most = Math.max(...layers.flatMap(({ density }) => density), 0.01);
   const { root, x, y } = frame({
     x: { scale: logarithmic(low, high), name: "pClick", format: percentTick },
-    y: { scale: linear(0, most * 1.08), name: "share per tenfold of pClick", format: (v) => `${significant(v * 100, 2)} %` },
+    y: { scale: linear(0, most * 1.08), name: "density: share per tenfold of pClick", format: (v) => significant(v, 2) },
     title: "Scores by label",
     description: shown.map(({ name, scores: { clicks, impressions } }) => `${name}: ${count(clicks.reduce((a, b) => a + b, 0))} clicks of ${count(impressions.reduce((a, b) => a + b, 0))} impressions`).join("; "),
   });
@@ -43,4 +44,18 @@ function first({ at, values }) {
   let below = 0;
   const i = values.findIndex((n) => (below += n) > total * TAIL);
   return at[Math.max(0, i)];
+}
+
+// From the right, neighbours are put together until every bin but the first is as wide as `NARROWEST`.
+function widened(edges, values) {
+  const [at, sums] = [[edges.at(-1)], []];
+  for (let i = values.length - 1; i >= 0; i -= 1) {
+    if (sums.length === 0 || Math.log10(at[1] / at[0]) >= NARROWEST) {
+      at.unshift(edges[i]);
+      sums.unshift(0);
+    }
+    at[0] = edges[i];
+    sums[0] += values[i];
+  }
+  return [at, sums];
 }

@@ -16,7 +16,7 @@ export function timeline(place, { height = 320 } = {}) {
   let content = null;
   let closed = false;
 
-  const size = new ResizeObserver(() => plot?.setSize({ width: place.clientWidth, height }));
+  const size = new ResizeObserver(() => plot?.setSize({ width: inside(place), height }));
   size.observe(place);
   const repaint = () => {
     shape = null;
@@ -66,6 +66,12 @@ export function aligned(lines) {
   return columns;
 }
 
+// What is drawn beyond it would be cut off.
+function inside(place) {
+  const { paddingLeft, paddingRight } = getComputedStyle(place);
+  return place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+}
+
 function options(uPlot, place, height, content) {
   const now = content();
   const ink = colour("--ink-quiet");
@@ -84,7 +90,7 @@ function options(uPlot, place, height, content) {
     }
   }
   return {
-    width: place.clientWidth || 600,
+    width: inside(place) || 600,
     height,
     ...(inUtc() ? { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") } : {}),
     series,

@@ -85,7 +85,7 @@ function undecided(overview, models) {
     h(
       "div",
       { class: "says" },
-      h("strong", {}, known ? `Live: ${models.map(live).join("; ") || "nothing"}` : "Collecting"),
+      h("strong", {}, known ? `Live: ${models.map(live).join("; ") || "nothing"}` : overview.preparing ? "Starting" : "Collecting"),
       h("p", { class: "words" }, known ? "Not compared yet: a verdict follows once a new version has enough final labels." : awaited(overview)),
     ),
   );

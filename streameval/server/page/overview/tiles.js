@@ -19,7 +19,7 @@ export function tiles(place, overview, recent, complete) {
     h("div", { class: bad ? "bad" : null }, h("dt", {}, name), h("dd", {}, h("a", { href: href("flow"), "data-focus": `tile-${value === null ? about : name.textContent ?? name}` }, value)), h("dd", { class: "quiet" }, about));
   replace(
     place,
-    tile(term("impression", "Impressions/s"), perSecond === null ? DASH : short(perSecond), `${short(overview.events.impressions)} since the start`),
+    tile(term("impression", "Impressions/s"), perSecond === null ? DASH : short(perSecond), `${short(overview.events.impressions ?? 0)} since the start`),
     tile(term("label delay", "Label delay"), complete === null || !overview.results.length ? DASH : age(complete * 1000), overview.results.length ? "age of the newest final label" : "no label is final yet"),
     tile(term("click match rate", "Click match rate"), join.join_rate === null || !overview.results.length ? DASH : percent(join.join_rate), join.reliable ? "clicks joined to their impression" : (join.reason ?? "").replaceAll("_", " "), !join.reliable),
     tile(term("consumer lag", "Consumer lag"), short(lag), "messages not read yet"),
@@ -31,7 +31,8 @@ export function tiles(place, overview, recent, complete) {
 export function flowing() {
   const seen = [];
   return ({ as_of, started_at: started, events }) => {
-    const now = { at: Date.parse(as_of) / 1000, impressions: events.impressions, events: events.impressions + events.clicks, invalid: Object.values(events.invalid ?? {}).reduce((sum, n) => sum + n, 0) };
+    const { impressions = 0, clicks = 0 } = events; // before the first event there are none
+    const now = { at: Date.parse(as_of) / 1000, impressions, events: impressions + clicks, invalid: Object.values(events.invalid ?? {}).reduce((sum, n) => sum + n, 0) };
     if (seen.length && now.impressions < seen.at(-1).impressions) seen.length = 0; // restarted
     if (!seen.length || now.at > seen.at(-1).at) seen.push(now);
     while (seen.length > 2 && now.at - seen[1].at > RECENT_S) seen.shift();

@@ -5,8 +5,8 @@ import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
 import { pipeline, rates } from "../flow/pipeline.js";
+import { taking } from "../share.js";
 import { table } from "../tables.js";
-
 
 const AGAIN_MS = 2000;
 const FATES = [
@@ -178,7 +178,13 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
     total === 0 ? h("p", { class: "quiet" }, "None: all events were valid.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
     samples === null ? refusal({ status: 401, message: withheld }, again, useToken) : null,
     samples?.length
-      ? h("details", { open }, h("summary", {}, `Latest ${samples.length}`), h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })))
+      ? h(
+          "details",
+          { open },
+          h("summary", {}, `Latest ${samples.length}`),
+          h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })),
+          taking("dead letters", { csv: () => ["dead-letters"] }),
+        )
       : null,
   );
 }

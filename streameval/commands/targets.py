@@ -1,0 +1,63 @@
+"""Arguments that name what a command writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class OutFile(click.Path):
+    """A file that is written at the end of long work: its folder is checked before the work begins."""
+
+    def __init__(self, *, remote: bool = True) -> None:
+        """`remote`: it may be in an object store."""
+        super().__init__(path_type=Path, dir_okay=False)
+        self._remote = remote
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        from streameval.sources.object_store import is_remote
+
+        if is_remote(str(value)):
+            return self._stored(str(value), param, ctx)
+        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: path_type says so
+        if not path.parent.is_dir():
+            self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
+        if not os.access(path.parent, os.W_OK):
+            self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
+        return path
+
+    def _stored(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from streameval.sources.object_store import address, need_bucket
+        from streameval.sources.protocol import SourceError
+
+        if not self._remote:
+            self.fail(f"{address(value)}: is written on this machine only; name a file", param, ctx)
+        try:
+            need_bucket(value)
+        except SourceError as error:
+            self.fail(str(error), param, ctx)
+        return Path(value)
+
+
+class TrafficTarget(OutFile):
+    """A file, or `kafka` (whatever file or folder has that name)."""
+
+    def __init__(self) -> None:
+        super().__init__(remote=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if str(value) == "kafka":
+            return Path("kafka")
+        from streameval.simulate.files import format_of
+
+        path = super().convert(value, param, ctx)
+        try:
+            format_of(path)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return path

@@ -1,0 +1,177 @@
+"""The first start on a machine: what must be compiled, by several processes at once.
+
+Numba compiles one kernel at a time in a process. So while this one compiles what it needs as it needs it, others begin at the
+far end of a list of kernels (what starts have needed before) and put theirs into Numba's cache, where this one finds
+them. They start once a few kernels had to be compiled: where the cache has what is needed nothing is started.
+
+What is not on the list, or has changed since, is compiled when it is needed, as without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from numba.core import event as events
+
+from streameval.process.signatures import Text, from_json, to_json
+
+log = logging.getLogger(__name__)
+
+MOST_HELPERS = 3  # processes of some 400 MB
+COMPILED_ALONE = 2  # kernels that only some settings need are compiled sooner than a helper is started
+_DONE = "done\n"
+
+Kernel = tuple[str, tuple[str, ...]]  # "module:name", and each argument as JSON
+
+
+def kernel_of(dispatcher: Any, arguments: Sequence[Any]) -> Kernel | None:
+    """What an event of Numba is about; None: it has no form (see `signatures`)."""
+    function = dispatcher.py_func
+    try:
+        return f"{function.__module__}:{function.__qualname__}", tuple(json.dumps(to_json(kind)) for kind in arguments)
+    except ValueError:
+        return None
+
+
+def read_kernels(text: str) -> list[Kernel]:
+    """Of a file with a line a kernel."""
+    return [(name, tuple(map(json.dumps, arguments))) for name, *arguments in map(json.loads, text.splitlines())]
+
+
+def as_line(kernel: Kernel) -> str:
+    """A line of that file."""
+    name, arguments = kernel
+    return json.dumps([name, *map(json.loads, arguments)])
+
+
+class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
+    """Watches what this process compiles within the block, and has helpers for the rest."""
+
+    def __init__(self, kernels: Sequence[Kernel], helpers: int | None = None, few: int = COMPILED_ALONE) -> None:
+        """`kernels`: in the order in which a start needs them. `helpers`: processes; None: one for every further core. They
+        start after a `few` kernels.
+        """
+        self._open = dict.fromkeys(kernels)
+        self.total = len(self._open)
+        self.done = 0
+        self.helped = 0  # of them by helpers
+        self.compiled: list[Kernel] = []  # by this process, in that order
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._helpers = min(cores - 1, MOST_HELPERS) if helpers is None else helpers
+        self._processes: list[subprocess.Popen[str]] = []
+        self._depth = threading.local()
+        self._lock = threading.Lock()
+        self._few, self._begun, self._over = few, False, False
+
+    def __enter__(self) -> Compiling:
+        events.register("numba:compile", self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        events.unregister("numba:compile", self)
+        with self._lock:
+            self._over = True
+            self._open.clear()
+            for process in self._processes:
+                process.kill()  # Numba renames whole files into its cache: nothing half written stays
+
+    def on_start(self, event: Any) -> None:
+        """This process compiles a kernel, within another one perhaps."""
+        depth = self._depth.n = getattr(self._depth, "n", 0) + 1
+        if depth > 1:
+            return
+        with self._lock:
+            kernel = kernel_of(event.data["dispatcher"], event.data["args"])
+            if kernel is not None:
+                self._open.pop(kernel, None)
+                self.compiled.append(kernel)
+            if len(self.compiled) > self._few and not self._begun and not self._over:
+                self._begun = True
+                for number in range(min(self._helpers, len(self._open))):
+                    threading.Thread(target=self._help, name=f"compiling-{number}", daemon=True).start()
+
+    def on_end(self, event: Any) -> None:
+        """It has."""
+        del event
+        depth = getattr(self._depth, "n", 0)
+        if depth == 0:  # begun by another thread, before this watched
+            return
+        self._depth.n = depth - 1
+        if depth == 1:
+            self._count()
+
+    def share(self) -> float:
+        """How much is done, in [0, 1]."""
+        return min(1.0, self.done / self.total) if self.total else 0.0
+
+    def words(self) -> str:
+        """How far it is; empty: there is little to compile, or nothing."""
+        if not self._begun:
+            return ""
+        return f"compiling kernel {min(self.done + 1, self.total)} of {self.total}, once on a machine"
+
+    def _count(self, helped: int = 0) -> None:
+        with self._lock:
+            self.done += 1
+            self.helped += helped
+
+    def _help(self) -> None:
+        """Keeps one helper busy, from the far end of the list."""
+        command = [sys.executable, "-P", "-m", "streameval.process.compiling"]  # -P: no module of the current folder
+        with self._lock:
+            if self._over:
+                return
+            try:
+                # a session of its own: Ctrl-C is for this process, which ends its helpers
+                process = subprocess.Popen(  # noqa: S603  (our own interpreter)
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+                )
+            except OSError as error:
+                log.debug("no helper to compile: %s", error)
+                return
+            self._processes.append(process)
+        with suppress(OSError, ValueError), process:
+            while (kernel := self._last()) is not None:
+                print(as_line(kernel), file=process.stdin, flush=True)
+                answer = process.stdout.readline() if process.stdout else ""
+                if answer != _DONE:
+                    log.debug("%s is left to this process: %s", kernel[0], answer.strip() or "the helper has ended")
+                if not answer:
+                    break
+                self._count(helped=1)
+
+    def _last(self) -> Kernel | None:
+        with self._lock:
+            return self._open.popitem()[0] if self._open else None
+
+
+def compile_kernel(name: str, arguments: Sequence[Text]) -> None:
+    """Compiles a kernel for these arguments, into Numba's cache. Any Exception if it is not there, or has changed."""
+    module, _, function = name.partition(":")
+    getattr(importlib.import_module(module), function).compile(tuple(map(from_json, arguments)))
+
+
+def main() -> None:
+    """A helper: compiles what is on each line of its input, and answers when it has."""
+    with suppress(BrokenPipeError):  # who asked is gone
+        for line in sys.stdin:
+            name, *arguments = json.loads(line)
+            try:
+                compile_kernel(name, arguments)
+            except Exception as error:  # the list is older than the code: who needs it compiles it
+                print(repr(error), flush=True)
+            else:
+                print(_DONE, end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()
