@@ -28,7 +28,7 @@ def headline(comparison: Comparison) -> str:
     c = comparison
     parts = [_evidence(c)]
     if c.verdict == "undecided":
-        parts.append(f"after {c.impressions:,} impressions and {c.clicks:,} clicks")
+        parts.append(f"after {c.impressions:,} impressions" + (f" and {c.clicks:,} clicks" if _clicks_known(c) else ""))
     line = claim(c) + (": " + ", ".join(part for part in parts if part) if any(parts) else "")
     return line + "".join(f"; {text}" for text in _beside(c)) + "".join(f" ({text})" for text in _reservations(c))
 
@@ -50,6 +50,11 @@ def claim(comparison: Comparison) -> str:
 def remarks(comparison: Comparison) -> list[str]:
     """What the headline says beside claim and evidence: other metrics, where it is worse, what to be careful about."""
     return [*_beside(comparison), *_reservations(comparison)]
+
+
+def _clicks_known(c: Comparison) -> bool:
+    """Whether `clicks` says anything: before/after counts those of comparable hours alone, and there may be none yet."""
+    return c.setup != "before_after" or c.blocks > 0
 
 
 def _learning(c: Comparison) -> bool:

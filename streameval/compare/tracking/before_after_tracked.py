@@ -276,8 +276,9 @@ class BeforeAfterTracked(Tracked):
         if self.rule.weighed == "weights":  # hours do not know how many clicks a click stands for
             return "weights_not_supported"
         days = len(hours.placebo)
+        only = "only on 1 day" if days == 1 else f"only on {days} days" if days else "nor on any day"
         if not hours.after:
-            return f"the previous version did not serve all of these hours a week earlier (it did on {days} days before the deploy)"
+            return f"the previous version did not serve the same hours a week earlier, {only} before the deploy"
         if days < FEWEST_DAYS:
             return f"needs at least {FEWEST_DAYS} days before the deploy to know how much days differ, has {days} ({DESERVED_DAYS} is better)"
         if clicks < self.rule.min_clicks:

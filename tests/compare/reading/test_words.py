@@ -100,6 +100,14 @@ def test_nothing_known_is_said_without_numbers() -> None:
     assert headline(comparison(metrics=(unknown("auc"),), since=None, **NOT_KEPT)) == "v2 is worse than v1"
 
 
+def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
+    """Before/after counts the clicks of hours that have a counterpart a week earlier: there may have been others."""
+    found = comparison(
+        "undecided", setup="before_after", metrics=(), impressions=28_758, clicks=0, blocks=0, reason=None
+    )
+    assert headline(found) == "v2 against v1 is undecided: after 28,758 impressions"
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "lower", "upper", "says"),
     [

@@ -139,7 +139,14 @@ def test_pclicks_that_are_too_high_are_found_and_getting_better_is_not_worse() -
     assert calibration.log_e_worse < 0
 
 
-@pytest.mark.parametrize(("before", "says"), [(2, "a week earlier (it did on 1 days"), (8, None)])
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        (1, "a week earlier, nor on any day before the deploy; "),
+        (2, "a week earlier, only on 1 day before the deploy; "),
+        (8, None),
+    ],
+)
 def test_too_little_history_says_so(before: int, says: str | None) -> None:
     reading = run(0, BAD, before=before, after=2)[0].reading()
     assert reading.reason is not None
