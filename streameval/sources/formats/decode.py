@@ -17,6 +17,7 @@ from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
 from streameval.sources.formats.raw import Assembled, CheckRules, RawEvents, Rejection, Wants, assemble
 from streameval.sources.formats.row_json import rows_as_json
+from streameval.sources.formats.unread import Unread
 from streameval.sources.protocol import DeadLetter
 
 # (messages, kinds, dimensions, what is wanted, the longest message) -> one row per message
@@ -51,6 +52,7 @@ class Decoder:
         self._dicts = dicts
         self._names = names
         self.max_message = max_message
+        self._unread = Unread()
         self._wanted = read_json.WantedOfJson(tuple(catalog.dimensions), hashed, dicts, names, max_message, json_kernel)
 
     def messages(
@@ -76,6 +78,7 @@ class Decoder:
             found_rows = read_json.JsonEvents(self._own(values, kinds), np.arange(len(values)), dict[int, bytes]().get)
         else:
             found_rows = read_json.read(values, kinds, self._wanted)
+            self._unread.look(values)
         raw, message, element = found_rows
         found = assemble(raw, self._rules())
         if found.impressions.features is not None:

@@ -1,0 +1,51 @@
+"""Fields of JSON events that nobody reads: what is misspelt would otherwise go in silence, where the field is optional."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from streameval.events.fields import FIELDS
+
+log = logging.getLogger(__name__)
+
+LOOKS = 200  # messages that are looked at, one of a batch
+MOST = 20  # names that are told
+_ALIKE = 0.6  # of 1, see `difflib`: "version" and "model_version" have 0.7
+_read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Unread:
+    """Looks at a message of each of the first batches, and logs every name that is no field's, once."""
+
+    def __init__(self) -> None:
+        self._left = LOOKS
+        self._told: set[str] = set()
+
+    def look(self, values: Sequence[bytes | None]) -> None:
+        """At the last of some messages, if it is an object."""
+        if self._left <= 0 or not values or len(self._told) >= MOST:
+            return
+        self._left -= 1
+        try:
+            names = _read(values[-1] or b"")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return  # an array, or a dead letter
+        for name in names.keys() - FIELDS.keys() - self._told:
+            if len(self._told) < MOST:
+                self._told.add(name)
+                self._tell(name, names.keys())
+
+    @staticmethod
+    def _tell(name: str, beside: Iterable[str]) -> None:
+        absent = sorted(FIELDS.keys() - beside)
+        meant = difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
+        shown = json.dumps(name[:80])
+        if meant:
+            log.warning("events have a field %s, which is not read: did you mean %s?", shown, meant[0])
+        else:
+            log.info("events have a field %s, which is not read", shown)

@@ -1,0 +1,58 @@
+"""What no field is called is told, once."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from streameval.events.batch import Catalog
+from streameval.sources.formats import unread
+from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.unread import Unread
+
+EVENT = {"impression_id": "i", "ts": 1_700_000_000_000, "user_id": "u", "pclick": 0.1}
+
+
+def told(caplog: pytest.LogCaptureFixture, *events: object) -> list[tuple[int, str]]:
+    looking = Unread()
+    with caplog.at_level(logging.INFO, unread.__name__):
+        for event in events:
+            looking.look([event if isinstance(event, bytes) else json.dumps(event).encode()])
+    return [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def test_a_misspelt_field_is_asked_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    one = EVENT | {"version": "v1"}
+    assert told(caplog, one, one) == [
+        (logging.WARNING, 'events have a field "version", which is not read: did you mean model_version?')
+    ]
+
+
+def test_a_field_of_ones_own_is_mere_information(caplog: pytest.LogCaptureFixture) -> None:
+    assert told(caplog, EVENT | {"trace": "x"}) == [(logging.INFO, 'events have a field "trace", which is not read')]
+    caplog.clear()
+    beside = EVENT | {"model_version": "v1", "version": 7}  # what it looks like is there
+    assert [level for level, _ in told(caplog, beside)] == [logging.INFO]
+
+
+def test_every_field_is_known_and_what_is_no_object_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    every = dict.fromkeys(unread.FIELDS)
+    assert told(caplog, every, b"", b"[1]", b"no json", b'{"a":', b"\xff", b"[" * 10_000) == []
+
+
+def test_names_are_told_up_to_a_bound_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    events = [{f"zz{i}\n" + "x" * 500: 1} for i in range(unread.MOST * 2)]
+    lines = told(caplog, *events)
+    assert len(lines) == unread.MOST
+    assert all("\n" not in line and len(line) < 200 for _, line in lines)
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_the_decoder_looks(kernel: bool, caplog: pytest.LogCaptureFixture) -> None:
+    decoder = Decoder(Catalog(), clock=lambda: 1 << 62, max_future=0, json_kernel=kernel)
+    value = json.dumps(EVENT | {"user": "u"}).encode()
+    with caplog.at_level(logging.INFO, unread.__name__):
+        decoder.messages([value], [1], topic=("i", "c"), partition=0, offsets=[0], format="json", shared=False)
+    assert 'events have a field "user", which is not read' in caplog.text
