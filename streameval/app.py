@@ -28,6 +28,7 @@ from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
 from streameval.outlets.outlets import Outlets
 from streameval.process.clock import WallClock
+from streameval.process.compiling import Interrupted
 from streameval.process.memory import give_back
 from streameval.process.progress import shown
 from streameval.results.predictions import PredictionsWriter
@@ -305,8 +306,8 @@ def run(
                 log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
             with shown("waiting for a broker", ""):
                 source.connect(stop)
-            with shown("preparing") as progress, prepared(publisher, progress):
-                _warm_up(settings)
+            if not _made_ready(settings, publisher, stop):
+                return publisher.latest()
             if on_reading is not None:
                 on_reading()
             interval = settings.server.snapshot_interval / 1000
@@ -354,6 +355,16 @@ def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
         value, topic, offset = batch.whole(place)
         letters.append(DeadLetter(value, "conflicting_id", "impression_id", said, topic, batch.partition, offset))
     sink.write(letters)
+
+
+def _made_ready(settings: Settings, publisher: Publisher, stop: threading.Event) -> bool:
+    """Has the kernels compiled, which may take a minute; False: `stop` was set before they were, and nothing has been read."""
+    try:
+        with shown("preparing") as progress, prepared(publisher, progress, stop):
+            _warm_up(settings)
+    except Interrupted:
+        return False
+    return True
 
 
 def _warm_up(settings: Settings) -> None:

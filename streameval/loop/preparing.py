@@ -16,18 +16,22 @@ KERNELS = Path(__file__).with_name("kernels.jsonl")  # what starts have compiled
 TELL_SECONDS = 1.0  # a warm start is over before
 
 
-def helped() -> Compiling:
-    """For a block that compiles what it needs as it needs it."""
-    return Compiling(read_kernels(KERNELS.read_text()))
+def helped(stop: threading.Event | None = None) -> Compiling:
+    """For a block that compiles what it needs as it needs it; see `Compiling`."""
+    return Compiling(read_kernels(KERNELS.read_text()), stop=stop)
 
 
 @contextmanager
-def prepared(publisher: Publisher, show: Callable[[float | None, str], None] | None = None) -> Iterator[Compiling]:
+def prepared(
+    publisher: Publisher,
+    show: Callable[[float | None, str], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Iterator[Compiling]:
     """For the block that makes kernels ready: has helpers for what must be compiled, and publishes how far it is.
 
-    `show` gets the share that is done, and words.
+    `show` gets the share that is done, and words. Once `stop` is set, the block gets `Interrupted` at its next kernel.
     """
-    compiling, over = helped(), threading.Event()
+    compiling, over = helped(stop), threading.Event()
 
     def tell() -> None:
         while not over.wait(TELL_SECONDS):

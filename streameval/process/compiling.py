@@ -53,12 +53,22 @@ def as_line(kernel: Kernel) -> str:
     return json.dumps([name, *map(json.loads, arguments)])
 
 
+class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
+    """What was to be compiled is no longer wanted."""
+
+
 class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
     """Watches what this process compiles within the block, and has helpers for the rest."""
 
-    def __init__(self, kernels: Sequence[Kernel], helpers: int | None = None, few: int = COMPILED_ALONE) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[Kernel],
+        helpers: int | None = None,
+        few: int = COMPILED_ALONE,
+        stop: threading.Event | None = None,
+    ) -> None:
         """`kernels`: in the order in which a start needs them. `helpers`: processes; None: one for every further core. They
-        start after a `few` kernels.
+        start after a `few` kernels. Once `stop` is set, who needs a kernel that is not compiled gets `Interrupted` instead.
         """
         self._open = dict.fromkeys(kernels)
         self.total = len(self._open)
@@ -70,7 +80,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self._processes: list[subprocess.Popen[str]] = []
         self._depth = threading.local()
         self._lock = threading.Lock()
-        self._few, self._begun, self._over = few, False, False
+        self._few, self._begun, self._over, self._stop = few, False, False, stop
 
     def __enter__(self) -> Compiling:
         events.register("numba:compile", self)
@@ -85,9 +95,12 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                 process.kill()  # Numba renames whole files into its cache: nothing half written stays
 
     def on_start(self, event: Any) -> None:
-        """This process compiles a kernel, within another one perhaps."""
-        depth = self._depth.n = getattr(self._depth, "n", 0) + 1
-        if depth > 1:
+        """This process compiles a kernel, within another one perhaps. Raises Interrupted, before it does."""
+        before = getattr(self._depth, "n", 0)
+        if before == 0 and self._stop is not None and self._stop.is_set():
+            raise Interrupted
+        self._depth.n = before + 1
+        if before > 0:
             return
         with self._lock:
             kernel = kernel_of(event.data["dispatcher"], event.data["args"])

@@ -201,6 +201,21 @@ def test_with_certificate_and_token_it_speaks_https_to_those_who_know_the_token(
         assert "s3cret" not in run.errors
 
 
+def test_a_signal_during_the_first_compilation_is_heard_at_the_next_kernel(
+    settings: Callable[..., Path], embedded_kafka: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on for as long as that took, which is a minute: longer than anybody waits before a SIGKILL."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
+    config = settings()
+    write_traffic(embedded_kafka, config)
+    with running(config) as run:
+        until(lambda: "compiling" in (run.get("/readyz").json()["preparing"] or ""), run)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 0, run.errors
+        assert "kernels ready" not in run.errors
+        assert "Traceback" not in run.errors
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_cleanly_on_a_signal_while_it_still_waits_for_its_topics(
     number: signal.Signals, settings: Callable[..., Path]

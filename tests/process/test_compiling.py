@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from streameval.process.compiling import Compiling, as_line, read_kernels
+from streameval.process.compiling import Compiling, Interrupted, as_line, read_kernels
 from streameval.process.signatures import from_json, to_json
 
 _MODULE = """
@@ -32,7 +33,7 @@ _RUN = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 import made
-from streameval.process.compiling import Compiling, as_line
+from streameval.process.compiling import Compiling, Interrupted, as_line
 
 kernels = [("made:first", ('"int64"',)), ("made:second", ('"int64"',)), ("made:gone", ('"int64"',))]
 with Compiling(kernels, helpers=int(sys.argv[2]), few=0) as compiling:
@@ -122,3 +123,16 @@ def test_what_has_no_form_is_said() -> None:
 def test_a_line_is_a_kernel() -> None:
     kernel = ("some:kernel", ('"int64"', '["", "int64", "float64 1C"]'))
     assert read_kernels(as_line(kernel) + "\n") == [kernel]
+
+
+def test_once_it_is_to_stop_nothing_more_is_compiled_and_what_is_compiled_goes_on() -> None:
+    ready, wanted = numba.njit(lambda x: x + 1), numba.njit(lambda x: x * 2)
+    ready(1)
+    stop = threading.Event()
+    stop.set()
+    with Compiling([], helpers=0, stop=stop) as compiling:
+        assert ready(1) == 2
+        with pytest.raises(Interrupted):
+            wanted(1)
+        assert compiling.done == 0
+    assert wanted(3) == 6
