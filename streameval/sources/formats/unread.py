@@ -13,8 +13,8 @@ from streameval.events.fields import FIELDS
 
 log = logging.getLogger(__name__)
 
-LOOKS = 200  # messages that are looked at, one of a batch
-MOST = 20  # names that are told
+MESSAGES_SEEN = 200  # messages that are looked at, one of a batch
+MOST_NAMES = 20  # names that are told
 _ALIKE = 0.6  # of 1, see `difflib`: "version" and "model_version" have 0.7
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -23,12 +23,12 @@ class Unread:
     """Looks at a message of each of the first batches, and logs every name that is no field's, once."""
 
     def __init__(self) -> None:
-        self._left = LOOKS
+        self._left = MESSAGES_SEEN
         self._told: set[str] = set()
 
     def look(self, values: Sequence[bytes | None]) -> None:
         """At the last of some messages, if it is an object."""
-        if self._left <= 0 or not values or len(self._told) >= MOST:
+        if self._left <= 0 or not values or len(self._told) >= MOST_NAMES:
             return
         self._left -= 1
         try:
@@ -36,7 +36,7 @@ class Unread:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return  # an array, or a dead letter
         for name in names.keys() - FIELDS.keys() - self._told:
-            if len(self._told) < MOST:
+            if len(self._told) < MOST_NAMES:
                 self._told.add(name)
                 self._tell(name, names.keys())
 

@@ -43,9 +43,9 @@ def test_every_field_is_known_and_what_is_no_object_is_passed_over(caplog: pytes
 
 
 def test_names_are_told_up_to_a_bound_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    events = [{f"zz{i}\n" + "x" * 500: 1} for i in range(unread.MOST * 2)]
+    events = [{f"zz{i}\n" + "x" * 500: 1} for i in range(unread.MOST_NAMES * 2)]
     lines = told(caplog, *events)
-    assert len(lines) == unread.MOST
+    assert len(lines) == unread.MOST_NAMES
     assert all("\n" not in line and len(line) < 200 for _, line in lines)
 
 
