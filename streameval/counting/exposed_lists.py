@@ -33,6 +33,7 @@ from streameval.sketches.exposed_lists import (
     exposed_cut,
     mean_discount,
     mean_within,
+    span_of,
     standing,
     strata_ndcg,
 )
@@ -57,6 +58,17 @@ class _Cuts(NamedTuple):
     k: NDArray[np.int64]
     discount: NDArray[np.float64]  # see `list_terms`
     strata: int  # the first cell of strata
+    bins: int  # of propensity, when sums are of spans of them (see `strata_ndcg_tallies`); 0: strata are fixed
+
+
+class _Room(NamedTuple):
+    """For the items of one list that have a gain and a stratum, by stratum."""
+
+    item: NDArray[np.int64]  # of the list
+    above: NDArray[np.int64]  # see `standing`
+    level: NDArray[np.int64]
+    begin: NDArray[np.int64]  # the first of each stratum, and the end
+    terms: NDArray[np.float64]
 
 
 class ExposedLists:
@@ -72,7 +84,8 @@ class ExposedLists:
         # where the cells of a row of `_sums` stand in a series' vector, in its order
         parts = [at + np.arange(GROUPS * len(tally.cells)) for tally, at in (one for one in found if one is not None)]
         k = np.array(cuts, np.int64)
-        self._cuts = _Cuts(k, discounts(int(k.max(initial=0))), sum(part.size for part in parts))
+        bins = 0 if strata is None or strata.edges else len(strata.bounds) - 1
+        self._cuts = _Cuts(k, discounts(int(k.max(initial=0))), sum(part.size for part in parts), bins)
         self._grid = None
         if strata is not None and (of := layout.tally(strata_ndcg(strata, cuts, gain))) is not None:
             self._grid = PropensityGrid.of(strata)
@@ -153,9 +166,8 @@ def _sum_lists(
     size = 0
     for one in some:
         size = max(size, begin[one + 1] - begin[one])
-    mine = np.empty(size, np.int64)
     own = np.zeros(EX_CELLS, np.int64)  # what the list adds to every series
-    clicked, terms = np.empty(size, np.int64), np.empty(size)
+    clicked, room = np.empty(size, np.int64), _room(size)
     added = False
     flat, width = sums.ravel(), sums.shape[1]  # a view; one of a row costs as much as the sums
     for one in some:
@@ -183,9 +195,7 @@ def _sum_lists(
                     weight = 1.0 / max(items.propensity[a + i], rule.least)
                     _add_item(flat, (of * width, group[one]), at, weight, items.gain[a + i], cuts, rule.most, sign)
             if strata:
-                _add_strata(
-                    sums[of], key, (start[e], a, n), clicked[:clicks], items, cuts, terms=terms, mine=mine, sign=sign
-                )
+                _add_strata(sums[of], key, (start[e], a, n), clicked[:clicks], items, cuts, room=room, sign=sign)
     return added
 
 
@@ -239,6 +249,12 @@ def _add_item(
             add_fine(sums, cell + EX_LESS_HITS, (weight - most) * within, sign)
 
 
+@numba.njit(inline="always")
+def _room(size: int) -> _Room:
+    whole = np.empty((3, size), np.int64)
+    return _Room(whole[0], whole[1], whole[2], np.empty(size + 1, np.int64), np.empty(size))
+
+
 @numba.njit(cache=True, nogil=True)
 def _add_strata(
     sums: NDArray[np.int64],
@@ -247,38 +263,74 @@ def _add_strata(
     clicked: NDArray[np.int64],
     items: _Items,
     cuts: _Cuts,
-    terms: NDArray[np.float64],
-    mine: NDArray[np.int64],
+    room: _Room,
     sign: int,
 ) -> None:
-    """Adds, for every bin with a gain, the NDCG of its items in the whole list to one series' sums.
+    """Adds the NDCG of the items with a gain in every stratum, or every span of bins, in the whole list to one series' sums.
 
     `span`: where its keys and its items begin, and how many there are; `clicked`: which of them.
     """
+    a, begin, stratum = span[1], room.begin, items.stratum
+    many = _stand(key, span, clicked, items, room)
+    width = 1 + cuts.k.size
+    for p in range(many):
+        first = stratum[a + room.item[begin[p]]]
+        for q in range(p, many if cuts.bins else p + 1):
+            for j in range(width):
+                got = np.int64(1)
+                if j:
+                    got = fixed(_ndcg(a, begin[p], begin[q + 1], items, cuts.k[j - 1], cuts.discount, room))
+                if cuts.bins == 0:
+                    sums[cuts.strata + first * width + j] += sign * got
+                    continue
+                for before in range(2 if p else 1):  # f(p, q) is part of four differences
+                    for after in range(2 if q + 1 < many else 1):
+                        x = stratum[a + room.item[begin[p - before]]]
+                        y = stratum[a + room.item[begin[q + after]]]
+                        cell = cuts.strata + span_of(x, y, cuts.bins) * width + j
+                        sums[cell] += sign * (got if before == after else -got)
+
+
+@numba.njit(cache=True, nogil=True)
+def _stand(
+    key: NDArray[np.float64], span: tuple[int, int, int], clicked: NDArray[np.int64], items: _Items, room: _Room
+) -> int:
+    """Fills `room` with the items that have a gain and a stratum, lowest strata first. Returns how many strata they are of."""
     start, a, n = span
-    for c in range(clicked.size):
-        b = items.stratum[a + clicked[c]]
-        first, m = b >= 0, 0
-        for other in range(clicked.size):
-            if items.stratum[a + clicked[other]] == b and items.gain[a + clicked[other]] > 0.0:
-                first = first and (m > 0 or other == c)  # a bin once, at its first item with a gain
-                mine[m] = clicked[other]
-                m += 1
-        if not first or m == 0:
+    m = 0
+    for i in clicked:
+        b = items.stratum[a + i]
+        if b < 0 or not items.gain[a + i] > 0.0:
             continue
-        cell = cuts.strata + b * (1 + cuts.k.size)
-        sums[cell] += sign
-        for j in range(cuts.k.size):
-            k = cuts.k[j]
-            for i in range(m):
-                above, level = standing(key, start, n, mine[i])
-                terms[i] = items.gain[a + mine[i]] * mean_discount(above, level, k, cuts.discount)
-            terms[:m].sort()  # so that sums have one order
-            got = terms[:m].sum()
-            for i in range(m):
-                terms[i] = items.gain[a + mine[i]]
-            terms[:m].sort()
-            ideal = 0.0
-            for i in range(min(m, k)):
-                ideal += terms[m - 1 - i] * (cuts.discount[i + 1] - cuts.discount[i])
-            sums[cell + 1 + j] += sign * fixed(got / ideal)
+        at = m
+        while at > 0 and items.stratum[a + room.item[at - 1]] > b:
+            room.item[at] = room.item[at - 1]
+            at -= 1
+        room.item[at] = i
+        m += 1
+    many = 0
+    for c in range(m):
+        room.above[c], room.level[c] = standing(key, start, n, room.item[c])
+        if c == 0 or items.stratum[a + room.item[c]] != items.stratum[a + room.item[c - 1]]:
+            room.begin[many] = c
+            many += 1
+    room.begin[many] = m
+    return many
+
+
+@numba.njit(cache=True, nogil=True)
+def _ndcg(a: int, low: int, high: int, items: _Items, k: int, discount: NDArray[np.float64], room: _Room) -> float:
+    """NDCG at k of the items low to high - 1 of `room` alone, in the whole list, whose items begin at `a`."""
+    terms = room.terms[: high - low]
+    for c in range(low, high):
+        gain = items.gain[a + room.item[c]]
+        terms[c - low] = gain * mean_discount(room.above[c], room.level[c], k, discount)
+    terms.sort()  # so that sums have one order
+    got = terms.sum()
+    for c in range(low, high):
+        terms[c - low] = items.gain[a + room.item[c]]
+    terms.sort()
+    ideal = 0.0
+    for i in range(min(high - low, k)):
+        ideal += terms[high - low - 1 - i] * (discount[i + 1] - discount[i])
+    return got / ideal

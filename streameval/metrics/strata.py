@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from streameval.metrics.errors import coarse
 from streameval.metrics.view import View
-from streameval.sketches.exposed_lists import strata_ndcg
+from streameval.sketches.exposed_lists import span_of, strata_ndcg
 from streameval.sketches.layout import read_tally
 from streameval.sketches.propensity import (
     SCORE_BINS,
@@ -52,8 +52,7 @@ class Stratum:
     `auc_of_clicks` is the probability that one of its clicks outscores one of the window's non-clicks, whatever stratum that is
     in; weighted by clicks, those of all rows add up to the AUC. `auc_of_clicks_error` bounds what the resolution of
     the scores costs. `ndcg`: by cut K, of `lists` with a gain in the stratum: the NDCG of those items alone, in the whole list.
-    Strata that are cut by mass or width are made of fine bins, and an item is then judged with those of its own bin. The row
-    without edges, if there is one, has the impressions without a propensity.
+    The row without edges, if there is one, has the impressions without a propensity.
     """
 
     lower: float | None
@@ -196,13 +195,23 @@ def _with_ndcg(strata: Sequence[Stratum], view: View, limits: Sequence[int]) -> 
         sums = view.tally(strata_ndcg(options.strata, options.k, options.gain))
     if sums is None:
         return tuple(strata)
-    by_bin = sums.reshape(-1, 1 + len(options.k))
+    cells_of = sums.reshape(-1, 1 + len(options.k))
+    bins = 0 if options.strata is None or options.strata.edges else len(options.strata.bounds) - 1
+    totals = (_of_run(cells_of, first, last, bins) for first, last in pairwise(limits))
     out = []
-    for one, cells in zip_longest(strata, (by_bin[first:last].sum(axis=0) for first, last in pairwise(limits))):
+    for one, cells in zip_longest(strata, totals):
         lists = 0 if cells is None else int(cells[0])
-        ndcg = [float(cell) / lists if lists else None for cell in (by_bin[0] if cells is None else cells)[1:]]
+        ndcg = [float(cell) / lists if lists else None for cell in (cells_of[0] if cells is None else cells)[1:]]
         out.append(replace(one, lists=lists, ndcg=tuple(zip(options.k, ndcg, strict=True))))
     return tuple(out)
+
+
+def _of_run(cells: _Reals, first: int, last: int, bins: int) -> _Reals:
+    """The sum of the stratum of bins first to last - 1; of its spans, when sums are of spans of so many `bins`."""
+    if not bins:
+        return np.asarray(cells[first:last].sum(axis=0))
+    own = [np.arange(last - x) + span_of(x, x, bins) for x in range(first, last)]
+    return np.asarray(cells[np.concatenate(own)].sum(axis=0))
 
 
 def strata_of(

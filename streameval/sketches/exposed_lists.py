@@ -52,17 +52,34 @@ def exposed_tallies(cuts: tuple[int, ...], gain: str, rule: WeightRule, source: 
 
 
 def strata_ndcg(strata: PropensityStrata, cuts: tuple[int, ...], gain: str) -> str:
-    """The name of the tally of NDCG by bin."""
-    return "_".join((strata.clicks, "ndcg", *map(str, cuts), gain))
+    """The name of the tally of NDCG by stratum."""
+    return "_".join((strata.clicks, "ndcg", *map(str, cuts), gain, *(() if strata.edges else ("spans",))))
 
 
 def strata_ndcg_tallies(strata: PropensityStrata | None, cuts: tuple[int, ...], gain: str) -> tuple[Tally, ...]:
-    """Of every bin of propensity: lists with a gain in it, and the sums of the NDCG of those items at every cut."""
+    """Lists with a gain in a stratum, and the sums of the NDCG of those items at every cut, by what strata are made of.
+
+    Between fixed edges those are the strata. Any other stratum is a run of fine bins, known only when somebody reads, and its
+    NDCG is no sum over its bins: a list may have items in several. It is one over *spans* of bins. With f(x, y) what a list adds to
+    the stratum of the bins x to y, the list adds to the span (x, y)
+
+        h(x, y) = f(x, y) - f(x + 1, y) - f(x, y - 1) + f(x + 1, y - 1)        f = 0 where x > y
+
+    and a stratum's sum is that of h over all spans within it, exactly. A list whose gains are all in one bin has h(x, x) alone.
+    """
     if strata is None or not cuts:
         return ()
-    names = [name for i in range(len(strata.bounds) - 1) for name in (f"lists_{i}", *(f"ndcg_{k}_{i}" for k in cuts))]
+    bins = len(strata.bounds) - 1
+    parts = [f"{i}" for i in range(bins)] if strata.edges else [f"{x}_{y}" for x in range(bins) for y in range(x, bins)]
+    names = [name for part in parts for name in (f"lists_{part}", *(f"ndcg_{k}_{part}" for k in cuts))]
     scaled = reals(*(name for name in names if name.startswith("ndcg")))
     return (Tally(strata_ndcg(strata, cuts, gain), tuple(names), blocks=False, scales=scaled),)
+
+
+@numba.njit(inline="always")
+def span_of(first: int, last: int, bins: int) -> int:
+    """The number of the span of bins `first` to `last`: those that begin at one bin stand together, shortest first."""
+    return first * bins - first * (first - 1) // 2 + last - first
 
 
 @numba.njit(inline="always")

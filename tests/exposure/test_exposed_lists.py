@@ -78,10 +78,11 @@ def brute_force(log: list[list[Item]], version: str, k: int, clipped: bool) -> d
 
 
 @cache
-def replayed() -> tuple[list[list[Item]], dict[str, dict[str, Any]]]:
+def replayed(cut: str = "edges") -> tuple[list[list[Item]], dict[str, dict[str, Any]]]:
     log = lists(700)
     events = [item for some in log for item in some]
-    config = make_settings(ranking={"k": list(K), "by_user": []}, strata={"cut": EDGES})
+    strata = {"cut": EDGES} if cut == "edges" else {"cut": cut, "count": 3}
+    config = make_settings(ranking={"k": list(K), "by_user": []}, strata=strata)
     return log, results(events, config)
 
 
@@ -122,9 +123,11 @@ def ndcg_of(chosen: list[Item], some: list[Item], version: str, k: int) -> float
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_ndcg_of_a_stratum_is_that_of_its_clicks_alone_in_the_whole_list(version: str) -> None:
-    log, found = replayed()
+@pytest.mark.parametrize("cut", ["edges", "mass", "width"])
+def test_ndcg_of_a_stratum_is_that_of_its_clicks_alone_in_the_whole_list(version: str, cut: str) -> None:
+    log, found = replayed(cut)
     rows = found[version]["strata"]
+    assert len(rows) == (5 if cut == "edges" else 4)
     for k in K:
         combined = {"share": [0.0, 0.0], "uniform_exposure": [0.0, 0.0]}
         for row in rows:
@@ -149,6 +152,42 @@ def test_ndcg_of_a_stratum_is_that_of_its_clicks_alone_in_the_whole_list(version
         for name, (above, below) in combined.items():
             assert got[name] == pytest.approx(above / below, abs=1e-9)
         assert len(set(got.values())) == 3
+
+
+def test_a_list_with_clicks_in_a_dozen_bins_counts_once_in_every_stratum() -> None:
+    rng = np.random.default_rng(4)
+    log = []
+    for r in range(40):
+        propensity = 10 ** rng.uniform(-3, -0.05, 30)
+        order = rng.permutation(30)
+        log.append(
+            [
+                {
+                    "impression_id": f"i{r}-{i}", "request_id": f"r{r}", "user_id": f"u{r}", "ts": T0 + 40 * r + i,
+                    "model_version": "v1", "pclick": 1 / (2 + order[i]), "propensity": float(propensity[i]), "clicked": int(i < 14),
+                }
+                for i in range(30)
+            ]
+        )  # fmt: skip
+    events = [item for some in log for item in some]
+    config = make_settings(ranking={"k": [3, 10], "by_user": []}, strata={"count": 3})
+    rows = results(events, config)["v1"]["strata"]
+    assert len(rows) == 3
+    for k in (3, 10):
+        for row in rows:
+            values = []
+            for some in log:
+                ranked = sorted(some, key=lambda item: -float(item["pclick"]))
+                mine = [
+                    rank
+                    for rank, i in enumerate(ranked, 1)
+                    if i["clicked"] and row["lower"] <= i["propensity"] < row["upper"]
+                ]
+                ideal = sum(1 / np.log2(rank + 1) for rank in range(1, min(len(mine), k) + 1))
+                if mine:
+                    values.append(sum(1 / np.log2(rank + 1) for rank in mine if rank <= k) / ideal)
+            assert row["lists"] == len(values) >= 38
+            assert row[f"ndcg_{k}"] == pytest.approx(np.mean(values), abs=1e-9)
 
 
 def test_a_log_without_requests_or_propensities_says_why_there_are_none() -> None:

@@ -36,7 +36,7 @@ CONFIG = Settings.model_validate(
         "join": {"attribution_window": "2m", "allowed_lateness": "30s", "correction_horizon": "1h", "request_gap": "1m"},
         "windows": {"pane": "1m", "sliding": ["5m", "20m"]},
         "ranking": {"k": [1, 3], "gain": "sqrt_value", "by_user": []},
-        "strata": {"cut": [0.01, 0.1]},
+        "strata": {"count": 3},
     }
 )  # fmt: skip
 Cells = dict[tuple[int, str], list[tuple[int, int]]]  # by pane and version
