@@ -15,10 +15,10 @@ from streameval.auction.rerun import (
     EXPECTED_MAINLINE,
     EXTRAPOLATED,
     MAINLINE_ADS,
+    USER_GROUPS,
     WITH_HISTORY,
     OperatingPoints,
 )
-from streameval.auction.spread import USER_GROUPS
 
 # name -> (sum above, sum below)
 MEASURES: dict[str, tuple[int, int]] = {
@@ -59,7 +59,7 @@ def frontier_of(
     """Of sums int64[versions, points, blocks, AUCTION_CELLS]; `reference`: the version whose mainline ads are matched.
 
     Errors leave out one block of users at a time (jackknife), with what its labels add through the tables
-    (`spread.through_tables`). On a stream that is known by group of users (`spread.through_groups`), so for yields one group is left
+    (`spread.through_tables`). On a stream that is known by group of users (`rerun.run_through`), so for yields one group is left
     out at a time. Without either, what is known of pairs and positions counts as given.
     """
     whole = sums.sum(axis=2)

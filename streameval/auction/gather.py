@@ -54,7 +54,9 @@ class AuctionLog:
         """Everything by request; `slots`: positions that there are. It does not depend on the order of the log."""
         parts = [*self._shown, *self._others]
         shown = np.arange(sum(map(len, parts))) < sum(map(len, self._shown))
-        rows, was_shown, position = arranged(concat_impressions(parts or [NO_IMPRESSIONS]), shown)
+        rows = concat_impressions(parts or [NO_IMPRESSIONS])
+        on, position = arranged(rows, shown)
+        rows, was_shown = take_impressions(rows, on, on.astype(np.int32)), shown[on]
         label = np.where(was_shown, self._labels_of(rows.id), np.int8(_UNKNOWN))
         return _booked(rows, was_shown, position, label, slots)
 
@@ -86,8 +88,8 @@ def query_of(rows: Impressions) -> NDArray[np.uint64]:
 
 def arranged(
     rows: Impressions, shown: NDArray[np.bool_], among: NDArray[np.int64] | None = None
-) -> tuple[Impressions, NDArray[np.bool_], NDArray[np.float64]]:
-    """(the rows by request, where they were shown, their positions; infinite: not shown, -1: not known).
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(which rows stand where, by request; their positions: infinite: not shown, -1: not known).
 
     `among`: the rows that it is about, all by default. Of an impression that came twice the first counts; a candidate that
     was shown after all, or came twice, counts once. Rows of one request come as they were shown, then the others by item: so
@@ -97,8 +99,7 @@ def arranged(
     among = among[~_again(rows.id[among], pair_keys(rows.request[among], rows.item[among]), shown[among])]
     position = _positions(field_of(rows, "position"), shown, among)
     order = _by_request(rows.request[among], position, rows.item[among], rows.id[among])
-    on = among[order]
-    return take_impressions(rows, on, on.astype(np.int32)), shown[on], position[order]
+    return among[order], position[order]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -215,12 +216,14 @@ def _distinct(values: NDArray[np.uint64]) -> bool:
     return True
 
 
-def unfit(rows: Impressions, position: NDArray[np.float64], slots: int) -> dict[str, NDArray[np.bool_]]:
-    """Rows that make their request impossible to run again, bool[n] by reason."""
+def unfit(
+    rows: Impressions, on: NDArray[np.int64], position: NDArray[np.float64], slots: int
+) -> dict[str, NDArray[np.bool_]]:
+    """Which of some rows make their request impossible to run again, bool[n] by reason; `position`: theirs."""
     return {
-        "no_request": rows.request == 0,
-        "no_item": rows.item == 0,
-        "no_bid": np.isnan(field_of(rows, "bid")),
+        "no_request": rows.request[on] == 0,
+        "no_item": rows.item[on] == 0,
+        "no_bid": np.isnan(field_of(rows, "bid")[on]),
         "no_position": position < 0,
         "position_beyond_slots": np.isfinite(position) & (position >= slots),
     }
@@ -240,18 +243,20 @@ def left_out(
     return gone, counts
 
 
-def auctions_of(rows: Impressions, pair: NDArray[np.int32]) -> tuple[Auctions, tuple[int, ...]]:
-    """(arranged rows as auctions, the series codes of their scores)."""
-    first = np.flatnonzero(np.diff(rows.request, prepend=~rows.request[:1]))
-    versions, score = _scores(rows)
-    indptr = np.append(first, len(rows)).astype(np.int64)
-    return Auctions(indptr, blocks_of(rows.user[first]), field_of(rows, "bid"), pair, score), versions
+def auctions_of(rows: Impressions, on: NDArray[np.int64], pair: NDArray[np.int32]) -> tuple[Auctions, tuple[int, ...]]:
+    """(some rows, as they are arranged, as auctions; the series codes of their scores). `pair`: of those rows."""
+    request = rows.request[on]
+    first = np.flatnonzero(np.diff(request, prepend=~request[:1]))
+    versions, score = _scores(rows, on)
+    indptr = np.append(first, on.size).astype(np.int64)
+    return Auctions(indptr, blocks_of(rows.user[on[first]]), field_of(rows, "bid")[on], pair, score), versions
 
 
 def _booked(
     rows: Impressions, shown: NDArray[np.bool_], position: NDArray[np.float64], label: NDArray[np.int8], slots: int
 ) -> Book:
-    wrong = {**unfit(rows, position, slots), "no_label": shown & (label == _UNKNOWN)}
+    every = np.arange(len(rows))
+    wrong = {**unfit(rows, every, position, slots), "no_label": shown & (label == _UNKNOWN)}
     number = np.unique(rows.request, return_inverse=True)[1].astype(np.int64)
     gone, skipped = left_out(number, wrong)
     skipped["no_request"] = int(np.count_nonzero(wrong["no_request"]))  # nobody knows of how many requests
@@ -264,7 +269,7 @@ def _booked(
     )
     keys, inverse = np.unique(pair_keys(query_of(rows), rows.item), return_inverse=True)
     pair = inverse.astype(np.int32)
-    auctions, versions = auctions_of(rows, pair)
+    auctions, versions = auctions_of(rows, np.arange(len(rows)), pair)
     number = np.repeat(np.arange(auctions.block.size), np.diff(auctions.indptr))
     on = np.flatnonzero(shown)
     served = np.full(auctions.block.size, -1, np.int32)
@@ -283,27 +288,54 @@ def _booked(
     )
 
 
-def _scores(rows: Impressions) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """(series codes, scores float64[series, rows], NaN: none)."""
-    own = np.flatnonzero(~np.isnan(rows.pclick))
-    shadow = rows.shadow
-    many = max(rows.series.max(initial=-1), -1 if shadow is None else shadow.series.max(initial=-1)) + 1
-    used = np.zeros(many, bool)  # by code
-    used[rows.series[own]] = True
-    if shadow is not None:
-        used[shadow.series] = True
-    codes = np.flatnonzero(used)
-    number = np.cumsum(used) - 1
-    score = np.full((codes.size, len(rows)), np.nan)
-    if shadow is not None:
-        _write_scores(shadow, number, score)
-    score[number[rows.series[own]], own] = rows.pclick[own]
+_NO_SHADOW = Shadow(np.zeros(0, np.int64), np.empty(0, np.int32), np.empty(0))
+
+
+def _scores(rows: Impressions, on: NDArray[np.int64]) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """(series codes, scores of some rows float64[series, on], NaN: none)."""
+    shadow = _NO_SHADOW if rows.shadow is None else rows.shadow
+    many = max(rows.series.max(initial=-1), shadow.series.max(initial=-1)) + 1
+    number = np.full(many, -1, np.int64)  # by code
+    _number_series(shadow, rows.series, rows.pclick, on, number)
+    codes = np.flatnonzero(number >= 0)
+    number[codes] = np.arange(codes.size)
+    score = np.full((codes.size, on.size), np.nan)
+    _write_scores(shadow, rows.series, rows.pclick, on, number, score)
     return tuple(codes.tolist()), score
 
 
 @numba.njit(cache=True, nogil=True)
-def _write_scores(shadow: Shadow, number: NDArray[np.int64], score: NDArray[np.float64]) -> None:
+def _number_series(
+    shadow: Shadow,
+    own: NDArray[np.int32],
+    p: NDArray[np.float64],
+    on: NDArray[np.int64],
+    number: NDArray[np.int64],
+) -> None:
+    """Makes 0 of what has scored any of the rows."""
+    indptr, series, _ = shadow
+    for row in on:
+        if not np.isnan(p[row]):
+            number[own[row]] = 0
+        if indptr.size:
+            for k in range(indptr[row], indptr[row + 1]):
+                number[series[k]] = 0
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_scores(
+    shadow: Shadow,
+    own: NDArray[np.int32],
+    p: NDArray[np.float64],
+    on: NDArray[np.int64],
+    number: NDArray[np.int64],
+    score: NDArray[np.float64],
+) -> None:
     indptr, series, pclick = shadow
-    for row in range(score.shape[1]):
-        for k in range(indptr[row], indptr[row + 1]):
-            score[number[series[k]], row] = pclick[k]
+    for i in range(on.size):
+        row = on[i]
+        if indptr.size:
+            for k in range(indptr[row], indptr[row + 1]):
+                score[number[series[k]], i] = pclick[k]
+        if not np.isnan(p[row]):
+            score[number[own[row]], i] = p[row]

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from streameval.auction.gather import arranged, auctions_of, left_out, query_of, unfit
 from streameval.auction.pairs import HourTables, PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Auctions, run
-from streameval.auction.spread import Residuals, through_groups
+from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Auctions, Residuals, run_through
 from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
 from streameval.events.columns import PLAIN, concat_impressions, field_of, take_impressions
 from streameval.events.durations import HOUR
@@ -149,7 +148,8 @@ class LiveAuctions:
         rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
         renamed = replace(rows, request=rank[number].astype(np.uint64) + np.uint64(1))
         was_shown = np.arange(len(rows)) < shown
-        return self._run(*arranged(renamed, was_shown, np.flatnonzero(due)), np.sort(pane))
+        on, position = arranged(renamed, was_shown, np.flatnonzero(due))
+        return self._run(renamed, on, position, np.sort(pane))
 
     def _complete(
         self, request: NDArray[np.uint64], ts: NDArray[np.int64]
@@ -172,30 +172,31 @@ class LiveAuctions:
         return number, (over & ~crowded)[number], (~over & ~crowded)[number]
 
     def _run(
-        self, rows: Impressions, shown: NDArray[np.bool_], position: NDArray[np.float64], panes: NDArray[np.int64]
+        self, rows: Impressions, on: NDArray[np.int64], position: NDArray[np.float64], panes: NDArray[np.int64]
     ) -> list[PointRows]:
-        """Arranged rows, whose request r is of panes[r - 1]."""
-        number = rows.request.astype(np.int64) - 1
-        pair = pair_of(query_of(rows), rows.item)
+        """The rows `on`, as they are arranged, with their positions; request r is of panes[r - 1]."""
+        number = rows.request[on].astype(np.int64) - 1
+        pair = pair_of(query_of(rows)[on], rows.item[on])
         hours = panes * self._pane // HOUR
         unknown = [hour for hour in np.unique(hours[number]).tolist() if not self.history.at(hour).tables.shown.any()]
         wrong = {
-            **unfit(rows, position, self._settings.slots),
+            **unfit(rows, on, position, self._settings.slots),
             "not_sampled": ~self.history.knows(pair),
             "no_history": np.isin(hours, unknown)[number],
         }
         gone, counts = left_out(number, wrong)
         self.skipped.update(counts)
         if gone.any():
-            on = np.flatnonzero(~gone[number])
-            if not on.size:
+            stay = np.flatnonzero(~gone[number])
+            if not stay.size:
                 return []
-            rows, shown, pair, number = _taken(rows, on), shown[on], pair[on], number[on]
-        auctions, versions = auctions_of(rows, np.empty(pair.size, np.int32))
+            on, position, pair, number = on[stay], position[stay], pair[stay], number[stay]
+        auctions, versions = auctions_of(rows, on, np.empty(pair.size, np.int32))
         first = auctions.indptr[:-1]
         codes = np.array([*versions, -1], np.int64)
-        server = np.searchsorted(codes[:-1], rows.series[first])
-        server = np.where(shown[first] & (codes[server] == rows.series[first]), server, len(versions))
+        own = rows.series[on[first]]
+        server = np.searchsorted(codes[:-1], own)
+        server = np.where(np.isfinite(position[first]) & (codes[server] == own), server, len(versions))
         panes = panes[number[first]]
         out = []
         for pane in np.unique(panes).tolist():
@@ -217,11 +218,10 @@ class LiveAuctions:
         versions: tuple[int, ...],
     ) -> list[PointRows]:
         """`candidates`: of these auctions; `server`: the version that served, by its number; another: nothing was shown."""
-        sums = run(auctions, known.tables, self._points)
         row = np.zeros(auctions.pair.size, np.int32)
         of_pair, row[candidates] = self.history.residuals(known, auctions.pair[candidates])
         rest = Residuals(of_pair, row, known.of_position)
-        through = through_groups(auctions, known.tables, self._points, rest)
+        sums, through = run_through(auctions, known.tables, self._points, rest)
         through = through.reshape(*through.shape[:2], -1)
         served = np.flatnonzero(server < len(versions))
         by_server = np.zeros((len(versions), sums.shape[2]), np.int64)

@@ -7,16 +7,17 @@ with the lowest hashes, half as many each time, so that a query that is kept has
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.auction.entries import NO_HOUR, Counts, Hour, counted, packed, summed
 from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
-from streameval.auction.rerun import ClickTables
-from streameval.auction.spread import USER_GROUPS
+from streameval.auction.owed import Owed
+from streameval.auction.rerun import USER_GROUPS, ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
 
@@ -27,10 +28,8 @@ _ENTRY, _PAIR = 12, 12  # bytes
 _GROUP_BITS = USER_GROUPS.bit_length() - 1
 _DROPPED = _GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
 _PLACE_BITS = POSITION_BITS + _GROUP_BITS  # of an entry's key, below the pair
-_MOST = np.iinfo(np.uint16).max  # impressions of an entry; more are several
 _FORMAT = 2
 _LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
-_MOST_REST = 1 << 14  # pairs of tables of which it is kept what they owe to groups of users, 136 bytes each
 _WAITING = 1 << 16  # labels that are put into their hour in one go
 
 
@@ -61,25 +60,6 @@ def _entry_keys(key: NDArray[np.uint64], group: NDArray[np.uint64] | int) -> NDA
     return out
 
 
-class _Hour(NamedTuple):
-    """Impressions and clicks of labels that became final in one hour."""
-
-    keys: NDArray[np.uint64]  # ascending
-    impressions: NDArray[np.uint16]
-    clicks: NDArray[np.uint16]
-
-
-class _Counts(NamedTuple):
-    """The same over hours, each key once."""
-
-    keys: NDArray[np.uint64]
-    impressions: NDArray[np.int64]
-    clicks: NDArray[np.int64]
-
-
-_NOTHING = _Hour(np.empty(0, np.uint64), np.empty(0, np.uint16), np.empty(0, np.uint16))
-
-
 class HourTables(NamedTuple):
     """What is known at the start of an hour."""
 
@@ -87,26 +67,11 @@ class HourTables(NamedTuple):
     tables: ClickTables
     curves: ClickCurves
     hours: tuple[int, ...]  # that it is of
-    of_position: NDArray[np.float64]  # [slots, USER_GROUPS], see `spread.Residuals`
+    of_position: NDArray[np.float64]  # [slots, USER_GROUPS], see `rerun.Residuals`
 
     def numbers(self, pair: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Where pairs stand in the tables."""
-        if not self.pairs.size:
-            return np.zeros(pair.size, np.int32)
-        pair = pair >> np.uint64(_DROPPED)
-        at = np.minimum(np.searchsorted(self.pairs, pair), self.pairs.size - 1)
-        return np.where(self.pairs[at] == pair, at, self.pairs.size).astype(np.int32)
-
-
-class _Rest(NamedTuple):
-    """What pairs owe to groups of users, of those that were asked for: row `row[i]` of `rows` is of pair `number[i]`."""
-
-    number: NDArray[np.int32]  # ascending
-    row: NDArray[np.int32]
-    rows: NDArray[np.float64]  # [room, USER_GROUPS]
-
-
-_NO_REST = _Rest(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, USER_GROUPS)))
+        return _numbers(pair, self.pairs)
 
 
 class PairHistory:
@@ -119,11 +84,11 @@ class PairHistory:
         self._length = hours
         self.budget = budget
         self.level = 0  # the queries of the lowest 2 ** -level hashes are kept
-        self._hours: dict[int, _Hour] = {}
+        self._hours: dict[int, Hour] = {}
         self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
         self._new = 0  # labels that wait
         self._made: dict[int, HourTables] = {}
-        self._rest: dict[tuple[int, ...], _Rest] = {}  # by the hours of tables
+        self._owed: dict[tuple[int, ...], Owed] = {}  # by the hours of tables
 
     def add(
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
@@ -150,19 +115,13 @@ class PairHistory:
         return found
 
     def residuals(self, known: HourTables, number: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-        """(`spread.Residuals.of_pair`, which of its rows) of n pairs by their numbers in tables; 0 for those of no history.
-
-        Rows stay for the next pane of the hour: looking a pair up in every hour of its history takes longer than an auction.
-        """
-        kept = self._rest.get(known.hours, _NO_REST)
-        new = _absent(kept, number)
-        if new.size:
-            if kept.number.size + new.size > _MOST_REST:
-                kept, new = _NO_REST, np.unique(number)
-            kept = self._rest[known.hours] = _joined(kept, new, self._residuals_of(known, new))
-            for old in list(self._rest)[:-2]:  # as many as tables
-                del self._rest[old]
-        return kept.rows, kept.row[np.searchsorted(kept.number, number)]
+        """(`rerun.Residuals.of_pair`, which of its rows) of n pairs by their numbers in tables; 0 for those of no history."""
+        owed = self._owed.get(known.hours)
+        if owed is None:
+            owed = self._owed[known.hours] = Owed()
+            for old in list(self._owed)[:-2]:  # as many as tables
+                del self._owed[old]
+        return owed.of(number, lambda new: self._residuals_of(known, new))
 
     def _residuals_of(self, known: HourTables, number: NDArray[np.int32]) -> NDArray[np.float64]:
         out = np.zeros((number.size, USER_GROUPS))
@@ -170,7 +129,7 @@ class PairHistory:
         pairs = known.pairs[number[own]]
         clicks, chance = np.zeros((2, pairs.size, USER_GROUPS))
         for hour in known.hours:
-            _add_groups(pairs, *self._hours.get(hour, _NOTHING), known.tables.curve, clicks, chance)
+            _add_groups(pairs, *self._hours.get(hour, NO_HOUR), known.tables.curve, clicks, chance)
         every = chance.sum(axis=1, keepdims=True)
         rate = clicks.sum(axis=1, keepdims=True) / np.where(every > 0, every, 1.0)
         scale = every * np.maximum(1.0 - chance / np.where(every > 0, every, 1.0), _LEAST_REST)
@@ -195,8 +154,8 @@ class PairHistory:
     def nbytes(self) -> int:
         """Bytes of the entries, those that wait, and the tables."""
         entries = sum(hour.keys.size for hour in self._hours.values()) * _ENTRY
-        rest = sum(array.nbytes for kept in self._rest.values() for array in kept)
-        return entries + self._new * 9 + sum(made.pairs.size for made in self._made.values()) * _PAIR + rest
+        owed = sum(kept.nbytes for kept in self._owed.values())
+        return entries + self._new * 9 + sum(made.pairs.size for made in self._made.values()) * _PAIR + owed
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
@@ -212,16 +171,14 @@ class PairHistory:
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
             entry = keys if state.get("format", 1) == _FORMAT else _entry_keys(keys, 0)
-            self._hours[hour] = _packed([_Counts(entry, impressions.astype(np.int64), clicks.astype(np.int64))])
+            self._hours[hour] = packed(summed([Hour(entry, impressions, clicks).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         for hour, parts in self._waiting.items():
-            keys = np.concatenate([key for key, _ in parts])
-            clicks = np.concatenate([label for _, label in parts]).astype(np.int64)
-            new = _Counts(keys, np.ones(keys.size, np.int64), clicks)
-            self._hours[hour] = self._within(_packed([self._hours.get(hour, _NOTHING), new]))
+            new = counted(np.concatenate([key for key, _ in parts]), np.concatenate([label for _, label in parts]))
+            self._hours[hour] = self._within(packed(summed([self._hours.get(hour, NO_HOUR).counts(), new])))
         self._waiting, self._new = {}, 0
         while (
             sum(hour.keys.size for hour in self._hours.values()) * (_ENTRY + 2 * _PAIR) > self.budget
@@ -229,61 +186,61 @@ class PairHistory:
         ):
             self.level += 1
             self._hours = {hour: self._within(columns) for hour, columns in self._hours.items()}
-            self._made, self._rest = {}, {}
+            self._made, self._owed = {}, {}
 
-    def _within(self, hour: _Hour) -> _Hour:
+    def _within(self, hour: Hour) -> Hour:
         """Of the queries that are kept."""
         if not self.level:
             return hour
         end = int(np.searchsorted(hour.keys, np.uint64(1 << (64 - self.level))))
-        return _Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
+        return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
-        every = _summed([self._hours[hour] for hour in hours])
-        group = (every.keys & np.uint64(USER_GROUPS - 1)).astype(np.int64)
-        keys, impressions, clicks = _summed([every._replace(keys=every.keys >> np.uint64(_GROUP_BITS))])
+        every = summed([self._hours[hour].counts() for hour in hours])
+        keys, impressions, clicks = every.by(every.keys >> np.uint64(_GROUP_BITS))
         pair = keys >> np.uint64(POSITION_BITS)
-        pairs, first = np.unique(pair, return_index=True)
+        first = np.flatnonzero(np.diff(pair, prepend=~pair[:1]))
+        pairs = pair[first]
         position = (keys & np.uint64((1 << POSITION_BITS) - 1)).astype(np.int64)
         counts = PairCounts(np.append(first, keys.size).astype(np.int64), position, impressions, clicks)
         curves = curves_of(counts, self._slots, self._curve)
         tables = tables_of(counts, curves)
         tables = tables._replace(rate=np.append(tables.rate, np.nan).astype(np.float32))
-        return HourTables(pairs, tables, curves, hours, self._of_position(every, group, curves))
+        return HourTables(pairs, tables, curves, hours, self._of_position(every, curves))
 
-    def _of_position(self, every: _Counts, group: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
-        place = ((every.keys >> np.uint64(_GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)).astype(np.int64)
-        impressions, clicks = np.zeros((2, self._slots, USER_GROUPS), np.int64)
-        np.add.at(impressions, (place, group), every.impressions)
-        np.add.at(clicks, (place, group), every.clicks)
+    def _of_position(self, every: Counts, curves: ClickCurves) -> NDArray[np.float64]:
+        place = (every.keys & np.uint64((1 << _PLACE_BITS) - 1)).astype(np.int64)  # and group
+        shape = self._slots, USER_GROUPS
+        impressions, clicks = (
+            np.bincount(place, some, minlength=self._slots * USER_GROUPS).reshape(shape)  # whole numbers
+            for some in (every.impressions, every.clicks)
+        )
         if not curves.shown.any():
-            return np.zeros(impressions.shape)
+            return np.zeros(shape)
         stand_in = nearest_shown(curves.shown)
         rest = clicks - (clicks.sum(axis=1) / np.maximum(impressions.sum(axis=1), 1))[:, None] * impressions
         out: NDArray[np.float64] = (rest / np.maximum(impressions.sum(axis=1), 1)[:, None])[stand_in]
         return out
 
 
-def _absent(kept: _Rest, number: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The pairs that are not there, once each, ascending."""
-    if not kept.number.size:
-        return np.unique(number)
-    at = np.minimum(np.searchsorted(kept.number, number), kept.number.size - 1)
-    return np.unique(number[kept.number[at] != number])
+@numba.njit(cache=True, nogil=True)
+def _numbers(pair: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Where pairs stand in `pairs`, which are ascending and lack the bits that entries have not; their number: nowhere.
 
-
-def _joined(kept: _Rest, number: NDArray[np.int32], rows: NDArray[np.float64]) -> _Rest:
-    """With further pairs; the rows are those of `kept`, in more room where there is too little."""
-    many = kept.number.size
-    room = kept.rows
-    if many + number.size > len(room):
-        room = np.empty((max(256, 2 * (many + number.size)), USER_GROUPS))
-        room[:many] = kept.rows[:many]
-    room[many : many + number.size] = rows
-    numbers = np.concatenate((kept.number, number))
-    places = np.concatenate((kept.row, np.arange(many, many + number.size, dtype=np.int32)))
-    order = np.argsort(numbers, kind="stable")
-    return _Rest(numbers[order], places[order], room)
+    Candidates of a request are of one query, and stand together there: the query is looked up once.
+    """
+    out = np.empty(pair.size, np.int32)
+    dropped, of_query = np.uint64(_DROPPED), np.uint64(64 - POSITION_BITS - _QUERY_BITS - _DROPPED)
+    query, low, high = np.uint64(0), 0, -1
+    for i in range(pair.size):
+        own = pair[i] >> dropped
+        if high < 0 or own >> of_query != query:
+            query = own >> of_query
+            low = np.searchsorted(pairs, query << of_query)
+            high = low + np.searchsorted(pairs[low:], (query + np.uint64(1)) << of_query)
+        at = low + np.searchsorted(pairs[low:high], own)
+        out[i] = at if at < high and pairs[at] == own else pairs.size
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -299,30 +256,15 @@ def _add_groups(
     """Adds the entries of n pairs, ascending, to [n, USER_GROUPS]: clicks, and impressions by the curve."""
     bits, group_bits = np.uint64(_PLACE_BITS), np.uint64(_GROUP_BITS)
     positions, groups = np.uint64((1 << POSITION_BITS) - 1), np.uint64(USER_GROUPS - 1)
+    at = 0
     for i in range(pairs.size):
-        at = np.searchsorted(keys, pairs[i] << bits)
+        first, step = pairs[i] << bits, 8
+        while at + step < keys.size and keys[at + step] < first:  # the next one is near
+            at += step
+            step *= 2
+        at += np.searchsorted(keys[at : at + step + 1], first)
         while at < keys.size and keys[at] >> bits == pairs[i]:
             place, group = np.int64((keys[at] >> group_bits) & positions), np.int64(keys[at] & groups)
             clicked[i, group] += clicks[at]
             chance[i, group] += impressions[at] * curve[place]
             at += 1
-
-
-def _summed(parts: Sequence[_Hour | _Counts]) -> _Counts:
-    """Entries of the same key as one."""
-    keys, inverse = np.unique(np.concatenate([_NOTHING.keys, *(part.keys for part in parts)]), return_inverse=True)
-    impressions, clicks = np.zeros(keys.size, np.int64), np.zeros(keys.size, np.int64)
-    np.add.at(impressions, inverse, np.concatenate([_NOTHING.impressions, *(part.impressions for part in parts)]))
-    np.add.at(clicks, inverse, np.concatenate([_NOTHING.clicks, *(part.clicks for part in parts)]))
-    return _Counts(keys, impressions, clicks)
-
-
-def _packed(parts: Sequence[_Hour | _Counts]) -> _Hour:
-    """The same in as few bytes as can be: of more than an entry can hold there are several."""
-    keys, impressions, clicks = _summed(parts)
-    if impressions.max(initial=0) > _MOST:
-        many = -(-impressions // _MOST)
-        before = (np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)) * _MOST
-        keys = np.repeat(keys, many)
-        impressions, clicks = (np.clip(np.repeat(column, many) - before, 0, _MOST) for column in (impressions, clicks))
-    return _Hour(keys, impressions.astype(np.uint16), clicks.astype(np.uint16))

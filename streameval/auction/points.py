@@ -6,8 +6,7 @@ import hashlib
 
 import numpy as np
 
-from streameval.auction.rerun import AUCTION_CELLS, CLICK_SCALE, OperatingPoints
-from streameval.auction.spread import USER_GROUPS
+from streameval.auction.rerun import AUCTION_CELLS, CLICK_SCALE, USER_GROUPS, OperatingPoints
 from streameval.settings.measures import Auction
 from streameval.sketches.tally import Tally, reals
 

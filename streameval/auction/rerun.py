@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.blocks import BLOCKS
+from streameval.sketches.list_cells import GROUPS
 
 # what is summed by version, operating point and block of users; clicks are expected ones, in units of 1 / CLICK_SCALE
 # "served": requests that this version served itself, for who runs them to say
@@ -38,6 +39,8 @@ AUCTIONS_RUN, EXPECTED_CLICKS, EXPECTED_MAINLINE, MAINLINE_ADS, ADS, WITH_HISTOR
 )
 _CELLS = len(AUCTION_CELLS)
 CLICK_SCALE = float(1 << 40)
+USER_GROUPS = GROUPS  # of blocks that stand together
+THROUGH_CELLS = 2  # of a group: all expected clicks, and those in the mainline
 
 
 class OperatingPoints(NamedTuple):
@@ -71,14 +74,45 @@ class ClickTables(NamedTuple):
     ]  # [slots] whether anything was ever shown there; elsewhere the nearest such position stands in
 
 
+class Residuals(NamedTuple):
+    """By how much leaving out a group of users changes what a placement is expected to get, the curve counting as given.
+
+    `of_pair`, of pairs with a history: (its clicks - rate * its impressions by the curve) / the others' impressions by the curve, which
+    times the curve is for one placement. `of_position`: (its clicks - reference * its impressions) / the position's impressions.
+    """
+
+    of_pair: NDArray[np.float64]  # [rows, USER_GROUPS]
+    row: NDArray[np.int32]  # [candidates] of `of_pair`
+    of_position: NDArray[np.float64]  # [slots, USER_GROUPS]
+
+
+_NO_RESIDUALS = Residuals(np.empty((0, USER_GROUPS)), np.empty(0, np.int32), np.empty((0, USER_GROUPS)))
+
+
 def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
     """Sums int64[versions, operating points, blocks, AUCTION_CELLS]; a request counts for the versions that scored all its candidates.
 
     Sums of several calls add up.
     """
     sums = np.zeros((len(requests.score), points.mainline_reserve.size, BLOCKS, len(AUCTION_CELLS)), np.int64)
-    _run(requests, tables, points, sums)
+    _run(requests, tables, points, _NO_RESIDUALS, sums, np.empty(0, np.int64))
     return sums
+
+
+def run_through(
+    requests: Auctions, tables: ClickTables, points: OperatingPoints, rest: Residuals
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the sums of `run`, what labels add to expected clicks by way of the tables: int64[versions, points, USER_GROUPS, THROUGH_CELLS]).
+
+    The second ones are in the units of the first (see `spread`), and like those of several calls they add up, to the bit.
+    """
+    shape = len(requests.score), points.mainline_reserve.size
+    sums, through = (
+        np.zeros((*shape, BLOCKS, _CELLS), np.int64),
+        np.zeros((*shape, THROUGH_CELLS, USER_GROUPS), np.int64),
+    )
+    _run(requests, tables, points, rest, sums, through.ravel())
+    return sums, np.ascontiguousarray(through.swapaxes(2, 3))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -111,12 +145,21 @@ def ranked(
 
 
 @numba.njit(cache=True, nogil=True)
-def _run(requests: Auctions, tables: ClickTables, points: OperatingPoints, sums: NDArray[np.int64]) -> None:
+def _run(
+    requests: Auctions,
+    tables: ClickTables,
+    points: OperatingPoints,
+    rest: Residuals,
+    sums: NDArray[np.int64],
+    through: NDArray[np.int64],
+) -> None:
+    """Adds to `sums`, and to `through` [versions, points, THROUGH_CELLS, USER_GROUPS] when it has any cells."""
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
     flat, many = sums.ravel(), mainline_reserve.size  # a view; one of a request's cells costs as much as the sums
+    terms, owed = np.empty((THROUGH_CELLS, USER_GROUPS)), np.empty(THROUGH_CELLS * USER_GROUPS, np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
         for r in range(block.size):
@@ -124,6 +167,7 @@ def _run(requests: Auctions, tables: ClickTables, points: OperatingPoints, sums:
             for k in range(n):
                 level[k] = rate[pair[best[k]]]
                 known[k] = not np.isnan(level[k])
+            before = -1, -1
             for p in range(many if n >= 0 else 0):
                 high, low = mainline_reserve[p], sidebar_reserve[p]
                 above = side = 0.0
@@ -150,3 +194,48 @@ def _run(requests: Auctions, tables: ClickTables, points: OperatingPoints, sums:
                 flat[at + ADS] += ads
                 flat[at + WITH_HISTORY] += histories
                 flat[at + EXTRAPOLATED] += extrapolated
+                if through.size and ads:
+                    if before != (
+                        mainline_ads,
+                        ads,
+                    ):  # else the same ads stand in the same places as at the point before
+                        before = mainline_ads, ads
+                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed)
+                    first = (v * many + p) * THROUGH_CELLS * USER_GROUPS
+                    for g in range(THROUGH_CELLS * USER_GROUPS):
+                        through[first + g] += owed[g]
+
+
+@numba.njit(cache=True, nogil=True)
+def _owe(
+    ads: tuple[int, int],
+    best: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    pair: NDArray[np.int32],
+    curve: NDArray[np.float64],
+    rest: Residuals,
+    mainline: int,
+    terms: NDArray[np.float64],
+    owed: NDArray[np.int64],
+) -> None:
+    """Writes what expected clicks of the best candidates owe to every group, of all places and of the mainline.
+
+    `ads`: how many of them stand in the mainline, and how many in all.
+    """
+    of_pair, row, of_position = rest
+    mainline_ads, many = ads
+    terms[:] = 0.0
+    for k in range(many):
+        place = k if k < mainline_ads else mainline + k - mainline_ads
+        into = terms[0 if k < mainline_ads else 1]
+        if known[k]:
+            own, weight = of_pair[row[best[k]]], curve[place]
+            for g in range(USER_GROUPS):
+                into[g] += weight * own[g]
+        else:
+            own = of_position[place]
+            for g in range(USER_GROUPS):
+                into[g] += own[g]
+    for g in range(USER_GROUPS):
+        owed[g] = np.int64(np.rint((terms[0, g] + terms[1, g]) * CLICK_SCALE))
+        owed[USER_GROUPS + g] = np.int64(np.rint(terms[0, g] * CLICK_SCALE))

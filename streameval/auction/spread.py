@@ -9,13 +9,11 @@ users. Leaving out block g changes them by about - sum over its impressions show
 (the infinitesimal jackknife of Jaeckel 1972, the curve counting as given). Over all blocks these sum to 0: values do not change. For
 the version that served, at its own operating point, W_i = chance_i, and what is left is the clicks of the block.
 
-On the stream both sums are of what tables knew at the start of the hour, by group of users (`Residuals`): added up request by request,
+On the stream both sums are of what tables knew at the start of the hour, by group of users (`rerun.Residuals`): added up request by request,
 with the placements, so panes and windows have them as they have the yields, and a label that many hours were run by counts in each.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -33,35 +31,6 @@ from streameval.auction.rerun import (
     ranked,
 )
 from streameval.sketches.blocks import BLOCKS
-from streameval.sketches.list_cells import GROUPS
-
-USER_GROUPS = GROUPS  # of blocks that stand together
-THROUGH_CELLS = 2  # of a group: all expected clicks, and those in the mainline
-
-
-class Residuals(NamedTuple):
-    """By how much leaving out a group of users changes what a placement is expected to get, the curve counting as given.
-
-    `of_pair`, of pairs with a history: (its clicks - rate * its impressions by the curve) / the others' impressions by the curve, which
-    times the curve is for one placement. `of_position`: (its clicks - reference * its impressions) / the position's impressions.
-    """
-
-    of_pair: NDArray[np.float64]  # [rows, USER_GROUPS]
-    row: NDArray[np.int32]  # [candidates] of `of_pair`
-    of_position: NDArray[np.float64]  # [slots, USER_GROUPS]
-
-
-def through_groups(
-    requests: Auctions, tables: ClickTables, points: OperatingPoints, rest: Residuals
-) -> NDArray[np.int64]:
-    """What labels add to expected clicks by way of given tables, int64[versions, points, USER_GROUPS, THROUGH_CELLS].
-
-    In the units of `rerun.run`, and like those of several calls they add up, to the bit.
-    """
-    shape = len(requests.score), points.mainline_reserve.size, USER_GROUPS, THROUGH_CELLS
-    sums = np.zeros(shape, np.int64)
-    _through(requests, tables, points, rest, sums)
-    return sums
 
 
 def through_tables(book: Book, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
@@ -120,44 +89,3 @@ def _placements(
                     unknown[number, place] += 1.0
                 else:
                     weight[number, one] += curve[place]
-
-
-@numba.njit(cache=True, nogil=True)
-def _through(
-    requests: Auctions,
-    tables: ClickTables,
-    points: OperatingPoints,
-    rest: Residuals,
-    sums: NDArray[np.int64],
-) -> None:
-    indptr, block, bid, pair, scores = requests
-    rate, curve, _, _ = tables
-    mainline, slots, squash, mainline_reserve, sidebar_reserve = points
-    of_pair, row, of_position = rest
-    best, rank = np.empty(slots, np.int64), np.empty(slots)
-    above, side = np.empty(USER_GROUPS), np.empty(USER_GROUPS)
-    for r in range(block.size):
-        for v in range(scores.shape[0]):
-            n = ranked(bid, scores[v], indptr[r], indptr[r + 1], squash, best, rank)
-            if n <= 0:
-                continue
-            for p in range(mainline_reserve.size):
-                above[:] = 0.0
-                side[:] = 0.0
-                mainline_ads = 0
-                for k in range(n):
-                    in_mainline = k == mainline_ads and k < mainline and rank[k] >= mainline_reserve[p]
-                    place = k if in_mainline else mainline + k - mainline_ads
-                    if not in_mainline and (rank[k] < sidebar_reserve[p] or place >= slots):
-                        break
-                    mainline_ads += in_mainline
-                    unknown = np.isnan(rate[pair[best[k]]])
-                    weight = 1.0 if unknown else curve[place]
-                    terms = of_position[place] if unknown else of_pair[row[best[k]]]
-                    into = above if in_mainline else side
-                    for g in range(USER_GROUPS):
-                        into[g] += weight * terms[g]
-                out = sums[v, p]
-                for g in range(USER_GROUPS):
-                    out[g, 0] += np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
-                    out[g, 1] += np.int64(np.rint(above[g] * CLICK_SCALE))

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from streameval.auction.frontier import Frontier, frontier_of
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_SERVED
-from streameval.auction.spread import THROUGH_CELLS, USER_GROUPS
+from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_SERVED, THROUGH_CELLS, USER_GROUPS
 from streameval.events.batch import Series
 from streameval.settings.measures import Auction
 from streameval.sketches.blocks import BLOCKS

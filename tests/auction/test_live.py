@@ -15,8 +15,7 @@ from streameval.auction.gather import AuctionLog
 from streameval.auction.history import count_pairs, curves_of, tables_of
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_SERVED, run
-from streameval.auction.spread import USER_GROUPS
+from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_SERVED, USER_GROUPS, run
 from streameval.events.batch import Batch
 from streameval.events.hashing import hash_one
 from streameval.loop.pipeline import Pipeline

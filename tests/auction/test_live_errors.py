@@ -12,8 +12,7 @@ from streameval.auction.frontier import Frontier, frontier_of
 from streameval.auction.gather import pair_keys
 from streameval.auction.live import LiveAuctions, keys_of
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_RUN
-from streameval.auction.spread import THROUGH_CELLS, USER_GROUPS
+from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_RUN, THROUGH_CELLS, USER_GROUPS
 from streameval.events.batch import Impressions, Shadow
 from streameval.events.columns import take_impressions
 from streameval.events.durations import HOUR

@@ -1,0 +1,87 @@
+"""Entries of a history: merged lists are those of a dictionary, and what is found by its number stays what was made for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from streameval.auction import owed as owed_of_pairs
+from streameval.auction.entries import Counts, counted, packed, summed
+from streameval.auction.owed import Owed
+from streameval.auction.pairs import PairHistory, pair_of
+from streameval.auction.rerun import USER_GROUPS
+from streameval.events.durations import HOUR
+
+
+def by_key(counts: Counts) -> dict[int, tuple[int, int]]:
+    out: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for key, n, clicks in zip(*(column.tolist() for column in counts), strict=True):
+        out[key] = out[key][0] + n, out[key][1] + clicks
+    return dict(out)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 5])
+def test_hours_together_are_what_a_dictionary_counts(parts: int) -> None:
+    rng = np.random.default_rng(parts)
+    labels = [
+        (rng.integers(0, 50, 400).astype(np.uint64), (rng.random(400) < 0.2).astype(np.int8)) for _ in range(parts)
+    ]
+    expected: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for keys, label in labels:
+        for key, one in zip(keys.tolist(), label.tolist(), strict=True):
+            expected[key] = expected[key][0] + 1, expected[key][1] + one
+    found = summed([packed(counted(*one)).counts() for one in labels])
+    assert by_key(found) == dict(expected)
+    assert found.keys.tolist() == sorted(expected)
+    halves = found.by(found.keys >> np.uint64(1))
+    assert halves.keys.tolist() == sorted({key // 2 for key in expected})
+    assert halves.impressions.sum() == 400 * parts
+
+
+def test_an_entry_of_more_than_it_can_hold_is_several() -> None:
+    many = Counts(np.array([7, 9], np.uint64), np.array([200_000, 3]), np.array([70_000, 1]))
+    hour = packed(many)
+    assert hour.keys.tolist() == [7, 7, 7, 7, 9]
+    assert by_key(hour.counts()) == by_key(summed([hour.counts()])) == by_key(many)
+
+
+def test_rows_are_made_once_and_begin_anew_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owed_of_pairs, "_MOST", 100)
+    owed, asked = Owed(), []
+
+    def make(new: NDArray[np.int32]) -> NDArray[np.float64]:
+        asked.append(new.tolist())
+        return np.repeat(new[:, None], USER_GROUPS, axis=1) * 1.0
+
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        number = rng.integers(0, 90, 40).astype(np.int32)
+        rows, row = owed.of(number, make)
+        assert np.array_equal(rows[row, 3], number)
+    assert all(some == sorted(set(some)) for some in asked)
+    assert sum(map(len, asked)) <= 90, "none twice"
+    for first in range(0, 1_000, 40):
+        number = np.arange(first, first + 40, dtype=np.int32)
+        rows, row = owed.of(number, make)
+        assert np.array_equal(rows[row, 0], number)
+    assert owed.nbytes < 200 * 250
+
+
+def test_pairs_are_found_where_they_stand_whatever_their_order() -> None:
+    rng = np.random.default_rng(1)
+    query, item = (rng.integers(1, 2**62, n).astype(np.uint64) for n in (20, 30))
+    of_query, of_item = rng.integers(0, 20, 500), rng.integers(0, 30, 500)
+    pair = pair_of(query[of_query], item[of_item])
+    history = PairHistory(1, "observed", 2, 1 << 20)
+    known = of_query % 3 > 0
+    n = int(known.sum())
+    history.add(pair[known] << np.uint64(10), np.zeros(n, np.int8), np.full(n, HOUR), np.zeros(n, np.int64))
+    tables = history.at(1)
+    number = tables.numbers(pair)
+    assert np.array_equal(number < tables.pairs.size, known)
+    assert np.array_equal(tables.pairs[number[known]], pair[known] >> np.uint64(4))
+    assert tables.numbers(pair[:0]).size == 0
+    assert (history.at(0).numbers(pair) == 0).all()
