@@ -58,7 +58,7 @@ cli.add_command(state_commands.versions)
 cli.add_command(completion)
 
 
-@cli.command()
+@cli.command(short_help="Read the events and serve the page, /metrics and the API.")
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the report here, as JSON, on exit.")
 def run(config_path: Path | None, report: Path | None) -> None:
@@ -73,7 +73,7 @@ def run(config_path: Path | None, report: Path | None) -> None:
         _write_report(snapshot.report(), report)
 
 
-@cli.command()
+@cli.command(short_help="Evaluate event files, as fast as possible.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the report here, as JSON.")
@@ -98,7 +98,7 @@ def replay(
         _show(snapshot)
 
 
-@cli.command()
+@cli.command(short_help="Rerun the auctions of event files under each version.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the results here, as JSON.")
@@ -117,7 +117,7 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
     click.echo(offline.as_text(found))
 
 
-@cli.command()
+@cli.command(short_help="Run a monitor over simulated traffic with a bad deploy.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -142,7 +142,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
     _show(snapshot)
 
 
-@cli.command()
+@cli.command(short_help="Write simulated traffic to a file or to Kafka.")
 @click.argument("target", type=TrafficTarget())
 @click.option(
     "--scenario",
@@ -194,7 +194,7 @@ def notify_group() -> None:
     """Notifications of verdicts."""
 
 
-@notify_group.command()
+@notify_group.command(short_help="Send a test message to the receivers.")
 @click.argument("names", nargs=-1)
 @CONFIG
 def test(names: tuple[str, ...], config_path: Path | None) -> None:
@@ -211,7 +211,7 @@ def config_group() -> None:
     """Check or show the settings."""
 
 
-@config_group.command()
+@config_group.command(short_help="Check the settings and what they refer to.")
 @CONFIG
 @click.option(
     "--connect", is_flag=True, help="Also check the broker, the topics and the disk; exit status 1 if any check fails."

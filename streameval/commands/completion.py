@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 VARIABLE = "_STREAMEVAL_COMPLETE"  # by which the shell's script asks the program
 
 
-@click.command()
+@click.command(short_help="Print the shell's script that completes commands.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

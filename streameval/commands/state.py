@@ -41,10 +41,11 @@ class State:
     pending: int
     invalid: int
     degraded: list[str]
+    preparing: str | None  # what is compiled or loaded before the first event is read; None once it is done
     live: list[dict[str, Any]]
 
 
-@click.command()
+@click.command(short_help="Show live versions, verdicts, lag and label delay.")
 @URL
 @TOKEN_FILE
 @AS_JSON
@@ -55,7 +56,7 @@ def status(url: str, token_file: Path | None, as_json: bool) -> None:
     sys.exit(found.exit_status)
 
 
-@click.command()
+@click.command(short_help="List all versions, with their numbers and verdicts.")
 @click.option("--model", help="Only the versions of this model.")
 @click.option("--window", default="all", show_default=True, help="Window of the numbers, as in the settings.")
 @URL
@@ -97,6 +98,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
             pending=answer["events"].get("pending", 0),  # none before the first snapshot
             invalid=sum(answer["events"].get("invalid", {}).values()),
             degraded=answer["degraded"],
+            preparing=answer.get("preparing"),
             live=live,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -158,6 +160,8 @@ def as_text(found: State) -> str:
     """What a person reads."""
     if found.stale:
         how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old"
+    elif found.preparing:
+        how = f"STARTING: {printable(found.preparing)}"
     elif not found.ready:
         how = "NOT READY: " + ", ".join(found.failing)
     else:

@@ -144,11 +144,16 @@ def test_a_monitor_that_still_compiles_says_so_without_an_alarm_and_without_numb
         latest = publisher.latest()
         words = "compiling kernel 3 of 80, once on a machine"
         publisher.publish(replace(latest, number=latest.number + 1, taken_at=time.time(), preparing=words))
-        page.locator("[data-verdict=none]", has_text=f"Nothing is read yet: {words}.").wait_for()
+        page.locator("[data-verdict=none]", has_text=f"Nothing has been read yet: {words}.").wait_for()
         assert page.locator("#warning").is_hidden()
         assert page.locator("#connection").get_attribute("data-state") == "live"
         assert "NaN" not in page.inner_text("main")
+        page.goto(f"{server.url}/#/flow")
+        page.locator("main", has_text=f"Nothing has been read yet: {words}.").wait_for()
+        assert not re.search(r"NaN|store\.path|all events were valid", page.inner_text("main"))
         publisher.publish(Build().snapshot(number=1, taken_at=time.time()))
+        page.wait_for_selector(".pipeline li")
+        page.goto(f"{server.url}/#/overview")
         page.wait_for_selector("tr[data-series]")
         page.goto("about:blank")
     finally:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from streameval.commands.cli import TrafficTarget
+from streameval.commands.cli import TrafficTarget, cli
 
 
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -17,6 +18,14 @@ def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "streameval", *arguments],
         cwd=cwd, capture_output=True, text=True, check=False, timeout=480,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [(), ("config",), ("notify",)])
+def test_a_list_of_commands_says_what_each_does_to_the_end_of_its_sentence(arguments: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output
+    listed = said.partition("Commands:\n")[2].splitlines()
+    assert listed
+    assert all(line.endswith(".") and not line.endswith("..") for line in listed), said
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,16 @@ def test_a_monitor_that_is_not_ready_says_why(stage) -> None:
     assert "NOT READY: caught_up" in said
 
 
+def test_a_monitor_that_still_compiles_says_how_far_it_is(stage) -> None:
+    words = "compiling kernel 3 of 80, once on a machine"
+    publish(stage, ready=dict.fromkeys(READY, False), preparing=words)
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert f"STARTING: {words}" in said
+    assert "NOT READY" not in said
+    assert json.loads(run("status", "--json", "--url", stage.handle.url)[1])["preparing"] == words
+
+
 def test_labels_that_are_not_reliable_are_said(stage) -> None:
     before = stage.publisher.latest().join
     publish(stage, join=replace(before, reliable=False, reason="no clicks for 10 minutes"))

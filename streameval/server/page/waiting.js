@@ -5,7 +5,7 @@ import { count, duration } from "./format.js";
 // "First labels are final in about 14 s (attribution window 20 s); 1,845 impressions waiting."
 export function awaited({ events, partitions, preparing, attribution_window_seconds: attribution }) {
   const waits = events.pending ?? 0;
-  if (preparing) return `Nothing is read yet: ${preparing}.`;
+  if (preparing) return `Nothing has been read yet: ${preparing}.`;
   if (!events.impressions) return "No impression has arrived yet.";
   // labels are final in event time, which goes by as time does while events come
   const left = partitions

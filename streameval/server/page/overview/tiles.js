@@ -22,7 +22,7 @@ export function tiles(place, overview, recent, complete) {
     tile(term("impression", "Impressions/s"), perSecond === null ? DASH : short(perSecond), `${short(overview.events.impressions ?? 0)} since the start`),
     tile(term("label delay", "Label delay"), complete === null || !overview.results.length ? DASH : age(complete * 1000), overview.results.length ? "age of the newest final label" : "no label is final yet"),
     tile(term("click match rate", "Click match rate"), join.join_rate === null || !overview.results.length ? DASH : percent(join.join_rate), join.reliable ? "clicks joined to their impression" : (join.reason ?? "").replaceAll("_", " "), !join.reliable),
-    tile(term("consumer lag", "Consumer lag"), short(lag), "messages not read yet"),
+    tile(term("consumer lag", "Consumer lag"), partitions.length ? short(lag) : DASH, "messages not read yet"),
     tile(term("invalid event", "Invalid events"), all ? `${significant(share * 100, 2)} %` : "0", all ? `${short(all)} in all, ${short(invalid)} in the last ${seconds < RECENT_S ? duration(seconds) : "5 min"}` : "none since the start", tooMany),
   );
 }

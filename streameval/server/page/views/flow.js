@@ -7,6 +7,7 @@ import { age, bytes, clock, count, DASH, duration, percent } from "../format.js"
 import { pipeline, rates } from "../flow/pipeline.js";
 import { taking } from "../share.js";
 import { table } from "../tables.js";
+import { awaited } from "../waiting.js";
 
 const AGAIN_MS = 2000;
 const FATES = [
@@ -47,6 +48,15 @@ export function mount(root) {
     asked = performance.now();
     questions.ask([["status"]], (error) => replace(note, refusal(error, refresh, useToken))).then((answers) => {
       if (!answers) return;
+      if (answers[0].preparing) {
+        // it counts nothing yet: zeros would look like a stream that stands still
+        replace(note, h("p", { class: "quiet" }, awaited(answers[0])));
+        replace(way);
+        replace(place);
+        letters.hidden = true;
+        return;
+      }
+      letters.hidden = false;
       replace(note);
       replace(way, pipeline(answers[0], rate(answers[0])));
       draw(place, answers[0]);
