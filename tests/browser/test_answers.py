@@ -181,7 +181,7 @@ def test_a_dimension_adds_up_to_the_whole_also_while_folded(served, watch) -> No
     rows.first.wait_for()
 
     def shares() -> list[float]:
-        return [float(re.findall(r"\+([\d.]+) %", text)[0]) for text in rows.all_inner_texts()]
+        return [float(re.findall(r"\+([\d.]+)%", text)[0]) for text in rows.all_inner_texts()]
 
     assert shares() == [20.0, 20.0, 20.0, 40.0, 100.0]
     page.get_by_role("button", name="Show 2 more").click()
@@ -208,4 +208,4 @@ def test_models_without_a_comparison_are_answered_for_too(served, watch) -> None
     )
     watched: Watched = watch(served(snapshot))
     page = watched.open("overview")
-    assert page.locator(".verdict strong").first.inner_text() == "Live: ads v1 (100 %)"
+    assert page.locator(".verdict strong").first.inner_text() == "Live: ads v1 (100%)"

@@ -59,8 +59,8 @@ def test_every_table_has_the_numbers_of_the_api(watch, address: str, pictures) -
     assert metrics.count() == len(one["metrics"])
     buckets = page.evaluate(CELLS, "Calibration by pClick")
     assert buckets == [
-        ["0-0.02", "not significant", "1.020", "1.050", "+3.0 % ± 12.0 %", "210", "100"],
-        ["0.02-0.05", "significant", "0.990", "1.430", "+42.0 % ± 9.0 %", "260", "83"],
+        ["0-0.02", "not significant", "1.020", "1.050", "+3.0% ± 12.0%", "210", "100"],
+        ["0.02-0.05", "significant", "0.990", "1.430", "+42.0% ± 9.0%", "260", "83"],
     ]
     assert [row[0] for row in buckets] == [b["bucket"] for b in one["calibration_buckets"]]
     found = page.evaluate(CELLS, "Breakdown")
@@ -144,7 +144,7 @@ def test_what_a_verdict_fell_on_is_beside_what_is_known_now(watch, shown: Callab
     assert "no longer supported by current data" in now
     assert page.locator("select[name=metric], .control select").first.input_value() == "auc"  # what it fell on
     assert "per metric" in page.locator(".detail thead").first.inner_text()
-    assert "LIVE 90 %" in page.locator(".deploy").inner_text()
+    assert "LIVE 90%" in page.locator(".deploy").inner_text()
     assert red(page, ".detail .verdict")  # it serves people
     page.screenshot(path=pictures / "comparison-no-longer-shown.png", full_page=True)
 
@@ -158,7 +158,7 @@ def test_what_serves_nobody_is_never_drawn_as_an_alarm(watch, shown: Callable[..
     watched: Watched = watch(address, theme=theme)
     page = watched.open("overview")
     page.wait_for_selector(".verdict")
-    assert page.locator(".verdict strong").all_inner_texts()[0] == "v2 is worse than v1 LIVE 100 %"
+    assert page.locator(".verdict strong").all_inner_texts()[0] == "v2 is worse than v1 LIVE 100%"
     folded = page.locator("details.shadows")
     assert folded.locator("summary").inner_text().startswith("Shadow models (1) ftrl online: in shadow for ")
     assert folded.locator(".verdict").is_hidden()

@@ -135,7 +135,7 @@ def test_score_charts_have_one_scale_and_no_axis_says_the_same_twice(shown, watc
     for axis in (ticks(page, "Scores by label"), ticks(page, "Reliability")):
         across = axis[: len(axis) // 2]
         assert len(across) == len(set(across)), axis
-        assert not [text for text in axis if re.fullmatch(r"0\.0+ %", text)], axis
+        assert not [text for text in axis if re.fullmatch(r"0\.0+%", text)], axis
 
 
 def test_bands_and_axes_stay_within_what_a_metric_can_be(shown, watch, pictures) -> None:

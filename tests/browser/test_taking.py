@@ -182,6 +182,8 @@ def test_a_comparison_prints_unfolded_and_without_what_paper_cannot_do(address: 
         assert page.locator(there).first.is_visible(), there
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     page.set_viewport_size({"width": 720, "height": 1000})
+    assert "Times are in " in page.locator("footer").inner_text()
+    assert not page.locator("footer a").first.is_visible()
     page.screenshot(path=pictures / "printed.png", full_page=True)
     page.pdf(path=pictures / "printed.pdf", format="A4")
     page.evaluate("dispatchEvent(new Event('afterprint'))")

@@ -49,8 +49,11 @@ drawZone();
 function draw() {
   const { view: name, unknown, given } = read();
   for (const link of $("views").querySelectorAll("a")) {
-    if (link.dataset.view === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (link.dataset.view === name) {
+      const came = !link.hasAttribute("aria-current");
+      link.setAttribute("aria-current", "page"); // and is bold: wider
+      if (came) reveal(link);
+    } else link.removeAttribute("aria-current");
     // auctions are a matter of few
     if (link.dataset.view === "auctions") link.parentElement.hidden = name !== "auctions" && !overview?.auctions;
   }
@@ -76,6 +79,12 @@ function draw() {
   drawWarning(overview);
   drawSampling(overview);
   drawAge();
+}
+
+// On a phone the views are a line that scrolls. Only that line: the page stays where it is.
+function reveal(link) {
+  const [line, own] = [link.closest("nav"), link.parentElement];
+  line.scrollLeft += own.getBoundingClientRect().left - line.getBoundingClientRect().left - (line.clientWidth - own.offsetWidth) / 2;
 }
 
 async function load(name) {

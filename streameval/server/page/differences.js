@@ -15,7 +15,7 @@ export const ticked = (name, value, digits) => (RATIOS.has(name) ? signedPercent
 // The sign of a difference for the worse.
 export const towardsWorse = (name) => (metric(name).better > 0 || LESS_IS_WORSE.test(name) ? -1 : 1);
 
-// "+31.0 to +74.1 %", as far as the bounds say something.
+// "+31.0 to +74.1%", as far as the bounds say something.
 export function bounds(name, { lower, upper }) {
   const known = (bound) => (bound === null || bound < -1 || bound > FAR ? null : bound);
   const [low, high] = [known(lower), known(upper)];
@@ -24,7 +24,7 @@ export function bounds(name, { lower, upper }) {
   if (low === null) return `at most ${difference(name, high)}`;
   if (!RATIOS.has(name)) return `${difference(name, low)} to ${difference(name, high)}`;
   const digits = Math.max(Math.abs(low), Math.abs(high)) < 0.01 ? 2 : 1;
-  return `${low > 0 ? "+" : ""}${number(low * 100, digits)} to ${high > 0 ? "+" : ""}${number(high * 100, digits)} %`;
+  return `${low > 0 ? "+" : ""}${number(low * 100, digits)} to ${high > 0 ? "+" : ""}${number(high * 100, digits)}%`;
 }
 
 // Beyond colour, each verdict has a mark and a word.

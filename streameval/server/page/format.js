@@ -26,7 +26,7 @@ export const signed = (value, digits = 4) =>
   value === null || value === undefined ? DASH : (value > 0 ? "+" : "") + number(value, digits);
 
 export const percent = (value, digits = 1) =>
-  value === null || value === undefined ? DASH : `${(value * 100).toFixed(digits).replace("-", MINUS)} %`;
+  value === null || value === undefined ? DASH : `${(value * 100).toFixed(digits).replace("-", MINUS)}%`;
 
 export const signedPercent = (value, digits = 1) =>
   value === null || value === undefined ? DASH : (value > 0 ? "+" : "") + percent(value, digits);

@@ -1,4 +1,4 @@
-// How many standard errors a 95 % interval is wide to either side.
+// How many standard errors a 95% interval is wide to either side.
 
 const LARGE = 1.959964; // with so many degrees of freedom that their number does not matter
 const CELLS = 250;
@@ -20,7 +20,7 @@ export function interval(value, stderr, df) {
   return value === null || width === null ? null : { low: value - width * stderr, high: value + width * stderr, half: width * stderr };
 }
 
-// With t = sqrt(df) tan(a) the density is as cos(a)^(df - 1), so 95 % are below an angle: midpoints up to there.
+// With t = sqrt(df) tan(a) the density is as cos(a)^(df - 1), so 95% are below an angle: midpoints up to there.
 function quantile(df) {
   const cell = Math.PI / 2 / CELLS;
   const parts = Array.from({ length: CELLS }, (_, i) => Math.cos((i + 0.5) * cell) ** (df - 1));

@@ -1,4 +1,4 @@
-// A series over its panes as a line of a chart: values with the ends of their 95 % intervals, each in the middle of its pane.
+// A series over its panes as a line of a chart: values with the ends of their 95% intervals, each in the middle of its pane.
 
 import { interval } from "./intervals.js";
 import { within } from "./metrics.js";

@@ -1,4 +1,4 @@
-// A value in a table with its 95 % interval, or a dash and the reason; and which way is better, in words.
+// A value in a table with its 95% interval, or a dash and the reason; and which way is better, in words.
 
 import { h } from "./dom.js";
 import { count, DASH, number } from "./format.js";

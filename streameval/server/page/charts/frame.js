@@ -3,6 +3,7 @@
 import { svg } from "../dom.js";
 
 const CHARACTER = 7; // px, the widest of a number below the axis
+const WIDTH = { wide: 460, phone: 330 }; // a drawing is as wide as its place: what is shrunk has letters that nobody reads
 const ROOM = { left: 70, right: 24, top: 12, bottom: 44 };
 
 export function linear(low, high) {
@@ -30,7 +31,7 @@ export function logarithmic(low, high) {
 export const within = (scale, value) => Math.min(scale.high, Math.max(scale.low, value));
 
 // A chart of `width` x `height` with axes x and y ({scale, name, format}): { root, x, y } where x and y give pixels.
-export function frame({ width = 460, height = 340, x, y, title, description }) {
+export function frame({ width = innerWidth < 500 ? WIDTH.phone : WIDTH.wide, height = 340, x, y, title, description }) {
   const id = `chart-${title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-")}`;
   const root = svg("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-labelledby": `${id}-title ${id}-about` });
   root.append(svg("title", { id: `${id}-title` }, title), svg("desc", { id: `${id}-about` }, description));

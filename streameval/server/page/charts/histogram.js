@@ -17,7 +17,7 @@ export function histogram({ title, edges, layers, xName, xFormat, log = false, d
     width,
     height: Math.min(280, width * 0.85),
     x: { scale, name: xName, format: xFormat },
-    y: { scale: linear(0, high * 1.08), name: "share", format: (v) => `${Math.round(v * 1000) / 10} %` },
+    y: { scale: linear(0, high * 1.08), name: "share", format: (v) => `${Math.round(v * 1000) / 10}%` },
     title,
     description: describe,
   });
@@ -27,7 +27,7 @@ export function histogram({ title, edges, layers, xName, xFormat, log = false, d
       if (!share) return;
       const [left, right] = [x(Math.max(first, edges[i])), x(Math.max(first, edges[i + 1]))];
       group.append(svg("rect", { x: left.toFixed(2), width: Math.max(0.6, right - left - 0.6).toFixed(2), y: y(share).toFixed(2), height: Math.max(0, y(0) - y(share)).toFixed(2) },
-        svg("title", {}, `${text}: ${xFormat(edges[i])} to ${xFormat(edges[i + 1])}: ${(share * 100).toPrecision(3)} %`)));
+        svg("title", {}, `${text}: ${xFormat(edges[i])} to ${xFormat(edges[i + 1])}: ${(share * 100).toPrecision(3)}%`)));
     });
     root.append(group);
   });

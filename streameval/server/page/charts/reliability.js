@@ -4,7 +4,7 @@ import { svg } from "../dom.js";
 import { count, percentTick, significant } from "../format.js";
 import { frame, logarithmic, path, within } from "./frame.js";
 
-// Wilson's interval (1927) of a proportion, 95 %.
+// Wilson's interval (1927) of a proportion, 95%.
 export function wilson(clicks, impressions, z = 1.96) {
   const p = clicks / impressions;
   const n = impressions;

@@ -35,7 +35,7 @@ export function roc(curves, range) {
       const point = points.find((p) => p.clicks + p.non_clicks >= all * mark);
       if (!point) continue;
       const [px, py] = place(point);
-      const text = `${name}: top ${mark * 100} % of impressions, threshold ${significant(point.threshold)}`;
+      const text = `${name}: top ${mark * 100}% of impressions, threshold ${significant(point.threshold)}`;
       group.append(svg("circle", { class: "dot", cx: px, cy: py, r: 3.4 }, svg("title", {}, text)));
     }
     root.append(group);

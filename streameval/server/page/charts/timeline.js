@@ -98,7 +98,7 @@ function options(uPlot, place, height, content) {
     padding: [null, 28, null, null], // half of the last time below the axis
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
-      { ...axis, space: 80, values: times },
+      { ...axis, space: (_, __, ___, ____, width) => (width < 400 ? 56 : 80), values: times }, // a phone shows more than one time, too
       { ...axis, size: 72, space: 36, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3 } },
@@ -239,6 +239,7 @@ function write(ctx, { x, y, text, align }) {
   ctx.save();
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = align;
+  ctx.textBaseline = "alphabetic"; // uPlot leaves another one: the text would lie on its line
   ctx.fillStyle = colour("--ink-quiet");
   ctx.fillText(text, x, y);
   const { width } = ctx.measureText(text);

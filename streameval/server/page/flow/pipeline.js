@@ -38,8 +38,8 @@ export function pipeline(status, rate) {
   return h(
     "ol",
     { class: "pipeline", "aria-label": "From events to verdicts" },
-    stage("Topics", each(arriving || null), [fact(term("consumer lag", "consumer lag"), short(lag), arriving > 0 && lag > LAG_S * arriving)]),
-    stage("Read", each(rate("impressions")), [
+    stage("Topics", each(arriving || null, "events/s"), [fact(term("consumer lag", "consumer lag"), short(lag), arriving > 0 && lag > LAG_S * arriving)]),
+    stage("Read", each(rate("impressions"), "impressions/s"), [
       fact("impressions", short(events.impressions)),
       fact("clicks", short(events.clicks)),
       share("invalid", invalid, all, { text: term("invalid event", "invalid") }),
@@ -51,7 +51,7 @@ export function pipeline(status, rate) {
       share("duplicate", events.duplicate_impressions + events.duplicate_clicks, all, { text: term("duplicate", "duplicates"), most: 0.05 }),
       ...(join.reliable ? [] : [fact((join.reason ?? "not reliable").replaceAll("_", " "), "", true)]),
     ]),
-    stage("Final labels", each(rate("matured")), [
+    stage("Final labels", each(rate("matured"), "labels/s"), [
       fact(term("label delay", "label delay"), delay),
       fact(term("corrected", "corrected"), shares(events.corrected, Math.max(1, events.matured))),
       lost("matured early", events.matured_early),
@@ -69,9 +69,9 @@ export function pipeline(status, rate) {
   );
 }
 
-const each = (rate) => (rate === null ? DASH : [rate < 10 ? significant(rate, 2) : short(rate), h("small", {}, "/s")]);
+const each = (rate, of) => (rate === null ? DASH : [rate < 10 ? significant(rate, 2) : short(rate), h("small", {}, ` ${of}`)]);
 
-const shares = (counted, of) => (counted ? `${significant((100 * counted) / of, 2)} %` : "0");
+const shares = (counted, of) => (counted ? `${significant((100 * counted) / of, 2)}%` : "0");
 
 const fact = (name, value, wrong = false) => ({ name, value, wrong });
 

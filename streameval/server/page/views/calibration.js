@@ -14,7 +14,7 @@ import { objective, objectiveControl } from "../objectives.js";
 import { byImportance, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
 import { taking } from "../share.js";
-import { table } from "../tables.js";
+import { scroller, table } from "../tables.js";
 
 export const needsLabels = true;
 
@@ -123,15 +123,15 @@ export function mount(root) {
     const used = (b) => (b.impressions > 0 ? b.log_loss : null);
     replace(
       panels,
-      panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the diagonal scores are calibrated; bars are 95 % intervals (Wilson).", reliability(shown), buckets),
+      panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the diagonal scores are calibrated; bars are 95% intervals (Wilson).", reliability(shown), buckets),
       panel("Prediction error by pClick quantile", "Predicted clicks over clicks, minus 1: above 0 the model over-predicts there.",
         byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true }), buckets),
       panel("Log loss by pClick quantile", "Where the loss comes from. It rises with CTR anyway: compare versions, not quantiles.",
         byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => number(v, 3) }), buckets),
       panel("Scores by label", "How the scores of clicks (filled) and of non-clicks (broken line) are distributed: the further apart, the better the ranking; the further from the other version, the more the scores have shifted.",
         shown.some((one) => one.scores.edges.length) ? scoreChart(shown.filter((one) => one.scores.edges.length)) : h("p", { class: "quiet" }, "No scores in this window."), each("scores", { bins: 60 })),
-      panel("ROC", `Thick: the quarter of the impressions with the highest scores; dots at the top 1, 5, 10 and 25 %. Shaded: the operating range; partial AUC there: ${shown.map(({ name, pauc }) => `${name} ${number(pauc)}`).join(", ")}.`, roc(shown, shown[0].range), each("roc", { max_points: 5000 })),
-      h("details", { class: "wide", open: panels.querySelector("details")?.open }, h("summary", {}, "Show the numbers as a table"), h("div", { class: "scroll" }, bucketTable(shown))),
+      panel("ROC", `Thick: the quarter of the impressions with the highest scores; dots at the top 1, 5, 10 and 25%. Shaded: the operating range; partial AUC there: ${shown.map(({ name, pauc }) => `${name} ${number(pauc)}`).join(", ")}.`, roc(shown, shown[0].range), each("roc", { max_points: 5000 })),
+      h("details", { class: "wide", open: panels.querySelector("details")?.open }, h("summary", {}, "Show the numbers as a table"), scroller("The numbers by bucket", bucketTable(shown))),
     );
   }
 

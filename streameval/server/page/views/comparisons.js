@@ -175,7 +175,7 @@ export function mount(root) {
     replace(bandCaption, h("p", {}, metricTerm(name), `, ${shorten(one.candidate.version)} − ${shorten(one.baseline.version)}${RATIOS.has(name) ? " (ratio − 1)" : ""}. The band is an anytime-valid ${level(one)} confidence sequence: it holds at all moments at once, for this metric on its own. Beyond the margin (${form(worse * (now.margin ?? 0))}) the candidate is worse. ${now.reason ? reason(now.reason) : ""}`));
     evidence.draw({
       lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
-      levels: [{ value: -Math.log10(one.alpha), text: `worse above 1 / ${one.alpha}` }, { value: 0, text: "" }],
+      levels: [{ value: -Math.log10(one.alpha), text: `worse above ${significant(-Math.log10(one.alpha))}: an e-value of ${significant(1 / one.alpha)}` }, { value: 0, text: "" }],
       range, format: (v) => significant(v, 3),
     });
     replace(evidenceCaption, h("p", {}, "Evidence that the candidate is worse, all metrics together: e-value (log10). It stays valid however often it is checked."));
@@ -210,7 +210,7 @@ export function mount(root) {
   };
 }
 
-const level = (one) => `${(1 - one.alpha) * 100} %`;
+const level = (one) => `${(1 - one.alpha) * 100}%`;
 
 // What the verdict was decided on, then and now; null while undecided.
 // Who has acknowledged or muted it, and why.

@@ -6,7 +6,7 @@ import { h, replace } from "../dom.js";
 import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
 import { pipeline, rates } from "../flow/pipeline.js";
 import { taking } from "../share.js";
-import { table } from "../tables.js";
+import { scroller, table } from "../tables.js";
 import { awaited } from "../waiting.js";
 
 const AGAIN_MS = 2000;
@@ -192,7 +192,7 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
           "details",
           { open },
           h("summary", {}, `Latest ${samples.length}`),
-          h("div", { class: "scroll" }, table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })),
+          scroller("Latest dead letters", table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })),
           taking("dead letters", { csv: () => ["dead-letters"] }),
         )
       : null,

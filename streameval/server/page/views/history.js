@@ -16,7 +16,7 @@ import { direction } from "../readings.js";
 import { byImportance, labelsComplete, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
 import { taking } from "../share.js";
-import { table } from "../tables.js";
+import { scroller, table } from "../tables.js";
 
 export const needsLabels = true;
 
@@ -33,7 +33,7 @@ export function mount(root) {
   const caption = h("figcaption");
   const take = h("div");
   const takeVolume = h("div");
-  const tablePlace = h("div", { class: "scroll" });
+  const tablePlace = scroller("The numbers", []);
   const details = h("details", {}, h("summary", {}, "Show the numbers as a table"), tablePlace);
   root.append(tools, note, h("figure", {}, place, take, caption), h("h2", {}, term("impression", "Impressions")), h("figure", {}, volume, takeVolume), details);
   const rows = () => {
@@ -160,7 +160,7 @@ export function mount(root) {
     small.draw({ ...common, markers: [], lines: shown.map((one) => ({ ...lineOf(overview, one, limits), y: one.columns.impressions, low: undefined, high: undefined })), levels: [{ value: 0, text: "" }], limits: [0, null], format: short });
     replace(
       caption,
-      h("p", {}, metricTerm(now.metric), `: ${about}${direction(now.metric) && ` (${direction(now.metric)})`}. Bands are 95 % intervals (Student's t, user-clustered standard errors; variation between items or days is not included). Hatched: labels not final yet. Drag to zoom.`),
+      h("p", {}, metricTerm(now.metric), `: ${about}${direction(now.metric) && ` (${direction(now.metric)})`}. Bands are 95% intervals (Student's t, user-clustered standard errors; variation between items or days is not included). Hatched: labels not final yet. Drag to zoom.`),
       sliceNote(now.metric, now.slice),
       answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${dateTime(d.at)} ${d.version} (${d.kind})`).join(", ")) : null,
       lines.some((l) => l.x.length) ? null : h("p", { role: "status" }, "No data in this range."),

@@ -10,7 +10,7 @@ import { metric } from "../metrics.js";
 import { objective, objectiveControl } from "../objectives.js";
 import { byImportance, key, label, look, modelsOf, seriesOf } from "../series.js";
 import { taking } from "../share.js";
-import { table } from "../tables.js";
+import { scroller, table } from "../tables.js";
 
 export const needsLabels = true;
 
@@ -97,11 +97,11 @@ export function mount(root) {
     };
     replace(
       usersPlace,
-      h("h2", "Individual users"),
+      h("h2", {}, "Individual users"),
       h("div", { class: "tools" },
         select("Sort by", "sort", SORTS, now.sort, (sort) => change({ sort })),
         button(now.order === "desc" ? "highest first" : "lowest first", () => change({ order: now.order === "desc" ? "asc" : null }))),
-      h("div", { class: "scroll" }, table(["User", ...METRICS, "Share of the loss"], users.map(row))),
+      scroller("Users", table(["User", ...METRICS, "Share of the loss"], users.map(row))),
       taking("users", { csv: () => ["users", { model: now.one.model, version: now.one.version, source: now.one.source, sort: now.sort, order: now.order, limit: 1000 }] }),
       h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are identified by a hash of their id.`),
     );
@@ -117,7 +117,7 @@ export function mount(root) {
       replace(
         found,
         h("p", {}, `User ${user}, by version:`),
-        h("div", { class: "scroll" }, table(["Version", ...METRICS], series.map(row))),
+        scroller("One user", table(["Version", ...METRICS], series.map(row))),
       );
     } catch (error) {
       replace(found, refusal(error, () => one(id), useToken));
@@ -164,7 +164,7 @@ function distribution(name, answer, style) {
           describe: `distribution over ${count(total)} users`,
         })
       : h("p", { class: "quiet" }, "No users yet."),
-    h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)} %`), h("dd", {}, significant(value))))),
+    h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)}%`), h("dd", {}, significant(value))))),
     h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
   );
 }
