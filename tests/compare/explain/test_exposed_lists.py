@@ -33,20 +33,18 @@ def ndcg(label: NDArray[Any], p: NDArray[Any]) -> float:
     return 1.0 if label.size == 1 else float(ndcg_score([label], [p], k=K))
 
 
-def weighted(label: NDArray[Any], p: NDArray[Any], weight: NDArray[Any]) -> float:
-    """NDCG whose clicks weigh, over the ideal of all of them: linear in the gains, so a click at a time."""
-    best = ndcg_of_gains(label.astype(float), np.where(label > 0, 1.0, 0.0))
-    return sum(w * ndcg_of_gains(np.eye(label.size)[i], p) for i, w in enumerate(weight) if label[i]) / best
+def weighted(label: NDArray[Any], p: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:
+    """NDCG whose clicks weigh, over the ideal of all of them; lists [..., items]."""
+    return dcg(label * weight, p) / dcg(label, label)
 
 
-def ndcg_of_gains(gain: NDArray[Any], p: NDArray[Any]) -> float:
-    """DCG at K, ties at their mean, by the definition."""
-    total = 0.0
-    for i in np.flatnonzero(gain):
-        above, level = int((p > p[i]).sum()), int((p == p[i]).sum())
-        ranks = np.arange(above + 1, above + level + 1)
-        total += gain[i] * float(np.where(ranks <= K, 1 / np.log2(ranks + 1), 0.0).mean())
-    return total
+def dcg(gain: NDArray[Any], p: NDArray[Any]) -> NDArray[Any]:
+    """DCG at K, ties at their mean, by the definition; lists [..., items]."""
+    above = (p[..., None, :] > p[..., None]).sum(axis=-1)
+    level = (p[..., None, :] == p[..., None]).sum(axis=-1)
+    ranks = np.arange(1, p.shape[-1] + 1)
+    up_to = np.concatenate(([0.0], np.cumsum(np.where(ranks <= K, 1 / np.log2(ranks + 1), 0.0))))
+    return (gain * (up_to[above + level] - up_to[above]) / level).sum(axis=-1)
 
 
 class Some:
@@ -182,16 +180,17 @@ def test_a_version_that_wins_ndcg_on_head_items_and_loses_elsewhere_is_called(ro
 
 def by_hand(rows: Rows, c: Comparison) -> tuple[float, float]:
     """(as shown, under uniform exposure), of whole hours since the comparison began."""
-    d = t = w = lists = 0.0
-    for first in range(0, len(rows) - LENGTH + 1, LENGTH):
-        some = slice(first, first + LENGTH)
-        label, weight = rows.label[some], 1 / np.maximum(rows.propensity[some], 1e-4)
-        if (BASE + 125 * first) // 3_600_000 * 3_600_000 < c.start or not label.any():
-            continue
-        d += ndcg(label, rows.p3[some]) - ndcg(label, rows.p1[some])
-        t += weighted(label, rows.p3[some], weight) - weighted(label, rows.p1[some], weight)
-        w, lists = w + weight[label > 0].mean(), lists + 1
-    return d / lists, t / w
+    lists = len(rows) // LENGTH
+    label, p1, p3, weight = (
+        column[: lists * LENGTH].reshape(lists, LENGTH)
+        for column in (rows.label, rows.p1, rows.p3, 1 / np.maximum(rows.propensity, 1e-4))
+    )
+    since = (BASE + 1_000 * np.arange(lists)) // 3_600_000 * 3_600_000 >= c.start
+    some = since & label.any(axis=1)
+    label, p1, p3, weight = label[some], p1[some], p3[some], weight[some]
+    d = float(ndcg_score(label, p3, k=K)) - float(ndcg_score(label, p1, k=K))  # the means over lists
+    t = weighted(label, p3, weight) - weighted(label, p1, weight)
+    return d, float(t.sum() / ((label * weight).sum(axis=1) / label.sum(axis=1)).sum())
 
 
 @pytest.mark.slow
