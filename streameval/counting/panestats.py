@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 _MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 MOST_RUNS = 1 << 14  # of panes that were dropped
-_WIDE = 100_000  # panes that one batch may span to be counted in an array
+_WIDE = 1_000  # panes beyond its rows that a batch may span to be counted in an array
 
 PANE_SEEN, PANE_MATURED, PANE_CLICKS, PANE_CORRECTED, PANE_NEWEST = 0, 1, 2, 3, 4
 PANE_FOUND, PANE_LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
@@ -105,7 +105,7 @@ class PaneStats:
         if not pane.size:
             return
         low = int(pane.min())
-        if int(pane.max()) - low <= _WIDE:
+        if int(pane.max()) - low <= _WIDE + pane.size:
             counts = np.bincount(pane - low)
             some = np.flatnonzero(counts)
             numbers, counts = some + low, counts[some]

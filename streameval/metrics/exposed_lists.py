@@ -37,6 +37,10 @@ _OFF, _NO_LISTS = Undefined("not_configured"), Undefined("no_request_with_propen
 
 def _all(view: View) -> NDArray[np.float64] | Undefined:
     """Sums of all lists by group of users, float64[groups, cells]."""
+    return view.once("exposed lists", lambda: _sums_of_all(view))
+
+
+def _sums_of_all(view: View) -> NDArray[np.float64] | Undefined:
     if view.moments.impressions == 0:
         return Undefined("no_impressions")
     if not view.layout.by_block:
@@ -87,14 +91,17 @@ def exposure_requests_clipped(view: View) -> float | Undefined:
 def _estimate(
     k: int, first: int, less: int, snips: bool, clipped: bool, per: int
 ) -> tuple[Callable[[View], float | Undefined], OfTally]:
-    def cells_of(view: View) -> Cells | None:
+    def cells_of(view: View) -> Cells | None:  # by IPS and SNIPS, and again for their errors
+        return view.once(f"exposed lists, cell {first} up to {k}, {clipped}", lambda: made_of(view))
+
+    def made_of(view: View) -> Cells | None:
         """float64[groups, 4]: weighted sum, requests, impressions, weights."""
         of_all, of_cut = _all(view), view.tally(exposed_cut(k))
         if isinstance(of_all, Undefined) or of_cut is None:
             return None
         weight = _real(of_all, EX_WEIGHT, EX_LESS_WEIGHT, clipped)
         sums = _real(of_cut[:GROUPS], first, less, clipped)
-        return np.stack((sums, of_all[:, EX_LISTS], of_all[:, EX_ITEMS], weight), axis=1)
+        return np.ascontiguousarray(np.array((sums, of_all[:, EX_LISTS], of_all[:, EX_ITEMS], weight)).T)
 
     def of_cells(cells: Cells) -> Cells:
         mean = cells[..., 0] / cells[..., 1] / per

@@ -60,7 +60,7 @@ class _Ratio:
         """float64[groups of users, 2]: above and below the line; None: not kept."""
         if _missing(view) is not None:
             return None
-        return np.stack((_by_group(view, self.of, k), _by_group(view, self.below(view), k)), axis=1)
+        return np.ascontiguousarray(np.array((_by_group(view, self.of, k), _by_group(view, self.below(view), k))).T)
 
     def of_cells(self, cells: Cells) -> Cells:
         """The ratio of `cells`."""

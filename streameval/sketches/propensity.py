@@ -11,6 +11,7 @@ and so do those above 1 - 2**-7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numba
@@ -71,11 +72,16 @@ class PropensityStrata:
 
     def tallies(self) -> tuple[Tally, Tally]:
         """What is kept of every series."""
-        bins = range(len(self.bounds) - 1)
-        sums = [(f"{name}_{i}", scale) for i in bins for name, scale in zip(_SUMS, STRATUM_SCALES, strict=True)]
-        names, scales = tuple(name for name, _ in sums), tuple(one for one in sums if one[1] != 1.0)
-        clicks = tuple(f"{i}_{score}" for i in bins for score in range(SCORE_BINS))
-        return Tally(self.sums, names, blocks=False, scales=scales), Tally(self.clicks, clicks, blocks=False)
+        return _tallies(self)
+
+
+@lru_cache(maxsize=16)  # some ten thousand names, and whoever has the settings asks
+def _tallies(strata: PropensityStrata) -> tuple[Tally, Tally]:
+    bins = range(len(strata.bounds) - 1)
+    sums = [(f"{name}_{i}", scale) for i in bins for name, scale in zip(_SUMS, STRATUM_SCALES, strict=True)]
+    names, scales = tuple(name for name, _ in sums), tuple(one for one in sums if one[1] != 1.0)
+    clicks = tuple(f"{i}_{score}" for i in bins for score in range(SCORE_BINS))
+    return Tally(strata.sums, names, blocks=False, scales=scales), Tally(strata.clicks, clicks, blocks=False)
 
 
 class PropensityScores(NamedTuple):

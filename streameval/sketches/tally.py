@@ -28,14 +28,18 @@ class Tally:
     blocks: bool = True
     scales: tuple[tuple[str, float], ...] = ()
     size: int = field(init=False, repr=False, compare=False)  # int64 cells in all
+    _units: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", len(self.cells) * (BLOCKS if self.blocks else 1))
+        scales = dict(self.scales)
+        units = np.array([1.0 / scales.get(cell, 1.0) for cell in self.cells])
+        units.flags.writeable = False
+        object.__setattr__(self, "_units", units)
 
     def units(self) -> NDArray[np.float64]:
-        """What an integer 1 stands for, float64[cells]."""
-        scales = dict(self.scales)
-        return np.array([1.0 / scales.get(cell, 1.0) for cell in self.cells])
+        """What an integer 1 stands for, float64[cells]; not to be changed."""
+        return self._units
 
 
 def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:

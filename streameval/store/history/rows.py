@@ -93,15 +93,16 @@ def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
     """The rows of a pane, compressed. One that cannot be is left out: it must not keep the others from the disk."""
     vectors: list[tuple[Series, tuple[str, str] | None, EncodedVector]] = []
     unfit: list[str] = []
-    for code, vector in _by_row(rows.overall, form.overall):
+    overall, of_slice = form.overall, form.slice
+    for code, vector in _by_row(rows.overall, overall):
         try:
-            vectors.append((rows.series[code], None, encode_vector(vector, form.overall)))
+            vectors.append((rows.series[code], None, encode_vector(vector, overall)))
         except _UNFIT as error:
             unfit.append(f"series {code}: {error!r}")
-    for row, vector in _by_row(rows.slices, form.slice):
+    for row, vector in _by_row(rows.slices, of_slice):
         try:
             code, dimension, value = rows.slice_names[row]
-            vectors.append((rows.series[code], (dimension, value), encode_vector(vector, form.slice)))
+            vectors.append((rows.series[code], (dimension, value), encode_vector(vector, of_slice)))
         except _UNFIT as error:
             unfit.append(f"slice {row}: {error!r}")
     samples = []

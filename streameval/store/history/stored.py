@@ -39,11 +39,11 @@ def encode_vector(vector: SparseVector, layout: Layout) -> EncodedVector:
     """One series' vector (cells from 0) as bytes."""
     if not vector.cells.size or vector.cells[-1] < layout.tallies:
         return encode_stored(vector, layout)
-    cells, at = vector.cells.copy(), layout.tallies
-    for tally in layout.tallied:
-        low, high = np.searchsorted(vector.cells, (at, at + tally.size))
-        cells[low:high] += _place(tally) - at
-        at += tally.size
+    first = layout.tallies + np.cumsum([0, *(tally.size for tally in layout.tallied)])
+    ends = np.searchsorted(vector.cells, first)
+    moved = np.array([_place(tally) for tally in layout.tallied]) - first[:-1]
+    cells = vector.cells.copy()
+    cells[ends[0] :] += np.repeat(moved, np.diff(ends))
     return encode_stored(SparseVector.of(cells, vector.values), layout)
 
 
