@@ -14,7 +14,9 @@ import pytest
 
 from streameval.counting import users as users_of_partition
 from streameval.counting.users import Users
-from streameval.events.batch import Shadow
+from streameval.events import fields
+from streameval.events.batch import Batch, Catalog, Clicks, Features, Impressions, Shadow
+from streameval.events.hashing import hash_strings
 from streameval.loop.pipeline import Pipeline
 from streameval.results.result import Result
 from streameval.settings.tree import Settings
@@ -237,7 +239,7 @@ def test_errors_are_those_of_repeating_the_experiment(users: int) -> None:
     values, stated = [], []
     for seed in range(150):
         pipeline = Pipeline(config(windows={"pane": "1m", "sliding": []}), ManualClock())
-        pipeline.take(make_batch(repeated(seed + users, users), pipeline.catalog))
+        pipeline.take(repeated(seed + users, users, pipeline.catalog))
         pipeline.finish()
         (found,) = readers_see(pipeline, with_history=False).results
         values.append([found.metrics[name] for name in NAMES])
@@ -246,21 +248,35 @@ def test_errors_are_those_of_repeating_the_experiment(users: int) -> None:
     assert all(0.85 < r < 1.25 for r in ratio.values()), ratio
 
 
-def repeated(seed: int, users: int) -> list[Event]:
-    """Other users every time: how much each is shown, clicks and spends is their own."""
+def repeated(seed: int, users: int, catalog: Catalog) -> Batch:
+    """Other users every time: how much each is shown, clicks and spends is their own. Lists of three, in order of time."""
     rng = np.random.default_rng(seed)
-    out: list[Event] = []
     taste, activity = rng.gamma(2, 0.1, users), 1 + rng.poisson(rng.gamma(1, 1200 / users, users))
-    i = 0
-    for user in range(users):
-        for request in range(int(activity[user])):
-            ts = BASE + int(rng.integers(50_000))
-            for position in range(3):
-                name = f"{seed}-{user}"
-                out.append(
-                    Shown(f"i{i}", ts, name, 0.1, request=f"{name}-{request}", fields={"position": float(position)})
-                )
-                if rng.random() < taste[user]:
-                    out.append(Tap(f"i{i}", ts + 1, {"value": float(rng.gamma(1, 20 * taste[user]))}))
-                i += 1
-    return sorted(out, key=lambda event: event.ts)
+    user = np.repeat(np.arange(users), activity)  # of each request
+    ts = BASE + np.sort(rng.integers(50_000, size=user.size))
+    rng.shuffle(user)
+    at = np.repeat(np.arange(user.size), 3)  # the request of each impression
+    n = at.size
+    clicked = np.flatnonzero(rng.random(n) < taste[user[at]])
+    arrival = np.argsort(np.concatenate((ts[at], ts[at[clicked]] + 1)), kind="stable")
+    order = np.empty(arrival.size, np.int32)
+    order[arrival] = np.arange(arrival.size)
+    ids, position = hash_strings([f"i{i}" for i in range(n)]), np.tile([0.0, 1.0, 2.0], user.size)
+    of_user = hash_strings([f"{seed}-{i}" for i in range(users)])
+    request = hash_strings([f"{seed}-r{i}" for i in range(user.size)])
+    value = rng.gamma(1, 20 * taste[user[at[clicked]]])
+    none = {one.name: np.full(n, np.nan) for one in fields.carried(fields.IMPRESSION)}
+    nothing = {one.name: np.full(clicked.size, np.nan) for one in fields.carried(fields.CLICK)}
+    impressions = Impressions(
+        order[:n], ids, ts[at], of_user[user[at]], request[at], np.zeros(n, np.uint64),
+        np.full(n, catalog.series_code("default", "v1"), np.int32), np.full(n, 0.1), np.zeros(n, np.int64),
+        np.full(n, -1, np.int8), {**none, "position": position}, features=Features(np.zeros(n + 1, np.int64), ids[:0], value[:0]),
+    )  # fmt: skip
+    by_time = np.argsort(order[n:])
+    clicks = Clicks(
+        order[n:][by_time],
+        ids[clicked][by_time],
+        ts[at[clicked]][by_time] + 1,
+        {**nothing, "value": value[by_time]},
+    )
+    return Batch(0, impressions, clicks, True)
