@@ -16,7 +16,7 @@ from streameval.join.policy import NEVER
 from streameval.loop import make, usage
 from streameval.loop.idle import IdleInputs
 from streameval.loop.options import guarded, options_of
-from streameval.loop.partition import TABLES, Partition
+from streameval.loop.partition import Partition
 from streameval.loop.reading import Conflicts, Reading, reported
 from streameval.loop.retirement import Retirement
 from streameval.loop.row_counts import LabelListener
@@ -202,7 +202,7 @@ class Pipeline:
             users=self._users.columns,
             last_seen=dict(self._retirement.last_seen),
             stage_seconds=usage.sums([self.seconds, *(m.seconds for m in partitions)]),
-            table_bytes={name: sum(m.table_bytes()[name] for m in partitions) for name in TABLES},
+            table_bytes=usage.table_bytes(partitions),
             options=self._latest.options,
             undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
             online_updates=usage.updates(partitions, self.settings.models),

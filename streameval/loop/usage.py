@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from streameval.events.batch import Catalog
 from streameval.join.policy import FOREVER, NEVER
-from streameval.loop.partition import BUDGETS, Partition
+from streameval.loop.partition import BUDGETS, TABLES, Partition
 from streameval.loop.reading import Reading
 from streameval.models.protocol import FAILURES
 from streameval.results.snapshot import PartitionState, SliceValues
@@ -80,3 +80,9 @@ def sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for name, number in part.items():
             out[name] += number
     return dict(out)
+
+
+def table_bytes(partitions: Iterable[Partition]) -> dict[str, int]:
+    """Memory by table, as `TABLES` names them; each partition is asked once, for it adds up all its panes."""
+    tables = [part.table_bytes() for part in partitions]
+    return {name: sum(one[name] for one in tables) for name in TABLES}
