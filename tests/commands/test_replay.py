@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from sklearn import metrics as sk
 
 from streameval.commands import cli
+from tests.aucs import auc_of
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +80,7 @@ def grouped(group: np.ndarray, p: np.ndarray, y: np.ndarray) -> tuple[float | No
     for one in np.unique(group):
         on = group == one
         if 0 < y[on].sum() < on.sum():
-            weighted += on.sum() * sk.roc_auc_score(y[on], p[on])
+            weighted += on.sum() * auc_of(y[on], p[on])
             weight += on.sum()
             users += 1
     return (weighted / weight if weight else None), int(users), int(weight)

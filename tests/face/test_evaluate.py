@@ -16,6 +16,7 @@ from sklearn import metrics as sk
 import streameval
 from streameval.app import replay
 from streameval.settings.tree import ConfigError, Settings
+from tests.aucs import auc_of
 from tests.face.tables import as_clicks, impressions
 
 OPEN_BANDIT = Path(__file__).parent / "data" / "open-bandit.parquet"
@@ -26,7 +27,7 @@ def gauc(user: np.ndarray, y: np.ndarray, p: np.ndarray) -> float:
     for one in np.unique(user):
         on = user == one
         if 0 < y[on].sum() < on.sum():
-            weighted += on.sum() * sk.roc_auc_score(y[on], p[on])
+            weighted += on.sum() * auc_of(y[on], p[on])
             weight += on.sum()
     return weighted / weight
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from streameval.compare.ledger import gauc_rows, list_rows
 from streameval.compare.ledger.gauc_rows import GaucRows
@@ -22,6 +21,7 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SCALE, blocks_of
 from streameval.store import container
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see
+from tests.aucs import auc_of
 
 BASE = 1_700_000_040_000
 WINDOW = 60_000
@@ -110,19 +110,19 @@ def loop(traffic: Traffic) -> dict[tuple[int, str, str], NDArray[np.float64]]:
     """By window and pair, the sums as a loop makes them."""
     t, out = traffic, {}
     block = blocks_of(hash_strings(t.user))
-    window = t.ts // WINDOW * WINDOW
+    window, of_user = t.ts // WINDOW * WINDOW, np.array(t.user)
     for start in np.unique(window):
         for served in range(2):
             for other in range(3):
                 sums = np.zeros(list_rows.GAUC_WIDTH)
                 for user in sorted(set(t.user)):
-                    on = (window == start) & (np.array(t.user) == user) & (t.server == served) & t.has[:, other]
+                    on = (window == start) & (of_user == user) & (t.server == served) & t.has[:, other]
                     y = t.label[on]
                     if other == served or not 0 < y.sum() < y.size:
                         continue
                     w = y.size
-                    own = w * roc_auc_score(y, t.p[on, served])
-                    wd = w * roc_auc_score(y, t.p[on, other]) - own
+                    own = w * auc_of(y, t.p[on, served])
+                    wd = w * auc_of(y, t.p[on, other]) - own
                     at = 2 * int(block[t.user.index(user)])
                     sums[at : at + 2] += w, wd * SCALE
                     sums[2 * BLOCKS :] += wd * wd * SCALE, w * wd * SCALE, w * w, 1, own * SCALE

@@ -35,6 +35,7 @@ from streameval.sketches.ranks import GroupRanks
 from streameval.sketches.sorted_lists import entries
 from streameval.sketches.sparse import SparseVector
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see, sketched
+from tests.aucs import auc_of
 
 BASE = 1_700_000_040_000  # on a minute
 MINUTE = 60_000
@@ -453,7 +454,7 @@ def pair_auc(counts: list[tuple[int, int]]) -> tuple[Fraction, Fraction]:
 
 
 def brute_gauc(shown: list[Shown], clicked: set[str] | None = None) -> tuple[float, int, int] | None:
-    """(GAUC, users, impressions) over users with both labels, one sklearn call each."""
+    """(GAUC, users, impressions) over users with both labels."""
     by_user: dict[str, tuple[list[int], list[float]]] = {}
     for e in shown:
         y, p = by_user.setdefault(e.user, ([], []))
@@ -463,7 +464,7 @@ def brute_gauc(shown: list[Shown], clicked: set[str] | None = None) -> tuple[flo
     if not both:
         return None
     weight = sum(len(y) for y, _ in both)
-    return sum(len(y) * roc_auc_score(y, p) for y, p in both) / weight, len(both), weight
+    return sum(len(y) * auc_of(y, p) for y, p in both) / weight, len(both), weight
 
 
 def agrees_with_sklearn(r: Result, events: list) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from streameval.loop.pipeline import Pipeline
 from streameval.results.lines import Point, QuestionSlots
@@ -16,6 +15,7 @@ from streameval.sketches.ranks import GroupRanks
 from streameval.sketches.sorted_lists import entries
 from streameval.sketches.weightings import OTHER_WEIGHTINGS, Weighted
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see
+from tests.aucs import auc_of
 
 BASE = 1_700_000_040_000
 NONE = np.empty(0, np.uint64)
@@ -56,7 +56,7 @@ def test_every_weighting_has_the_bits_of_the_one_that_is_kept(weighting: str) ->
         on = u == user
         if len(set(y[on])) == 2:
             w = {"clicks": y[on].sum(), "uniform": 1, "value": v[on & (y == 1)].sum()}[weighting]
-            total, weights = total + w * roc_auc_score(y[on], p[on]), weights + w
+            total, weights = total + w * auc_of(y[on], p[on]), weights + w
     assert found.weighted_auc / found.weight == pytest.approx(total / weights, abs=1e-9)
 
 
