@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ class Looks:
     at: NDArray[np.int64]
     impressions: NDArray[np.int64]
     clicks: NDArray[np.int64]
-    statistics: dict[str, Statistic]
+    statistics: Mapping[str, Statistic]
     correlation: NDArray[np.float64]
     scalars: NDArray[np.int64]
 

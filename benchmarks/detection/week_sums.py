@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.detection.feed import Plan
 from benchmarks.detection.worlds import DAY, HOUR, Stream
-from streameval.compare.ledger.sums import promised_variance
+from streameval.compare.ledger.sums import log_odds_ratio, promised_variance
 from streameval.sketches import blocks as cells
 from streameval.sketches.accumulate import CURVE_BITS, measure
 from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums, blocks_of
@@ -140,7 +140,7 @@ def _add_pairs(at, block, label, p, loss, phi, sums, scalars):  # type: ignore[n
         scalars[t, cells.D_SQ] += _fixed(d * d)
         scalars[t, other] += _fixed(f * f)
         scalars[t, cells.SERVER_PHI0 - y] += _fixed(phi[0, i])
-        scalars[t, cells.D_PROMISED] += _fixed(promised_variance(p[0, i], p[1, i]))
+        scalars[t, cells.D_PROMISED] += _fixed(promised_variance(p[0, i], p[1, i], log_odds_ratio(p[0, i], p[1, i])))
 
 
 @numba.njit(cache=True)

@@ -32,31 +32,29 @@ One scalar kernel (`one_look`) does all of this look by look, so any way to cut 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.evidence import one_look, spent
-from streameval.compare.evidence.eprocess import best_rho, half_width
+from streameval.compare.evidence import leaves, one_look, spent
+from streameval.compare.evidence.eprocess import best_rho
+from streameval.compare.evidence.leaves import LEAVES
 from streameval.compare.evidence.one_look import Kept, LookColumns, Path, RuleColumns
 from streameval.compare.evidence.paired import GAP, MID
-from streameval.compare.evidence.ratio import Reals, Statistic
+from streameval.compare.evidence.ratio import STATISTIC_FIELDS, Reals, Statistic, Statistics
 from streameval.compare.reading.reading import COMPARED, Verdict
 
-LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
 OVERALL = len(COMPARED)  # column of paths, behind the metrics
 
 SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
-CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
 DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
-_FIELDS = ("theta", "weight", "v_clu", "df", "blocks", "v_iid", "v_floor")  # of a `Statistic`, what is kept first
-_BLOCKS, _V_IID, _V_FLOOR = 4, 5, 6  # of them, behind those of a leaf (see `one_look`)
+_ALL = np.ones(len(LEAVES))
 _TESTS = np.array([2.0 if name in {MID, GAP} else 1.0 for name in LEAVES])  # of a leaf, that share its level
 _JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
 
@@ -202,13 +200,15 @@ class Evidence:
         if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
             raise ValueError(f"clicks must be [{at.size}, <= {self.rule.windows}], not {list(shape)}")
         processes = [Capped(clicks, statistics, correlation)] + ([] if capped is None else [capped])
-        counts = np.zeros((len(processes), *shape), np.int64)
-        packed = np.full((len(processes), 4, len(LEAVES), *shape), np.nan)
+        counts = np.empty((len(processes), *shape), np.int64)
+        packed = np.empty((len(processes), leaves.FIELDS, len(LEAVES), *shape))
         together = np.ones((len(processes), *shape))
         given = np.zeros((len(processes), len(LEAVES)), np.bool_)
         for p, process in enumerate(processes):
-            given[p] = [name in process.statistics for name in LEAVES]
-            counts[p], packed[p] = process.clicks, self._packed(process, shape)
+            some = Statistics.of(process.statistics)
+            given[p, leaves.places_of(some.names)] = True
+            counts[p] = process.clicks
+            packed[p] = self._leaves(some, process.clicks, self.rule.min_blocks)
             if process.correlation is not None:
                 together[p] = process.correlation
         given[:, LEAVES.index(MID)] &= given[:, LEAVES.index(GAP)]
@@ -275,23 +275,17 @@ class Evidence:
         the metric's verdict asks for: beyond the floors no interval is beyond the margin, or within the tolerance, while the
         metric is undecided. Infinite before rho is frozen.
         """
-        names = [name for name in LEAVES if name in statistics]
-        if not names:
-            return {}
-        leaves = [LEAVES.index(name) for name in names]
-        theta, weight, v, df, _ = self._stacked(statistics, leaves, clicks, at)
-        each = (-1,) + (1,) * (theta.ndim - 1)
-        share = self._weights[0] / np.where(np.isnan(self._frozen[1, window, leaves]), 1.0, 2.0)  # of the verdict
-        level = np.ones(len(names)) if sides == 1 else np.minimum(0.5, share)
-        alpha = self.rule.alpha * level / _TESTS[leaves]
-        rho = self._frozen[0, window, leaves] * self._terms.rhos[window]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            half = half_width(v * weight**2, np.reshape(rho, each), np.reshape(alpha, each), df) / weight
-        known = np.isfinite(theta)
-        half, theta = np.where(np.isfinite(half) & known, half, np.inf), np.where(known, theta, 0.0)
-        leaf: dict[str, tuple[Reals, Reals]] = dict(
-            zip(names, zip(theta - half, theta + half, strict=True), strict=True)
-        )
+        some = Statistics.of(statistics)
+        if at:
+            place: tuple[Any, ...] = (slice(None), *at)
+            some = Statistics(some.names, some.packed[place])
+        of = self._leaves(some, clicks)
+        frozen, capped = self._frozen[:, window, : len(LEAVES)]
+        share = self._weights[0] / np.where(np.isnan(capped), 1.0, 2.0)  # of the verdict
+        level = -np.log(self.rule.alpha * (_ALL if sides == 1 else np.minimum(0.5, share)) / _TESTS)
+        rho = frozen * self._terms.rhos[window]
+        low, high = leaves.bounds(of.reshape(*of.shape[:2], -1), rho, level).reshape(2, *of.shape[1:])
+        leaf = {LEAVES[i]: (low[i], high[i]) for i in sorted(leaves.places_of(some.names).tolist())}
         out = {name: leaf[name] for name in COMPARED if name in leaf}
         if MID in leaf and GAP in leaf:
             (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
@@ -301,38 +295,21 @@ class Evidence:
             )
         return out
 
-    def _packed(self, process: Capped, shape: tuple[int, ...]) -> Reals:
-        """Theta, W, variance and df of the leaves, float64[4, 5, T, J]; NaN without enough blocks."""
-        out = np.full((4, len(LEAVES), *shape), np.nan)
-        leaves = [i for i, name in enumerate(LEAVES) if name in process.statistics]
-        for i in leaves:
-            found = process.statistics[LEAVES[i]].theta.shape
-            if found != shape:
-                raise ValueError(f"{LEAVES[i]} must be {list(shape)}, not {list(found)}")
-        if leaves:
-            some = self._stacked(process.statistics, leaves, process.clicks)
-            some[one_look.LEAF_VARIANCE, ~(some[_BLOCKS] >= self.rule.min_blocks)] = np.nan
-            out[:, leaves] = some[:_BLOCKS]
-        return out
-
-    def _stacked(
-        self,
-        statistics: Mapping[str, Statistic],
-        leaves: Sequence[int],
-        clicks: NDArray[np.int64] | int,
-        at: tuple[int, ...] = (),
-    ) -> Reals:
-        """Theta, W, variance (not below its floor), degrees of freedom and blocks of some leaves there, float64[5, k, ...]."""
-        some = [statistics[LEAVES[i]] for i in leaves]
-        columns = np.concatenate([getattr(one, name) for name in _FIELDS for one in some], axis=None)
-        places: tuple[Any, ...] = (slice(None), slice(None), *at)
-        out: Reals = columns.reshape(len(_FIELDS), len(some), *np.shape(some[0].theta))[places]
-        v = out[one_look.LEAF_VARIANCE]
-        np.maximum(np.maximum(v, out[_V_IID], out=v), out[_V_FLOOR], out=v)  # as `Statistic.variance`
-        out[one_look.LEAF_DF, v == 0.0] = CERTAIN
-        floor = np.multiply.outer(self._floors[leaves], (self.rule.min_clicks / np.maximum(clicks, 1)) ** 2)
-        np.maximum(v, floor, out=v)
-        return out[: _BLOCKS + 1]
+    def _leaves(self, some: Statistics, clicks: NDArray[np.int64] | int, min_blocks: float = -math.inf) -> Reals:
+        """What there is of the leaves, float64[FIELDS, 5, ...]; NaN without enough blocks. ValueError if clicks have another shape."""
+        shape = some.packed.shape[1:-1] if some.names else np.shape(clicks)
+        if np.shape(clicks) not in {(), shape}:
+            raise ValueError(f"{', '.join(some.names)} must be {list(np.shape(clicks))}, not {list(shape)}")
+        counts = np.full(shape, clicks) if np.shape(clicks) != shape else np.asarray(clicks)
+        out = np.full((leaves.FIELDS, len(LEAVES), counts.size), np.nan)
+        leaves.fill(
+            np.ascontiguousarray(some.packed).reshape(len(some), counts.size, STATISTIC_FIELDS),
+            leaves.places_of(some.names),
+            counts.ravel(),
+            leaves.Floors(self._floors, self.rule.min_clicks, min_blocks),
+            out,
+        )
+        return out.reshape(*out.shape[:2], *shape)
 
     def state(self) -> dict[str, Any]:
         """Everything that looks have left, as JSON; the rule is not in it."""
@@ -365,9 +342,10 @@ class Evidence:
 
 def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
     """Point estimates per metric, float64[...]; NaN where undefined."""
-    out = {name: statistics[name].theta for name in COMPARED if name in statistics}
-    if MID in statistics:
-        mid, gap = statistics[MID].theta, statistics[GAP].theta
+    some = Statistics.of(statistics)
+    out = {name: some.theta(name) for name in COMPARED if name in some}
+    if MID in some:
+        mid, gap = some.theta(MID), some.theta(GAP)
         out["calibration"] = calibration_harm(mid, gap, -mid, -gap)
     return out
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from streameval.compare.evidence import joint
 from streameval.compare.evidence.eprocess import log_mixture, normal_score
+from streameval.compare.evidence.leaves import LEAF_DF, LEAF_THETA, LEAF_VARIANCE, LEAF_WEIGHT
 
 _Reals = NDArray[np.float64]
 _LOG_LOSS, _AUC, _GAUC, _CALIBRATION = range(4)  # metrics; calibration has two leaves, its own and the one behind it
 _JOINT, _COEFFICIENT = 5, 6  # columns of `frozen` behind the leaves: V of a click of the joint statistic, and its c
 FROZEN = 7
 PARTS = (_LOG_LOSS, _AUC, _JOINT)  # that mostly say the same, and have one weight together in the overall verdict
-LEAF_THETA, LEAF_WEIGHT, LEAF_VARIANCE, LEAF_DF = range(4)  # what there is of a leaf
 _WORSE, _NOT_WORSE = range(2)  # columns of `peak` and `found`
 
 

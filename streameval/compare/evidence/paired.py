@@ -35,6 +35,7 @@ from streameval.compare.evidence.ratio import (
     V_FLOOR,
     Reals,
     Statistic,
+    Statistics,
     ratio,
     ratio_of,
     two_means_of,
@@ -103,56 +104,52 @@ def effective(total: NDArray[np.int64], excess: NDArray[np.int64]) -> NDArray[np
     return out
 
 
-def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> dict[str, Statistic]:
+def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> Statistics:
     """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G, 2], [..., 5].
 
     v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are two-way
     (`ratio.two_way`) where nearly all impressions name their item and there are enough of them. The variance of log_loss is at
     least what the scores promise: a rare disaster is in the scores before it is in the clicks. `weighed`: of a sampled log.
     """
-    found = _statistics(sums, gauc_sums, weighed)
-    if sums.items is not None and sums.items[..., cells.PAIR_N].any():
-        no_scalars = np.zeros_like(sums.scalars)
-        by_item = _statistics(BlockSums(sums.items, no_scalars))
-        covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)
-        clicked, n = (sums.blocks[..., c].sum(axis=-1) for c in (cells.PAIR_Y, cells.PAIR_N))
-        with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which carry nearly all of it
-            several = clicked / np.maximum(clicks(sums, weighed), 1)  # what a click counts for
-            v_iid = np.where(
-                clicked > 0, several * (2.0 + found[MID].theta) ** 2 * (1.0 - clicked / n) / clicked, np.nan
-            )
-        found[MID] = where_clustered(covered, found[MID], replace(by_item.pop(MID), v_iid=v_iid))
-        for name, some in by_item.items():
-            found[name] = where_clustered(covered, found[name], some)
-    return found
+    by_user = _statistics(sums, gauc_sums, weighed)
+    if sums.items is None or not sums.items[..., cells.PAIR_N].any():
+        return by_user
+    by_item = dict(_statistics(BlockSums(sums.items, np.zeros_like(sums.scalars))))
+    covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)
+    clicked, n = (sums.blocks[..., c].sum(axis=-1) for c in (cells.PAIR_Y, cells.PAIR_N))
+    with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which carry nearly all of it
+        several = clicked / np.maximum(clicks(sums, weighed), 1)  # what a click counts for
+        v_iid = np.where(clicked > 0, several * (2.0 + by_user[MID].theta) ** 2 * (1.0 - clicked / n) / clicked, np.nan)
+    by_item[MID] = replace(by_item[MID], v_iid=v_iid)
+    return Statistics.of(
+        {name: where_clustered(covered, of, by_item[name]) if name in by_item else of for name, of in by_user.items()}
+    )
 
 
-def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> dict[str, Statistic]:
+def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> Statistics:
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
-    out = np.empty((5, math.prod(shape), STATISTIC_FIELDS))
+    names = ("log_loss", "auc", MID, GAP) if gauc_sums is None else ("log_loss", "auc", MID, GAP, "gauc")
+    out = np.empty((len(names), math.prod(shape), STATISTIC_FIELDS))
     _pair(sums.blocks.reshape(-1, groups, cells.PAIR_CELLS), sums.scalars.reshape(-1, cells.PAIR_SCALARS), weighed, out)
-    names = ["log_loss", "auc", MID, GAP]
     if gauc_sums is not None:
         _gauc(
             gauc_sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
             gauc_sums.scalars.reshape(-1, cells.GAUC_SCALARS),
-            out,
+            out[4],
         )
-        names.append("gauc")
-    packed = out.reshape(5, *shape, STATISTIC_FIELDS)
-    return {name: unpacked(packed[i]) for i, name in enumerate(names)}
+    return Statistics(names, out.reshape(len(names), *shape, STATISTIC_FIELDS))
 
 
 def gauc_statistic(sums: BlockSums) -> Statistic:
     """Of GAUC rows alone, or of other rows of their form; harm, more being better: [..., G, 2], [..., 5] -> [...]."""
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
-    out = np.empty((5, math.prod(shape), STATISTIC_FIELDS))
+    out = np.empty((math.prod(shape), STATISTIC_FIELDS))
     _gauc(
         sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
         sums.scalars.reshape(-1, cells.GAUC_SCALARS),
         out,
     )
-    return unpacked(out[4].reshape(*shape, STATISTIC_FIELDS))
+    return unpacked(out.reshape(*shape, STATISTIC_FIELDS))
 
 
 def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
@@ -231,7 +228,7 @@ def _gauc(blocks: NDArray[np.int64], scalars: NDArray[np.int64], out: NDArray[np
             a[g] = -blocks[i, g, cells.G_WD] / SCALE
             w[g] = blocks[i, g, cells.G_W]
         s = scalars[i]
-        ratio_of(a, w, s[cells.G_WD_SQ] / SCALE, -s[cells.G_W_WD] / SCALE, float(s[cells.G_W_SQ]), out[4, i])
+        ratio_of(a, w, s[cells.G_WD_SQ] / SCALE, -s[cells.G_W_WD] / SCALE, float(s[cells.G_W_SQ]), out[i])
 
 
 def level(served: BlockSums) -> Statistic:

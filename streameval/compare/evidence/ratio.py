@@ -11,7 +11,7 @@ there are fewer blocks than non-empty ones. Errors that items share are in block
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 
@@ -183,3 +183,42 @@ def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statisti
 def unpacked(packed: Reals) -> Statistic:
     """Views of float64[..., FIELDS]."""
     return Statistic(*(packed[..., i] for i in range(STATISTIC_FIELDS)))
+
+
+class Statistics(Mapping[str, Statistic]):
+    """Statistics of one shape by name, side by side: `packed` float64[k, ..., FIELDS], as kernels read them."""
+
+    def __init__(self, names: Sequence[str], packed: Reals) -> None:
+        self.names, self.packed = tuple(names), packed
+
+    @classmethod
+    def of(cls, some: Mapping[str, Statistic]) -> Statistics:
+        """The same, packed. ValueError when they differ in shape."""
+        if isinstance(some, Statistics):
+            return some
+        fields_of = [np.stack([getattr(one, f.name) for f in fields(one)], axis=-1) for one in some.values()]
+        return cls(tuple(some), np.array(fields_of, np.float64))
+
+    def without(self, *names: str) -> Statistics:
+        """All but some."""
+        keep = [i for i, name in enumerate(self.names) if name not in names]
+        return self if len(keep) == len(self.names) else Statistics([self.names[i] for i in keep], self.packed[keep])
+
+    def theta(self, name: str) -> Reals:
+        """The estimate alone."""
+        out: Reals = self.packed[self.names.index(name), ..., THETA]
+        return out
+
+    def __getitem__(self, name: str) -> Statistic:
+        if name not in self.names:
+            raise KeyError(name)
+        return unpacked(self.packed[self.names.index(name)])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)

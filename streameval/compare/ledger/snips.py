@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare.ledger.pieces import PieceScores, RowPiece
-from streameval.compare.ledger.sums import Matrix, promised_variance
+from streameval.compare.ledger.sums import Matrix, log_odds_ratio, promised_variance
 from streameval.sketches.blocks import BLOCKS, NO_ITEM
 from streameval.sketches.weight_classes import weight_class
 
@@ -105,5 +105,5 @@ def _add_pairs(
         _square(sums, r, at + 2 * E_DD, ww * d * d, sign)
         _square(sums, r, at + 2 * E_DL, ww * d * own, sign)
         _square(sums, r, at + 2 * E_LL, ww * own * own, sign)
-        _square(sums, r, at + 2 * E_PROMISED, ww * promised_variance(p[s], p[k]), sign)
+        _square(sums, r, at + 2 * E_PROMISED, ww * promised_variance(p[s], p[k], log_odds_ratio(p[s], p[k])), sign)
         sums[r, column + E_CLASSES + weight_class(w, CLASS_BITS)] += sign

@@ -85,29 +85,34 @@ class LedgerTarget(NamedTuple):
 
 
 @numba.njit(inline="always")
-def strict_difference(p_served: float, p: float, clicked: int, loss: float, d: float) -> float:
-    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's."""
-    a, b = min(max(p_served, CLIP), 1.0 - CLIP), min(max(p, CLIP), 1.0 - CLIP)
-    odds = a / (1.0 - a)
-    if b > _MOST_ODDS * odds * (1.0 - b):
-        odds *= _MOST_ODDS
-    elif _MOST_ODDS * b < odds * (1.0 - b):
-        odds /= _MOST_ODDS
-    else:
+def log_odds_ratio(a: float, b: float) -> float:
+    """logit a - logit b, of pClicks that the log loss takes as they are within [1e-7, 1 - 1e-7]."""
+    a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
+    return math.log(a * (1.0 - b) / (b * (1.0 - a)))
+
+
+@numba.njit(inline="always")
+def strict_difference(p_served: float, shift: float, clicked: int, loss: float, d: float) -> float:
+    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's.
+
+    `shift`: by how much the server's log-odds are above the other's.
+    """
+    if abs(shift) <= STRICT:
         return d
+    a = min(max(p_served, CLIP), 1.0 - CLIP)
+    odds = a / (1.0 - a)
+    odds = odds * _MOST_ODDS if shift < 0.0 else odds / _MOST_ODDS
     return log_loss(odds / (1.0 + odds), clicked) - loss
 
 
 @numba.njit(inline="always")
-def promised_variance(a: float, b: float) -> float:
-    """The variance of the difference in log loss of pClicks a and b that they promise themselves, nats squared.
+def promised_variance(a: float, b: float, shift: float) -> float:
+    """The variance of the difference in log loss of pClicks a and b, `shift` apart, that they promise themselves, nats squared.
 
     p (1 - p) (logit a - logit b)**2 with p the larger one: a click that one of them all but rules out is seen coming before
     it has come.
     """
-    a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
-    p = max(a, b)
-    shift = math.log(a * (1.0 - b) / (b * (1.0 - a)))
+    p = min(max(a, b, CLIP), 1.0 - CLIP)
     return p * (1.0 - p) * shift * shift
 
 
@@ -282,8 +287,9 @@ def add_pairs(
         difference = loss[k] - loss[s]
         d_fixed, d_sq = fixed(difference), fixed(difference * difference)
         loss_fixed, p_fixed, other_fixed = fixed(loss[s]), fixed(p[s]), fixed(p[k])
-        promised = fixed(promised_variance(p[s], p[k]))
-        strict = strict_difference(p[s], p[k], clicked, loss[s], difference)
+        shift = log_odds_ratio(p[s], p[k])
+        promised = fixed(promised_variance(p[s], p[k], shift))
+        strict = strict_difference(p[s], shift, clicked, loss[s], difference)
         strict_fixed, strict_sq = fixed(strict), fixed(strict * strict)
         code = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
         cells = many, many * clicked, many * d_fixed, many * loss_fixed, many * p_fixed, many * other_fixed

@@ -15,7 +15,7 @@ from streameval.compare.evidence import strict
 from streameval.compare.evidence.decision import Estimates, LogE, column, decide, missing_floor
 from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule, harm
 from streameval.compare.evidence.paired import GAP, MID
-from streameval.compare.evidence.ratio import Ints, Statistic
+from streameval.compare.evidence.ratio import Ints, Statistic, Statistics
 from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
 from streameval.compare.reading.reading import (
     COMPARED,
@@ -194,7 +194,7 @@ class SequentialTracked(Tracked):
             statistics,
             self._strict(),
             correlation=self._sums.correlation(),
-            capped=self._sums.capped(),
+            capped=self._sums.capped(self._left_out()),
             further=self._further.deciding(),
         )
         worse, not_worse = path.log_e_worse[-1].tolist(), path.log_e_not_worse[-1].tolist()
@@ -339,13 +339,13 @@ class SequentialTracked(Tracked):
         found = self._differences(statistics, window, sides=1)
         return {name: Estimate(*map(known, of)) for name, of in found.items()}
 
-    def _statistics(self) -> dict[str, Statistic]:
-        """Of every window; one that never serves looks under-predicting by selection alone, so its calibration is left out."""
-        out = self._sums.statistics()
-        if self.deploy.kind == "shadow":
-            for name in (MID, GAP):
-                out.pop(name, None)
-        return out
+    def _statistics(self) -> Statistics:
+        """Of every window."""
+        return self._sums.statistics().without(*self._left_out())
+
+    def _left_out(self) -> tuple[str, ...]:
+        """A version that never serves looks under-predicting by selection alone: its calibration is not compared."""
+        return (MID, GAP) if self.deploy.kind == "shadow" else ()
 
     def _metrics_of_looks(self) -> tuple[str, ...]:
         """See `Tracked`."""

@@ -7,6 +7,7 @@ there on, so a correction of an old impression changes only the windows that hol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from streameval.compare.evidence import joint, paired, split
 from streameval.compare.evidence.evidence import Capped
 from streameval.compare.evidence.paired import oriented, oriented_gauc
-from streameval.compare.evidence.ratio import FEWEST_ITEMS, Ints, Reals, Statistic
+from streameval.compare.evidence.ratio import FEWEST_ITEMS, Ints, Reals, Statistics
 from streameval.compare.evidence.split import StrataSums
 from streameval.compare.ledger.exposure import EXPOSED, turned
 from streameval.events.batch import Series
@@ -55,7 +56,7 @@ class ComparisonSums(Protocol):
         """int64[1, J] of the windows."""
         ...
 
-    def statistics(self) -> dict[str, Statistic]:
+    def statistics(self) -> Statistics:
         """Each [1, J]."""
         ...
 
@@ -67,8 +68,8 @@ class ComparisonSums(Protocol):
         """That count in the first window."""
         ...
 
-    def capped(self) -> Capped | None:
-        """The same of at most so many impressions of a user and day; None: nobody counts them."""
+    def capped(self, but: Sequence[str] = ()) -> Capped | None:
+        """The same of at most so many impressions of a user and day, `but` for some statistics; None: nobody counts them."""
         ...
 
     def totals(self) -> tuple[Ints, Ints]:
@@ -103,7 +104,7 @@ class PairedSums:
         self._starts: list[int] = [-(1 << 62)]
         self._made: BlockSums | None = None  # the windows, and what they come to, until something is gained
         self._clicks: Ints | None = None
-        self._found: dict[str, Statistic] | None = None
+        self._found: Statistics | None = None
         self._together: Reals | None = None
 
     def gain(self, segment: int, key: RowName, row: Ints) -> None:
@@ -160,7 +161,7 @@ class PairedSums:
             self._clicks = paired.clicks(self._windows(), self._weighed)
         return self._clicks
 
-    def statistics(self) -> dict[str, Statistic]:
+    def statistics(self) -> Statistics:
         """See `ComparisonSums`."""
         if self._found is None:
             self._found = paired.statistics(self._windows(), _less(self._gauc, self._gauc_before), self._weighed)
@@ -172,19 +173,18 @@ class PairedSums:
             self._together = joint.correlation(*paired.deviations(self._windows()))
         return self._together
 
-    def capped(self) -> Capped | None:
+    def capped(self, but: Sequence[str] = ()) -> Capped | None:
         """See `ComparisonSums`. GAUC is of all impressions only."""
         if not self._is_capped:
             return None
         if self._apart is None:
-            statistics = {name: some for name, some in self.statistics().items() if name != "gauc"}
-            return Capped(self.clicks(), statistics, self.correlation())
+            return Capped(self.clicks(), self.statistics().without("gauc", *but), self.correlation())
         windows, apart = self._windows(), _less(*self._apart)
         assert windows.items is not None
         assert apart.items is not None
         windows = BlockSums(windows.blocks - apart.blocks, windows.scalars - apart.scalars, windows.items - apart.items)
         correlation = joint.correlation(*paired.deviations(windows))
-        statistics = paired.statistics(windows, weighed=self._weighed)
+        statistics = paired.statistics(windows, weighed=self._weighed).without(*but)
         return Capped(paired.clicks(windows, self._weighed), statistics, correlation)
 
     def impressions(self) -> int:
@@ -315,16 +315,16 @@ class SplitSums:
         both = (sum((c for s, c in by_segment.items() if s >= start), nothing) for start in self._starts)
         return np.array([[paired.effective(*one).min() for one in both]], np.int64)
 
-    def statistics(self) -> dict[str, Statistic]:
+    def statistics(self) -> Statistics:
         """See `ComparisonSums`."""
         by_user, spreads, by_item = self._windows()
-        return split.statistics(by_user, spreads, by_item)
+        return Statistics.of(split.statistics(by_user, spreads, by_item))
 
     def correlation(self) -> Reals:
         """See `ComparisonSums`."""
         return joint.correlation(*split.deviations(self._windows()[0]))
 
-    def capped(self) -> None:
+    def capped(self, but: Sequence[str] = ()) -> None:
         """See `ComparisonSums`: pairs alone have it."""
 
     def _windows(self) -> tuple[StrataSums, Reals, StrataSums]:

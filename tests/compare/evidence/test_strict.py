@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.ledger.sums import SCALARS, WIDTH, strict_difference
+from streameval.compare.ledger.sums import SCALARS, WIDTH, log_odds_ratio, strict_difference
 from streameval.compare.reading.reading import Deploy
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.events.batch import Series
@@ -114,10 +114,10 @@ def test_odds_are_clipped_to_within_seven_times_the_servers() -> None:
             d = losses(np.array(other), np.array(clicked == 1)) - loss
             logit = math.log(served / (1 - served))
             near = 1 / (1 + math.exp(-min(max(math.log(other / (1 - other)), logit - 2), logit + 2)))
-            got = strict_difference(served, other, clicked, float(loss), float(d))
+            got = strict_difference(served, log_odds_ratio(served, other), clicked, float(loss), float(d))
             assert got == pytest.approx(float(losses(np.array(near), np.array(clicked == 1)) - loss), abs=1e-9)
             assert abs(got) <= 2 + 1e-9
     for served in (0.0, 1.0):  # logs may hold anything in [0, 1]
         for clicked in (0, 1):
             loss = 16.118095 if clicked != served else 1e-7
-            assert abs(strict_difference(served, 0.5, clicked, loss, 0.0)) <= 2 + 1e-6
+            assert abs(strict_difference(served, log_odds_ratio(served, 0.5), clicked, loss, 0.0)) <= 2 + 1e-6
