@@ -1,8 +1,12 @@
-"""Order of the tests among several processes."""
+"""Order of the tests among several processes; no example of Hypothesis has a deadline: other jobs want the processor too."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 LONG = {"laws", "fuzz"}  # folders
 

@@ -23,7 +23,7 @@ class OutFile(click.Path):
 
         if is_remote(str(value)):
             return self._stored(str(value), param, ctx)
-        path = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: path_type says so
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.parent.is_dir():
             self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
         if not os.access(path.parent, os.W_OK):

@@ -91,8 +91,10 @@ def exposure_requests_clipped(view: View) -> float | Undefined:
 def _estimate(
     k: int, first: int, less: int, snips: bool, clipped: bool, per: int
 ) -> tuple[Callable[[View], float | Undefined], OfTally]:
-    def cells_of(view: View) -> Cells | None:  # by IPS and SNIPS, and again for their errors
-        return view.once(f"exposed lists, cell {first} up to {k}, {clipped}", lambda: made_of(view))
+    shared = f"exposed lists, cell {first} up to {k}{', clipped' if clipped else ''}"
+
+    def cells_of(view: View) -> Cells | None:  # of IPS and SNIPS, and again for their errors
+        return view.once(shared, lambda: made_of(view))
 
     def made_of(view: View) -> Cells | None:
         """float64[groups, 4]: weighted sum, requests, impressions, weights."""
@@ -109,10 +111,10 @@ def _estimate(
 
     def value(view: View) -> float | Undefined:
         missing = _all(view)
+        if isinstance(missing, Undefined):
+            return missing
         cells = cells_of(view)
-        if cells is None:
-            return missing if isinstance(missing, Undefined) else _OFF
-        return float(of_cells(cells.sum(axis=0)))
+        return _OFF if cells is None else float(of_cells(cells.sum(axis=0)))
 
     return value, OfTally(cells_of, of_cells, GROUPS - 1)
 

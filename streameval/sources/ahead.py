@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, wait
+from itertools import islice
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -20,12 +21,11 @@ def ahead(steps: Iterator[_T], worker: Executor) -> Generator[_T]:
 
     What a step raises is raised here, in its place.
     """
-    end = object()
-    step = worker.submit(next, steps, end)
+    step = worker.submit(list, islice(steps, 1))  # the next one, or none
     try:
-        while (made := step.result()) is not end:
-            step = worker.submit(next, steps, end)
-            yield made  # type: ignore[misc]  # never the end
+        while made := step.result():
+            step = worker.submit(list, islice(steps, 1))
+            yield made[0]
     finally:
         wait([step])  # the caller may have stopped in the middle
 

@@ -118,7 +118,7 @@ def _first_array(header: int) -> int:
 
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _write_all(number: int, data: bytes | memoryview) -> None:
