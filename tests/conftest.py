@@ -9,11 +9,16 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 LONG = {"laws", "fuzz"}  # folders
+# a minute and more of processor time each; the last of them must not begin when the others are at their ends
+LONGEST = {
+    "laws/test_two_logs.py", "server/test_fuzz.py", "compare/test_worlds.py", "laws/test_restart_laws.py",
+    "tracking/test_before_after_tracked.py", "compare/test_lost_clicks.py", "join/test_leaps.py", "compare/test_further.py",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files with slow tests come first: in the end, no process is left alone with one of them."""
+    """The longest files come first, then those with slow tests: in the end, no process is left alone with one of them."""
     if not hasattr(config, "workerinput"):
         return
     slow = {item.path for item in items if item.get_closest_marker("slow") or LONG.intersection(item.path.parts)}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: ("/".join(item.path.parts[-2:]) not in LONGEST, item.path not in slow))
