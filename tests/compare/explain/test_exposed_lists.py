@@ -35,7 +35,7 @@ def ndcg(label: NDArray[Any], p: NDArray[Any]) -> float:
 
 def weighted(label: NDArray[Any], p: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:
     """NDCG whose clicks weigh, over the ideal of all of them; lists [..., items]."""
-    return dcg(label * weight, p) / dcg(label, label)
+    return dcg(np.where(label > 0, weight, 0.0), p) / dcg(label, label)
 
 
 def dcg(gain: NDArray[Any], p: NDArray[Any]) -> NDArray[Any]:
@@ -190,7 +190,7 @@ def by_hand(rows: Rows, c: Comparison) -> tuple[float, float]:
     label, p1, p3, weight = label[some], p1[some], p3[some], weight[some]
     d = float(ndcg_score(label, p3, k=K)) - float(ndcg_score(label, p1, k=K))  # the means over lists
     t = weighted(label, p3, weight) - weighted(label, p1, weight)
-    return d, float(t.sum() / ((label * weight).sum(axis=1) / label.sum(axis=1)).sum())
+    return d, float(t.sum() / np.nanmean(np.where(label > 0, weight, np.nan), axis=1).sum())
 
 
 @pytest.mark.slow
