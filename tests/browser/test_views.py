@@ -73,8 +73,7 @@ def test_the_first_alarm_is_the_bad_deploy_and_is_seen_at_once(young: str, watch
         page.set_viewport_size({"width": width, "height": height})
         headline = page.locator('.verdicts .verdict[data-verdict="worse"]:not([data-calm]) strong').first
         headline.wait_for()
-        box = headline.bounding_box()
-        assert box is not None
+        box = until(headline.bounding_box)
         assert box["y"] + box["height"] <= FIRST, (size, box)
         card = page.locator(".verdict").first
         assert re.search(
@@ -87,8 +86,7 @@ def test_the_first_alarm_is_the_bad_deploy_and_is_seen_at_once(young: str, watch
             ".role[data-role=live]",
             "nav.links",
         ):  # by how much, when, who serves, where to go on
-            seen = card.locator(part).first.bounding_box()
-            assert seen is not None
+            seen = until(card.locator(part).first.bounding_box)  # none while a new snapshot is drawn
             assert seen["y"] + seen["height"] <= FIRST, (size, part, seen)
         page.screenshot(path=pictures / f"first-{size}.png")
     assert red(page, ".verdict")
