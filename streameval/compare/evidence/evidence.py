@@ -201,7 +201,7 @@ class Evidence:
             raise ValueError(f"clicks must be [{at.size}, <= {self.rule.windows}], not {list(shape)}")
         processes = [Capped(clicks, statistics, correlation)] + ([] if capped is None else [capped])
         counts = np.empty((len(processes), *shape), np.int64)
-        packed = np.empty((len(processes), leaves.FIELDS, len(LEAVES), *shape))
+        packed = np.empty((len(processes), leaves.LEAF_FIELDS, len(LEAVES), *shape))
         together = np.ones((len(processes), *shape))
         given = np.zeros((len(processes), len(LEAVES)), np.bool_)
         for p, process in enumerate(processes):
@@ -296,17 +296,17 @@ class Evidence:
         return out
 
     def _leaves(self, some: Statistics, clicks: NDArray[np.int64] | int, min_blocks: float = -math.inf) -> Reals:
-        """What there is of the leaves, float64[FIELDS, 5, ...]; NaN without enough blocks. ValueError if clicks have another shape."""
+        """What there is of the leaves, float64[LEAF_FIELDS, 5, ...]; NaN without enough blocks. ValueError if clicks have another shape."""
         shape = some.packed.shape[1:-1] if some.names else np.shape(clicks)
         if np.shape(clicks) not in {(), shape}:
             raise ValueError(f"{', '.join(some.names)} must be {list(np.shape(clicks))}, not {list(shape)}")
         counts = np.full(shape, clicks) if np.shape(clicks) != shape else np.asarray(clicks)
-        out = np.full((leaves.FIELDS, len(LEAVES), counts.size), np.nan)
+        out = np.full((leaves.LEAF_FIELDS, len(LEAVES), counts.size), np.nan)
         leaves.fill(
             np.ascontiguousarray(some.packed).reshape(len(some), counts.size, STATISTIC_FIELDS),
             leaves.places_of(some.names),
             counts.ravel(),
-            leaves.Floors(self._floors, self.rule.min_clicks, min_blocks),
+            leaves.Floors(self._floors, self.rule.min_clicks, float(min_blocks)),
             out,
         )
         return out.reshape(*out.shape[:2], *shape)

@@ -16,7 +16,7 @@ from streameval.compare.evidence.ratio import DF, THETA, USED_BLOCKS, V_CLU, V_F
 
 LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
 LEAF_THETA, LEAF_WEIGHT, LEAF_VARIANCE, LEAF_DF = range(4)  # what there is of a leaf
-FIELDS = 4
+LEAF_FIELDS = 4
 CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
 
 
@@ -36,7 +36,7 @@ def places_of(names: Sequence[str]) -> NDArray[np.int64]:
 
 @numba.njit(cache=True)
 def fill(packed: Reals, places: NDArray[np.int64], clicks: NDArray[np.int64], floors: Floors, out: Reals) -> None:
-    """Fills out float64[FIELDS, 5, n] at `places` from statistics float64[k, n, STATISTIC_FIELDS] and clicks int64[n].
+    """Fills out float64[LEAF_FIELDS, 5, n] at `places` from statistics float64[k, n, STATISTIC_FIELDS] and clicks int64[n].
 
     The variance is NaN without enough blocks, and otherwise not below its floor (NaN stays).
     """
@@ -55,7 +55,7 @@ def fill(packed: Reals, places: NDArray[np.int64], clicks: NDArray[np.int64], fl
 
 @numba.njit(cache=True, error_model="numpy")
 def bounds(of: Reals, rho: Reals, level: Reals) -> Reals:
-    """(lower, upper) of leaves float64[FIELDS, 5, n] at log e = `level`, by leaf: float64[2, 5, n]; infinite where unknown."""
+    """(lower, upper) of leaves float64[LEAF_FIELDS, 5, n] at log e = `level`, by leaf: float64[2, 5, n]; infinite where unknown."""
     out = np.empty((2, *of.shape[1:]))
     for i in range(of.shape[1]):
         for t in range(of.shape[2]):
