@@ -14,7 +14,7 @@ from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask
-from tests.comparisons import comparison, deploy, reading
+from tests.comparisons import comparison, deploy, reading, unknown
 from tests.server.conftest import Build
 
 pytestmark = [pytest.mark.slow]
@@ -181,3 +181,14 @@ def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callabl
     assert line.startswith("Muted by ana, ")
     assert line.endswith(" (it was undecided then): a <known> bug, ends tonight")
     assert "muted" in page.locator("button.deploy").first.inner_text()
+
+
+def test_clicks_that_nobody_has_counted_are_not_said_to_be_none(watch, shown: Callable[..., str]) -> None:
+    """Before/after counts those of hours that have a counterpart a week earlier."""
+    one = (unknown("auc"),)
+    found = comparison("undecided", setup="before_after", metrics=one, impressions=28_758, clicks=0, blocks=0)
+    watched: Watched = watch(shown(found))
+    for view, where in (("comparisons", ".detail .verdict"), ("overview", "article.verdict")):
+        said = watched.open(view).locator(where).first.inner_text()
+        assert "impressions" in said
+        assert "0 clicks" not in said

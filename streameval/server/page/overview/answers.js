@@ -1,7 +1,7 @@
 // The answer that somebody on call came for: of each model what is live, its verdict, since when, by how much, and where to go on.
 
 import { href } from "../address.js";
-import { bounds, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
+import { amount, bounds, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
 import { h, replace } from "../dom.js";
 import { metricTerm } from "../explain.js";
 import { age, clock, dateTime, day, inZone, percent, short } from "../format.js";
@@ -35,7 +35,7 @@ function verdict(one, asOf) {
       { class: "says" },
       h("strong", { title: one.claim }, claim(one), " ", badge(one)),
       h("p", { class: "words" }, evidence(one, asOf)),
-      h("p", { class: "quiet when" }, "Deployed ", moment(one.deployed_at, asOf), one.decided_at ? [", decided ", moment(one.decided_at, asOf)] : ", not decided yet", h("span", { class: "more" }, `; ${short(one.impressions)} impressions, ${short(one.clicks)} clicks`)),
+      h("p", { class: "quiet when" }, "Deployed ", moment(one.deployed_at, asOf), one.decided_at ? [", decided ", moment(one.decided_at, asOf)] : ", not decided yet", h("span", { class: "more" }, `; ${amount(one, short)}`)),
     ),
     links(one),
     one.decided_on && one.remarks.length ? h("p", { class: "quiet remarks" }, `${one.remarks.join("; ")}.`.replace(/^./, (first) => first.toUpperCase())) : null,

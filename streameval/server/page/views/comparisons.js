@@ -5,7 +5,7 @@ import { asker, useToken } from "../api.js";
 import { intervalHead, intervalLine } from "../charts/intervals.js";
 import { timeline } from "../charts/timeline.js";
 import { refusal, select } from "../controls.js";
-import { bounds, difference, MARKS, NOT_ANY_MORE, RATIOS, ticked, towardsWorse, VERDICTS } from "../differences.js";
+import { amount, bounds, difference, MARKS, NOT_ANY_MORE, RATIOS, ticked, towardsWorse, VERDICTS } from "../differences.js";
 import { h, replace } from "../dom.js";
 import { metricTerm, term } from "../explain.js";
 import { count, dateTime, DASH, inZone, number, significant } from "../format.js";
@@ -139,7 +139,7 @@ export function mount(root) {
     const now = one.metrics.find((m) => m.metric === name);
     replace(
       head,
-      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, inZone(one.words, one.looked ?? one.start)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${count(one.impressions)} impressions, ${count(one.clicks)} clicks since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
+      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, inZone(one.words, one.looked ?? one.start)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${amount(one, count)} since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
       decided(one),
       handled(one),
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
