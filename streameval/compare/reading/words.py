@@ -53,8 +53,8 @@ def remarks(comparison: Comparison) -> list[str]:
 
 
 def _clicks_known(c: Comparison) -> bool:
-    """Whether `clicks` says anything: before/after counts those of comparable hours alone, and there may be none yet."""
-    return c.setup != "before_after" or c.blocks > 0
+    """Whether `clicks` says anything: before/after counts those of hours with a counterpart alone, as the page has it too."""
+    return c.setup != "before_after" or c.clicks > 0
 
 
 def _learning(c: Comparison) -> bool:
