@@ -14,14 +14,20 @@ SERIES = ("ctr", "v1", "logged")
 
 
 class Events:
-    """n impressions and their clicks over three hours of event time."""
+    """n impressions and their clicks over some minutes of event time."""
 
     def __init__(
-        self, n: int, ctr_logit: float = -3.0, users: int = 20_000, seed: int = 0, dicts: bool = False
+        self,
+        n: int,
+        ctr_logit: float = -3.0,
+        users: int = 20_000,
+        seed: int = 0,
+        dicts: bool = False,
+        minutes: int = 180,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.n = n
-        self.ts = np.sort(rng.integers(0, 10_800_000, n)) + 1_700_000_000_000
+        self.ts = np.sort(rng.integers(0, minutes * 60_000, n)) + 1_700_000_000_000
         self.pclick = 1 / (1 + np.exp(-rng.normal(ctr_logit, 1, n)))
         self.clicked = rng.random(n) < self.pclick
         self.id = hash_strings([f"imp-{i}" for i in range(n)])
