@@ -184,7 +184,7 @@ def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callabl
 
 
 def test_clicks_that_nobody_has_counted_are_not_said_to_be_none(watch, shown: Callable[..., str]) -> None:
-    """Before/after counts those of hours that have a counterpart a week earlier."""
+    """Before/after counts those of hours that have a counterpart before the deploy."""
     one = (unknown("auc"),)
     found = comparison("undecided", setup="before_after", metrics=one, impressions=28_758, clicks=0, blocks=0)
     watched: Watched = watch(shown(found))

@@ -5,6 +5,10 @@ the baseline did. Placebo days are the 24 hours that end where the deploy begins
 reaches, those of which the baseline served `SHARE` of each hour that counts. The first week is all there is: the same
 hours of last week are the candidate's own from then on.
 
+Where versions come more often, the baseline served no such hours. Then it is the same hours of the earliest day within the
+week on which it did, for as many days, and placebo days are those of any version: what versions differ by among one another only
+makes days differ more. They must span a week, or nothing would be known of weekends.
+
 If an online model has scored both periods, log loss and AUC may be compared through it instead of by levels (`before_after`).
 Whichever has the smaller variance at the first hour that can be judged is used from then on; an online model that still learns, so
 that its difference has a trend over the placebo days, is not. Looks are taken when an hour ends, as days are what limits this.
@@ -26,7 +30,7 @@ from streameval.compare.evidence.decision import Estimates, LogE, decide, enough
 from streameval.compare.evidence.evidence import OVERALL, Rule, calibration_harm
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.reading.reading import COMPARED, Comparison, Deploy, Estimate, MetricReading, Verdict
-from streameval.compare.tracking.hours import DAY_HOURS, FEWEST_DAYS, THROUGH, WEEK_HOURS, Hours, HourSums
+from streameval.compare.tracking.hours import DAY_HOURS, FEWEST_DAYS, THROUGH, WEEK_DAYS, WEEK_HOURS, Hours, HourSums
 from streameval.compare.tracking.record import UNKNOWN
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked, finite, known, metric_value, names
@@ -36,6 +40,7 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
 
 DESERVED_DAYS = 28
+SOON_HOURS = 6  # a counterpart a week earlier is worth this long a wait
 FINEST = 1e-4  # the smallest effect that matters, at least
 
 _COMPARED = ("log_loss", "auc", "calibration")
@@ -80,6 +85,9 @@ class BeforeAfterTracked(Tracked):
         self._pane, self._history = pane, history
         self._from = -(-start // HOUR)  # the first whole hour
         self._until = min((start + horizon) // HOUR, self._from + WEEK_HOURS)
+        self._back: int | None = (
+            None  # days to the hours that are held against the candidate's; None: there were none yet
+        )
         self._first: int | None = None  # hour from which the model is known; it may not be whole
         self._judged = self._from  # hours before it have been looked at
         self._by: Series | None = None  # the online model that is the yardstick
@@ -106,12 +114,10 @@ class BeforeAfterTracked(Tracked):
             self._sums.count(hour, int(rows[:, cells.N].sum()))
         elif other.source == "logged":
             return
-        if served == self.candidate:
-            if not self._from <= hour < self._until:
+        if hour >= self._from:
+            if served != self.candidate or hour >= self._until:
                 return
-        elif served != self.baseline or hour >= self._from:
-            return
-        elif hour < self._from - WEEK_HOURS:
+        elif served != self.baseline or hour < self._from - WEEK_HOURS:
             rows = rows.sum(axis=0, keepdims=True)  # of placebo days only levels count
         self._sums.gain(hour, key, rows)
 
@@ -139,7 +145,7 @@ class BeforeAfterTracked(Tracked):
         reason = self._record.withheld
         if reason is None:
             history = f"{found.days} days before the deploy show how much days differ; {DESERVED_DAYS} would be better"
-            reason = f"{found.floor or history}; {ADVICE}"
+            reason = f"{found.floor or self._counterpart() + history}; {ADVICE}"
         now = None if self._decision is None else self._estimates(found).get(self._decision.on.metric)
         return self._read(
             now,
@@ -161,6 +167,7 @@ class BeforeAfterTracked(Tracked):
     def state(self) -> dict[str, Any]:
         """See `Tracked`."""
         return super().state() | {
+            "back": self._back,
             "first": self._first,
             "judged": self._judged,
             "by": None if self._by is None else names(self._by),
@@ -176,6 +183,7 @@ class BeforeAfterTracked(Tracked):
         """See `Tracked`."""
         super().restore(state)
         self.has_past = True
+        self._back = state.get("back", WEEK_DAYS)  # older checkpoints know nothing else
         self._first, self._judged = state["first"], state["judged"]
         self._by, self._chosen = None if state["by"] is None else Series(*state["by"]), state["chosen"]
         self._peaks, self._worse_at = list(state["peaks"]), list(state["worse_at"])
@@ -186,16 +194,29 @@ class BeforeAfterTracked(Tracked):
     def _hours(self, at: int, ended: int) -> Hours:
         """`at`: by it goes what the ledger still holds, here and after a restart alike."""
         oldest = max((at - self._history) // HOUR + 1, self._from if self._first is None else self._first)
-        alone = self._sums.alone
-        mine = [hour for hour in range(self._from, ended) if alone(self.candidate, hour)]
-        after = [hour for hour in mine if hour - WEEK_HOURS > oldest and alone(self.baseline, hour - WEEK_HOURS)]
+        mine = [hour for hour in range(self._from, ended) if self._sums.alone(self.candidate, hour)]
+        if self._back is None:
+            self._back = self._days_back(oldest)
+        back = self._back or WEEK_DAYS
+        usual = self.baseline if back == WEEK_DAYS else None
+        after = [hour for hour in mine if self._is_before(hour - back * DAY_HOURS, oldest)]
         clock = sorted({(hour - self._from) % DAY_HOURS for hour in after or mine})
-        placebo = []
-        for first in range(self._from - DAY_HOURS, oldest, -DAY_HOURS):
-            day = [first + hour for hour in clock]
-            if all(alone(self.baseline, hour, silent=True) for hour in day):
-                placebo.append(day)
-        return Hours(mine, after, placebo)
+        days = ([first + hour for hour in clock] for first in range(self._from - DAY_HOURS, oldest, -DAY_HOURS))
+        placebo = [day for day in days if self._sums.usual(usual, day)]
+        return Hours(mine, after, placebo, back, usual)
+
+    def _is_before(self, hour: int, oldest: int) -> bool:
+        """Whether an hour is the baseline's."""
+        return oldest < hour < self._from and self._sums.alone(self.baseline, hour)
+
+    def _days_back(self, oldest: int) -> int | None:
+        """How far back counterparts are: as far as there are any for the first hours, a week at the most."""
+        for hours in (SOON_HOURS, DAY_HOURS):
+            for back in range(WEEK_DAYS, 0, -1):
+                first = self._from - back * DAY_HOURS
+                if any(self._is_before(hour, oldest) for hour in range(first, first + hours)):
+                    return back
+        return None
 
     def _judge(self, at: int, hours: Hours) -> None:
         after, before = self._sums.sum(self.candidate, hours.after), self._sums.sum(self.baseline, hours.before)
@@ -204,7 +225,7 @@ class BeforeAfterTracked(Tracked):
         blocks = int(((after[:, cells.N] > 0) & (before[:, cells.N] > 0)).sum())
         floor = self._floor(hours, int(y), blocks)
         log_e, metrics = [0.0] * (OVERALL + 1), dict[str, list[float]]()
-        if len(hours.placebo) >= FEWEST_DAYS and y > 0:
+        if len(hours.placebo) >= hours.fewest and y > 0:
             log_e, metrics = self._evidence(hours, before, after, choose=floor is None)
         totals = before.sum(axis=0), after.sum(axis=0)
         values = {name: [metric_value(name, total) for total in totals] for name in COMPARED}
@@ -275,17 +296,22 @@ class BeforeAfterTracked(Tracked):
         """Why it cannot be judged yet."""
         if self.rule.weighed == "weights":  # hours do not know how many clicks a click stands for
             return "weights_not_supported"
-        days = len(hours.placebo)
-        only = "only on 1 day" if days == 1 else f"only on {days} days" if days else "nor on any day"
+        days, fewest = len(hours.placebo), hours.fewest
         if not hours.after:
-            return f"the previous version did not serve the same hours a week earlier, {only} before the deploy"
-        if days < FEWEST_DAYS:
-            return f"needs at least {FEWEST_DAYS} days before the deploy to know how much days differ, has {days} ({DESERVED_DAYS} is better)"
+            return "the previous version served none of the same hours alone on any day of the week before the deploy"
+        if days < fewest:
+            return f"needs at least {fewest} days before the deploy to know how much days differ, has {days} ({DESERVED_DAYS} is better)"
         if clicks < self.rule.min_clicks:
             return "too_few_clicks"
         if blocks < self.rule.min_blocks:
             return "too_few_users"
         return "too_short" if len(hours.after) * HOUR < self.rule.min_duration else None
+
+    def _counterpart(self) -> str:
+        """Which hours before the deploy count, if not those of a week earlier."""
+        if self._back in (None, WEEK_DAYS):
+            return ""
+        return f"against the same hours {self._back} {'day' if self._back == 1 else 'days'} earlier; "
 
     @staticmethod
     def _log_e(found: _Found) -> LogE:

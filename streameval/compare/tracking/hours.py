@@ -18,9 +18,10 @@ from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
 
-WEEK_HOURS, DAY_HOURS = 168, 24  # hours
+WEEK_DAYS, DAY_HOURS = 7, 24
+WEEK_HOURS = WEEK_DAYS * DAY_HOURS
 SHARE = 0.9  # of the model's impressions in an hour, from which a version served it alone
-FEWEST_DAYS = 3  # of history, below which nothing can be said
+FEWEST_DAYS = 3  # of history, below which nothing can be said: the same hours of a week ago
 
 THROUGH: tuple[LevelKind, ...] = ("log_loss", "auc")  # may be compared through an online model
 assert SERIES_CELLS == PAIR_CELLS
@@ -33,11 +34,20 @@ class Hours:
     alone: list[int]  # of the candidate, hours since the epoch
     after: list[int]  # those of them that have a counterpart
     placebo: list[list[int]]  # of each day
+    back: int  # days from an hour to its counterpart
+    usual: Series | None  # who served the placebo days; None: any version did
 
     @property
     def before(self) -> list[int]:
-        """One week earlier."""
-        return [hour - WEEK_HOURS for hour in self.after]
+        """The counterparts."""
+        return [hour - self.back * DAY_HOURS for hour in self.after]
+
+    @property
+    def fewest(self) -> int:
+        """Placebo days below which nothing can be said. Other days of the week are no counterparts: how much they differ must be
+        in it.
+        """
+        return FEWEST_DAYS if self.back == WEEK_DAYS else WEEK_DAYS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +60,11 @@ class Periods:
 
 
 class HourSums:
-    """Of what the baseline and the candidate served, and of their pairs with online models."""
+    """Of what the baseline, the candidate and those before them served, and of their pairs with online models."""
 
     def __init__(self, baseline: Series, candidate: Series) -> None:
         self._baseline, self._candidate = baseline, candidate
-        self._rows: dict[RowName, dict[int, Ints]] = {}  # by hour: int64[G, 8], int64[1, 8] before the last week
+        self._rows: dict[RowName, dict[int, Ints]] = {}  # by hour: int64[G, 8], or int64[1, 8] of placebo days
         self._all: dict[int, int] = {}  # impressions of the model by hour
 
     def count(self, hour: int, impressions: int) -> None:
@@ -66,6 +76,12 @@ class HourSums:
         by_hour = self._rows.setdefault(key, {})
         by_hour[hour] = by_hour[hour] + rows if hour in by_hour else rows.copy()
 
+    def usual(self, version: Series | None, day: Sequence[int]) -> bool:
+        """Whether a placebo day is a version's, but for hours in which nobody served any; or, with None, anybody's."""
+        if version is None:
+            return any(self._all.get(hour, 0) for hour in day)
+        return all(self.alone(version, hour, silent=True) for hour in day)
+
     def alone(self, version: Series, hour: int, silent: bool = False) -> bool:
         """Whether a version served nearly all of an hour; `silent`: also if nobody served any."""
         whole = self._all.get(hour, 0)
@@ -74,26 +90,28 @@ class HourSums:
         rows = self._rows.get((version, None), {}).get(hour)
         return rows is not None and int(rows[:, cells.N].sum()) >= SHARE * whole
 
-    def sum(self, version: Series, hours: Sequence[int], by: Series | None = None) -> Ints:
-        """int64[G, 8] of a version's served rows, or of its pairs with `by`; only the sum over blocks means something before
-        the last week.
+    def sum(self, version: Series | None, hours: Sequence[int], by: Series | None = None) -> Ints:
+        """int64[G, 8] of a version's served rows (None: of all versions'), or of its pairs with `by`; of placebo days only the sum
+        over blocks means something.
         """
-        rows = self._rows.get((version, by), {})
+        versions = [version] if version is not None else [served for served, other in self._rows if other == by]
         out = np.zeros((BLOCKS, SERIES_CELLS), np.int64)
-        for hour in hours:
-            if hour in rows:
-                some = rows[hour]
-                out[: len(some)] += some
+        for served in versions:
+            rows = self._rows.get((served, by), {})
+            for hour in hours:
+                if hour in rows:
+                    some = rows[hour]
+                    out[: len(some)] += some
         return out
 
     def periods(self, hours: Hours, by: Series | None) -> Periods | None:
         """None: not enough is known of how the online model compares."""
         placebo = hours.placebo
         if by is not None:
-            placebo = [day for day in placebo if self._covered(self._baseline, day, by)]
-            if len(placebo) < FEWEST_DAYS or not self._covered(self._candidate, hours.after, by):
+            placebo = [day for day in placebo if self._covered(hours.usual, day, by)]
+            if len(placebo) < hours.fewest or not self._covered(self._candidate, hours.after, by):
                 return None
-        days = np.stack([self.sum(self._baseline, day, by).sum(axis=0, keepdims=True) for day in placebo])
+        days = np.stack([self.sum(hours.usual, day, by).sum(axis=0, keepdims=True) for day in placebo])
         return Periods(self.sum(self._baseline, hours.before, by), self.sum(self._candidate, hours.after, by), days)
 
     def shift(self, kind: LevelKind, periods: Periods | None, elapsed: float, by: Series | None) -> Shift:
@@ -115,10 +133,10 @@ class HourSums:
         )
         best, least = None, self._variance(hours, None)
         for one in online:
-            days = [day for day in hours.placebo if self._covered(self._baseline, day, one)]
+            days = [day for day in hours.placebo if self._covered(hours.usual, day, one)]
             periods = (self._candidate, hours.after), (self._baseline, hours.before)
             if not all(self._covered(*period, one) for period in periods) or len(days) < max(
-                FEWEST_DAYS, len(hours.placebo) / 2
+                hours.fewest, len(hours.placebo) / 2
             ):
                 continue
             variance = self._variance(hours, one)
@@ -136,7 +154,7 @@ class HourSums:
         """Whether the difference to an online model has a trend: a week of it is more than the difference's own error."""
         when = np.array([day[0] / DAY_HOURS for day in days])
         when = when - when.mean()
-        rows = np.stack([self.sum(self._baseline, day, by).sum(axis=0, keepdims=True) for day in days])
+        rows = np.stack([self.sum(hours.usual, day, by).sum(axis=0, keepdims=True) for day in days])
         periods, elapsed = self.periods(hours, by), len(hours.after) / DAY_HOURS
         for kind in THROUGH:
             value = _level(kind, by, rows).over(_unit(kind, periods, by)).value
@@ -148,7 +166,7 @@ class HourSums:
                 return True
         return False
 
-    def _covered(self, version: Series, hours: Sequence[int], by: Series) -> bool:
+    def _covered(self, version: Series | None, hours: Sequence[int], by: Series) -> bool:
         """Whether an online model has scored nearly all that a version served in these hours."""
         scored = self.sum(version, hours, by)[:, cells.PAIR_N].sum()
         return bool(scored >= SHARE * self.sum(version, hours)[:, cells.N].sum())

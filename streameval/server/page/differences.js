@@ -32,6 +32,6 @@ export const MARKS = { worse: "✕", not_worse: "✓", undecided: "…" };
 export const VERDICTS = { worse: "worse", not_worse: "not worse", undecided: "undecided" };
 export const NOT_ANY_MORE = "no longer supported by current data";
 
-// What a comparison is of. Before/after counts the clicks of hours that have a counterpart a week earlier: none is nothing known.
+// What a comparison is of. Before/after counts the clicks of hours that have a counterpart before the deploy: none is nothing known.
 export const amount = ({ setup, impressions, clicks }, write) =>
   `${write(impressions)} impressions${setup === "before_after" && !clicks ? "" : `, ${write(clicks)} clicks`}`;

@@ -101,7 +101,7 @@ def test_nothing_known_is_said_without_numbers() -> None:
 
 
 def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
-    """Before/after counts the clicks of hours that have a counterpart a week earlier: there may have been others."""
+    """Before/after counts the clicks of hours that have a counterpart before the deploy: there may have been others."""
     found = comparison(
         "undecided", setup="before_after", metrics=(), impressions=28_758, clicks=0, blocks=0, reason=None
     )

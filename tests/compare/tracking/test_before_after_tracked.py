@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks.detection.days import BAD, GOOD, NEW, OLD, ONLINE, Days, Key, Quality
 from streameval.compare.evidence import before_after
 from streameval.compare.evidence.before_after import ADVICE
 from streameval.compare.evidence.evidence import Rule
@@ -20,14 +21,11 @@ from streameval.compare.tracking.board import Board, BoardLimits
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
-from tests.compare.days import NEW, OLD, ONLINE, Days, Key, Quality
 
 pytestmark = pytest.mark.slow
 
 HOUR, DAY = 3_600_000, 24
 PANE = HOUR // 60
-GOOD = Quality()
-BAD = Quality(2.1)  # NE +2.5%, AUC -0.03
 
 
 def tracked(start: int, alpha: float = 0.05, keep: int = 15) -> BeforeAfterTracked:
@@ -142,8 +140,9 @@ def test_pclicks_that_are_too_high_are_found_and_getting_better_is_not_worse() -
 @pytest.mark.parametrize(
     ("before", "says"),
     [
-        (1, "a week earlier, nor on any day before the deploy; "),
-        (2, "a week earlier, only on 1 day before the deploy; "),
+        (0, "the previous version served none of the same hours alone on any day of the week before the deploy; "),
+        (1, "needs at least 7 days before the deploy to know how much days differ, has 0 (28 is better); "),
+        (2, "needs at least 7 days before the deploy to know how much days differ, has 1 (28 is better); "),
         (8, None),
     ],
 )

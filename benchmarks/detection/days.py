@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ ONLINE = Series("ftrl", "online", "online")
 USERS, HOURLY = 3000, 2500
 SIGNAL = 0.7**2 + 0.9**2
 GRID = np.linspace(-14.0, 0.0, 1400)  # of log p
+DAY_HOURS = 24
 Key = tuple[Series, Series | None]
 
 
@@ -28,16 +30,23 @@ class Quality:
     scale: float = 1.0
 
 
-class Days:
-    """Hours in order. Days differ in odds (5%) and in how much items can be told apart (`mix`, relative), unknown to the versions."""
+GOOD = Quality()
+BAD = Quality(2.1)  # NE +2.5%, AUC -0.03
 
-    def __init__(self, seed: int, mix: float = 0.03, base: float = -3.0) -> None:
+
+class Days:
+    """Hours in order. Days differ in odds (5%) and in how much items can be told apart (`mix`, relative), unknown to the versions;
+    on two days of the week items differ by `weekend` more.
+    """
+
+    def __init__(self, seed: int, mix: float = 0.03, base: float = -3.0, weekend: float = 0.0) -> None:
         self._rng = rng = np.random.default_rng(seed)
         activity = np.exp(rng.standard_normal(USERS))
         self._activity = activity / activity.sum()
         self._user = 0.7 * rng.standard_normal(USERS)
         self._block = rng.integers(0, BLOCKS, USERS)
         self._mix, self._base, self._day, self._odds, self._spread = mix, base, -1, 0.0, 1.0
+        self._weekend = weekend
         self._curves: dict[tuple[Quality, float], NDArray[np.float64]] = {}
 
     def hour(
@@ -55,6 +64,7 @@ class Days:
         if hour // 24 != self._day:
             self._day = hour // 24
             self._odds, self._spread = 0.05 * rng.standard_normal(), float(np.exp(self._mix * rng.standard_normal()))
+            self._spread *= 1.0 + self._weekend * (self._day % 7 >= 5)
         user, truth, clicked = self._draw(int(rng.poisson(HOURLY)), hour, self._odds + np.log(swing), self._spread)
         told = np.log(swing) if knows else 0.0
         p = self._pclick(truth, quality, hour, told)
@@ -65,14 +75,14 @@ class Days:
             rows[served, ONLINE] = self._pair(user, clicked, quality, p, other, q, told)
         return rows
 
-    def _draw(self, n: int, hour: int, odds: float, spread: float) -> tuple[NDArray, NDArray, NDArray]:
+    def _draw(self, n: int, hour: int, odds: float, spread: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         rng = self._rng
         user = rng.choice(USERS, n, p=self._activity)
         truth = spread * (self._user[user] + 0.9 * rng.standard_normal(n))
         logit = self._base + 0.25 * np.sin(hour * np.pi / 12) + odds + truth
         return user, truth, rng.random(n) < 1 / (1 + np.exp(-logit))
 
-    def _pclick(self, truth: NDArray, quality: Quality, hour: int, told: float) -> NDArray[np.float64]:
+    def _pclick(self, truth: NDArray[Any], quality: Quality, hour: int, told: float) -> NDArray[np.float64]:
         """The calibrated pClick of what a version sees, nearly; noise is drawn anew for each."""
         seen = truth + np.sqrt(quality.noise) * self._rng.standard_normal(truth.size)
         shrink = SIGNAL / (SIGNAL + quality.noise)
@@ -94,14 +104,16 @@ class Days:
             self._curves[quality, told] = np.stack([below, above - auc])
         return self._curves[quality, told]
 
-    def _placed(self, quality: Quality, p: NDArray, clicked: NDArray, told: float) -> NDArray[np.float64]:
+    def _placed(self, quality: Quality, p: NDArray[Any], clicked: NDArray[Any], told: float) -> NDArray[np.float64]:
         curves = self._curve(quality, told)
         at = np.clip((np.log(p) - GRID[0]) / (GRID[1] - GRID[0]), 0, GRID.size - 1)
         low = np.minimum(at.astype(np.int64), GRID.size - 2)  # the grid is even: a tenth of the time of np.interp
         side = 1 - clicked.astype(np.int64)
         return curves[side, low] + (at - low) * (curves[side, low + 1] - curves[side, low])
 
-    def _row(self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, told: float) -> NDArray[np.int64]:
+    def _row(
+        self, user: NDArray[Any], clicked: NDArray[Any], quality: Quality, p: NDArray[Any], told: float
+    ) -> NDArray[np.int64]:
         out, table = _empty()
         block, placed = self._block[user], self._placed(quality, p, clicked, told)
         _put(table, block, cells.N, np.full(p.size, 1 / SCALE))
@@ -113,7 +125,14 @@ class Days:
         return out
 
     def _pair(
-        self, user: NDArray, clicked: NDArray, quality: Quality, p: NDArray, other: Quality, q: NDArray, told: float
+        self,
+        user: NDArray[Any],
+        clicked: NDArray[Any],
+        quality: Quality,
+        p: NDArray[Any],
+        other: Quality,
+        q: NDArray[Any],
+        told: float,
     ) -> NDArray[np.int64]:
         out, table = _empty()
         block = self._block[user]
@@ -134,9 +153,9 @@ def _empty() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return out, out[:SCALARS].reshape(BLOCKS, SERIES_CELLS)
 
 
-def _put(table: NDArray, block: NDArray, cell: int, values: NDArray) -> None:
+def _put(table: NDArray[Any], block: NDArray[Any], cell: int, values: NDArray[Any]) -> None:
     table[:, cell] = np.rint(np.bincount(block, values, BLOCKS) * SCALE)
 
 
-def _loss(p: NDArray, clicked: NDArray) -> NDArray[np.float64]:
+def _loss(p: NDArray[Any], clicked: NDArray[Any]) -> NDArray[np.float64]:
     return -np.where(clicked, np.log(p), np.log1p(-p))
