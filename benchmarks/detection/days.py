@@ -68,7 +68,7 @@ class Days:
         user, truth, clicked = self._draw(int(rng.poisson(HOURLY)), hour, self._odds + np.log(swing), self._spread)
         told = np.log(swing) if knows else 0.0
         p = self._pclick(truth, quality, hour, told)
-        rows = {(served, None): self._row(user, clicked, quality, p, told)}
+        rows: dict[Key, NDArray[np.int64]] = {(served, None): self._row(user, clicked, quality, p, told)}
         if online:
             other = online if isinstance(online, Quality) else Quality(1.2)
             q = self._pclick(truth, other, hour, told)
