@@ -30,7 +30,7 @@ from streameval.compare.evidence.decision import Estimates, LogE, decide, enough
 from streameval.compare.evidence.evidence import OVERALL, Rule, calibration_harm
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.reading.reading import COMPARED, Comparison, Deploy, Estimate, MetricReading, Verdict
-from streameval.compare.tracking.hours import DAY_HOURS, FEWEST_DAYS, THROUGH, WEEK_DAYS, WEEK_HOURS, Hours, HourSums
+from streameval.compare.tracking.hours import DAY_HOURS, THROUGH, WEEK_DAYS, WEEK_HOURS, Hours, HourSums, fewest_days
 from streameval.compare.tracking.record import UNKNOWN
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked, finite, known, metric_value, names
@@ -331,7 +331,7 @@ class BeforeAfterTracked(Tracked):
         if name not in _COMPARED:
             reason = "not_compared"
         elif not math.isfinite(difference):
-            reason = "too_little_history" if found.days < FEWEST_DAYS else "too_few_clicks"
+            reason = "too_little_history" if found.days < fewest_days(self._back or WEEK_DAYS) else "too_few_clicks"
         return MetricReading(
             metric=name,
             baseline=baseline,

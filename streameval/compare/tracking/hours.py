@@ -27,6 +27,14 @@ THROUGH: tuple[LevelKind, ...] = ("log_loss", "auc")  # may be compared through 
 assert SERIES_CELLS == PAIR_CELLS
 
 
+def fewest_days(back: int) -> int:
+    """Placebo days below which nothing can be said of hours against those of `back` days earlier.
+
+    Other days of the week are no counterparts: how much they differ must be in it.
+    """
+    return FEWEST_DAYS if back == WEEK_DAYS else WEEK_DAYS
+
+
 @dataclass(frozen=True, slots=True)
 class Hours:
     """What is compared at a look."""
@@ -44,10 +52,8 @@ class Hours:
 
     @property
     def fewest(self) -> int:
-        """Placebo days below which nothing can be said. Other days of the week are no counterparts: how much they differ must be
-        in it.
-        """
-        return FEWEST_DAYS if self.back == WEEK_DAYS else WEEK_DAYS
+        """See `fewest_days`."""
+        return fewest_days(self.back)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,19 @@ log = logging.getLogger(__name__)
 MESSAGES_SEEN = 200  # messages that are looked at, one of a batch
 MOST_NAMES = 20  # names that are told
 _ALIKE = 0.6  # of 1, see `difflib`: "version" and "model_version" have 0.7
+_OTHER_WORDS = {  # that companies have for a field, and that are spelt nothing like it
+    "label": "clicked",
+    "target": "clicked",
+    "is_click": "clicked",
+    "prediction": "pclick",
+    "score": "pclick",
+    "ad_id": "item_id",
+    "doc_id": "item_id",
+    "document_id": "item_id",
+    "session_id": "request_id",
+    "query_id": "request_id",
+    "rank": "position",
+}
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -43,7 +56,8 @@ class Unread:
     @staticmethod
     def _tell(name: str, beside: Iterable[str]) -> None:
         absent = sorted(FIELDS.keys() - beside)
-        meant = difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
+        other = _OTHER_WORDS.get(name.lower())
+        meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
         shown = json.dumps(name[:80])
         if meant:
             log.warning("events have a field %s, which is not read: did you mean %s?", shown, meant[0])

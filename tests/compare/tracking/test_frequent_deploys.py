@@ -74,6 +74,7 @@ def test_less_than_a_week_of_any_version_is_too_little() -> None:
         "needs at least 7 days before the deploy to know how much days differ, has 5 (28 is better); "
     )
     assert (reading.verdict, reading.floors_met) == ("undecided", False)
+    assert {m.metric: m.reason for m in reading.metrics}["log_loss"] == "too_little_history"
 
 
 def test_a_restart_changes_nothing() -> None:

@@ -30,6 +30,14 @@ def test_a_misspelt_field_is_asked_about_once(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+def test_other_words_for_a_field_are_asked_about_too(caplog: pytest.LogCaptureFixture) -> None:
+    assert told(caplog, EVENT | {"label": 1}) == [
+        (logging.WARNING, 'events have a field "label", which is not read: did you mean clicked?')
+    ]
+    assert unread._OTHER_WORDS.keys().isdisjoint(unread.FIELDS)
+    assert set(unread._OTHER_WORDS.values()) <= unread.FIELDS.keys()
+
+
 def test_a_field_of_ones_own_is_mere_information(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog, EVENT | {"trace": "x"}) == [(logging.INFO, 'events have a field "trace", which is not read')]
     caplog.clear()
