@@ -90,7 +90,7 @@ def main() -> None:
                 warned += one.verdict == "worse"
                 if quality is BAD and one.verdict == "worse":
                     hours.append(seen - deploys.start)
-            cells.append(f"{warned} of {given.runs} = {rate(warned, given.runs)}")
+            cells.append(rate(warned, given.runs))
         median = f"{np.median(hours):.0f}" if hours else ""
         days = "day" if every == 1 else f"{every} days"
         print(f"| {days} | {'yes' if online else 'no'} | {' | '.join(cells)} | {median} |", flush=True)

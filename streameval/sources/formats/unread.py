@@ -26,7 +26,6 @@ _OTHER_WORDS = {  # that companies have for a field, and that are spelt nothing 
     "doc_id": "item_id",
     "document_id": "item_id",
     "session_id": "request_id",
-    "query_id": "request_id",
     "rank": "position",
 }
 _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
