@@ -1,6 +1,11 @@
-"""Order of the tests among several processes; no example of Hypothesis has a deadline: other jobs want the processor too."""
+"""Order of the tests among several processes; no example of Hypothesis has a deadline: other jobs want the processor too.
+
+What modules made is left out of garbage collection, which else looks through millions of objects again and again.
+"""
 
 from __future__ import annotations
+
+import gc
 
 import pytest
 from hypothesis import settings
@@ -14,6 +19,13 @@ LONGEST = {
     "laws/test_two_logs.py", "server/test_fuzz.py", "compare/test_worlds.py", "laws/test_restart_laws.py",
     "tracking/test_before_after_tracked.py", "compare/test_lost_clicks.py", "join/test_leaps.py", "compare/test_further.py",
 }  # fmt: skip
+
+
+def pytest_collection_finish() -> None:
+    """Everything is imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
