@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -189,7 +190,8 @@ def replay(
     Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
     are counted as `run` counts them.
     `on_progress` is called with (bytes done, bytes in all) and the events so far; `users`: whether the snapshot has them; `hear`
-    gets the pipeline before the first batch, and returns who is told of every batch. Raises SourceError, ModelError.
+    gets the pipeline before the first batch, and returns who is told of every batch. Once `stop` is set, no more is read, nor is any kernel
+    compiled: the snapshot is then of no use. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
 
@@ -214,7 +216,7 @@ def replay(
         events += len(batch)
 
     try:
-        with helped():
+        with suppress(Interrupted), helped(stop):
             while not source.finished and not (stop and stop.is_set()):
                 source.deliver(POLL_SECONDS, take)
                 if on_progress:
@@ -242,7 +244,7 @@ def auction(
     on_progress: Callable[[tuple[int, int] | None, int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Replayed:
-    """Runs the auctions of a log again, with the log as a whole for their history. Raises ConfigError, SourceError."""
+    """Runs the auctions of a log again, with the log as a whole for their history. Raises ConfigError, SourceError, the latter also once `stop` is set."""
     if not settings.auction.points:
         raise ConfigError("auction.points: there is none; name at least one operating point in [[auction.points]]")
     gathered, catalogs = AuctionLog(), []
@@ -253,6 +255,8 @@ def auction(
         return gathered.take
 
     replay(settings, paths, None, on_progress, stop, hear=hear)
+    if stop is not None and stop.is_set():
+        raise SourceError("stopped early; nothing was written")
     book = gathered.book(settings.auction.slots)
     if not book.auctions.block.size:
         why = ", ".join(f"{reason} {count:,}" for reason, count in book.skipped.items() if count)

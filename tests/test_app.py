@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numba
 import pytest
 
 from streameval import app
@@ -53,7 +54,7 @@ def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) ->
     seen = []
 
     @contextmanager
-    def helped() -> Iterator[None]:
+    def helped(stop: threading.Event | None) -> Iterator[None]:
         seen.append("begun")
         yield
         seen.append("over")
@@ -62,6 +63,19 @@ def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) ->
     (tmp_path / "a.jsonl").write_text('{"impression_id": "a", "ts": 1760000000000, "user_id": "u", "pclick": 0.5}\n')
     snapshot = app.replay(Settings(), [tmp_path / "a.jsonl"])
     assert (seen, snapshot.events["impressions"]) == (["begun", "over"], 1)
+
+
+def test_a_replay_that_is_to_stop_ends_at_the_next_kernel(monkeypatch, tmp_path) -> None:
+    stop = threading.Event()
+
+    def compile_it(*_: object) -> None:
+        stop.set()
+        numba.njit(lambda x: x + 1)(1)
+
+    monkeypatch.setattr(Pipeline, "take", compile_it)
+    (tmp_path / "a.jsonl").write_text('{"impression_id": "a", "ts": 1760000000000, "user_id": "u", "pclick": 0.5}\n')
+    snapshot = app.replay(Settings(), [tmp_path / "a.jsonl"], stop=stop)
+    assert snapshot.number == 0  # nothing was finished
 
 
 def test_a_stop_that_is_already_set_reads_nothing() -> None:
