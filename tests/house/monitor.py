@@ -152,6 +152,7 @@ class Monitor:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        self._log.close()
 
     def log(self) -> str:
         """What it has said."""
