@@ -71,9 +71,9 @@ def test_every_table_has_the_numbers_of_the_api(watch, address: str, pictures) -
     assert mix == [
         "country",
         "AUC",
-        "\N{MINUS SIGN}0.012",
-        "0.001",
-        "\N{MINUS SIGN}0.013",
+        "\N{MINUS SIGN}0.0120",
+        "+0.0010",
+        "\N{MINUS SIGN}0.0130",
         "Simpson worse in every country",
     ]
     assert page.locator("h2", has_text="Verdict history").count() == 1
@@ -94,8 +94,8 @@ def test_what_the_guard_says_of_uniform_exposure_is_a_line_of_its_own(
     page.wait_for_selector(".detail .verdict")
     minus = "\N{MINUS SIGN}"
     assert page.evaluate(CELLS, "Uniform exposure") == [
-        ["Log loss", f"{minus}0.0017", "0.0041 ± 0.0006", f"Simpson {told}"],
-        ["AUC", "0.002", "0.0015 ± 0.001", ""],
+        ["Log loss", f"{minus}0.0017", "+0.0041 ± 0.0006", f"Simpson {told}"],
+        ["AUC", "+0.0020", "+0.0015 ± 0.0010", ""],
     ]
     assert page.locator("h2", has_text="Traffic mix").count() == 0
     assert (

@@ -202,3 +202,25 @@ def test_the_chart_of_users_can_be_read(shown, watch) -> None:
     )
     assert len(sizes) == 4
     assert min(sizes) >= 10
+
+
+def test_numbers_beside_each_other_have_as_many_digits(shown, watch) -> None:
+    page = watch(shown()).open("overview")
+    written = page.evaluate(
+        """() => Promise.all([import("/page/format.js"), import("/page/differences.js")]).then(([format, { bounds, difference }]) => {
+          const { number, share, signed, signedPercent } = format;
+          const one = (middle, lower, upper) => [difference("log_loss", middle), bounds("log_loss", { difference: middle, lower, upper })];
+          return [
+            [0.002, 0.00194, 0.031, 0.0996, 0.42, 1, 0, 0.00003].map(share),
+            [number(-0.00001), signed(0.00001), signedPercent(-0.0001), signed(-0.2, 2)],
+            one(0.0019, -0.012, 0.016), one(0.02, 0.004, 0.036),
+          ];
+        })"""
+    )
+    minus = "\N{MINUS SIGN}"
+    assert written == [
+        ["0.20%", "0.19%", "3.1%", "10%", "42%", "100%", "0", "<0.01%"],
+        ["0.0000", "0.0000", "0.0%", f"{minus}0.20"],
+        ["+0.19%", f"{minus}1.20 to +1.60%"],
+        ["+2.0%", "+0.4 to +3.6%"],
+    ]

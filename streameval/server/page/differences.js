@@ -1,13 +1,15 @@
 // Differences between a candidate and its baseline as text: of some metrics ratios less 1, in percent.
 
-import { DASH, number, signed, signedPercent } from "./format.js";
+import { DASH, signed, signedPercent } from "./format.js";
 import { metric } from "./metrics.js";
 
 export const RATIOS = new Set(["log_loss", "calibration", "ctr", "value", "click_yield", "log_loss_snips", "policy_value"]);
 const LESS_IS_WORSE = /^(ctr|value|click_yield|policy_value|pauc|mrr|ndcg_\d+)$/; // of compare.more, which the table of the metrics need not have
 const FAR = 10; // a ratio's bound beyond this says nothing
 
-export const difference = (name, value) => (RATIOS.has(name) ? signedPercent(value, Math.abs(value ?? 0) < 0.01 ? 2 : 1) : signed(value, 4));
+const places = (value) => (Math.abs(value ?? 0) < 0.01 ? 2 : 1);
+
+export const difference = (name, value) => (RATIOS.has(name) ? signedPercent(value, places(value)) : signed(value, 4));
 
 // On an axis: as many digits as tell two ticks apart.
 export const ticked = (name, value, digits) => (RATIOS.has(name) ? signedPercent(value, Math.max(0, digits - 2)) : signed(value, digits));
@@ -15,16 +17,16 @@ export const ticked = (name, value, digits) => (RATIOS.has(name) ? signedPercent
 // The sign of a difference for the worse.
 export const towardsWorse = (name) => (metric(name).better > 0 || LESS_IS_WORSE.test(name) ? -1 : 1);
 
-// "+31.0 to +74.1%", as far as the bounds say something.
-export function bounds(name, { lower, upper }) {
+// "+31.0 to +74.1%", as far as the bounds say something, with as many places as the difference that they stand beside.
+export function bounds(name, { difference: middle = null, lower, upper }) {
   const known = (bound) => (bound === null || bound < -1 || bound > FAR ? null : bound);
   const [low, high] = [known(lower), known(upper)];
   if (low === null && high === null) return DASH;
   if (high === null) return `at least ${difference(name, low)}`;
   if (low === null) return `at most ${difference(name, high)}`;
   if (!RATIOS.has(name)) return `${difference(name, low)} to ${difference(name, high)}`;
-  const digits = Math.max(Math.abs(low), Math.abs(high)) < 0.01 ? 2 : 1;
-  return `${low > 0 ? "+" : ""}${number(low * 100, digits)} to ${high > 0 ? "+" : ""}${number(high * 100, digits)}%`;
+  const digits = places(middle ?? Math.max(Math.abs(low), Math.abs(high)));
+  return `${signed(low * 100, digits)} to ${signed(high * 100, digits)}%`;
 }
 
 // Beyond colour, each verdict has a mark and a word.

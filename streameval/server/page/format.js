@@ -5,8 +5,10 @@ import { now } from "./clock.js";
 export const DASH = "\u2013";
 const MINUS = "\u2212";
 
-export const number = (value, digits = 4) =>
-  value === null || value === undefined ? DASH : value.toFixed(digits).replace("-", MINUS);
+// What rounds to zero has no sign.
+const rounded = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", MINUS);
+
+export const number = (value, digits = 4) => (value === null || value === undefined ? DASH : rounded(value, digits));
 
 export const count = (value) => (value === null || value === undefined ? DASH : Math.round(value).toLocaleString("en"));
 
@@ -22,14 +24,20 @@ export function short(value) {
 export const significant = (value, digits = 3) =>
   value === null || value === undefined ? DASH : String(Number(value.toPrecision(digits))).replace("-", MINUS);
 
-export const signed = (value, digits = 4) =>
-  value === null || value === undefined ? DASH : (value > 0 ? "+" : "") + number(value, digits);
+const plus = (value, text) => (value > 0 && /[1-9]/.test(text) ? `+${text}` : text);
 
-export const percent = (value, digits = 1) =>
-  value === null || value === undefined ? DASH : `${(value * 100).toFixed(digits).replace("-", MINUS)}%`;
+export const signed = (value, digits = 4) => plus(value, number(value, digits));
 
-export const signedPercent = (value, digits = 1) =>
-  value === null || value === undefined ? DASH : (value > 0 ? "+" : "") + percent(value, digits);
+export const percent = (value, digits = 1) => (value === null || value === undefined ? DASH : `${rounded(value * 100, digits)}%`);
+
+export const signedPercent = (value, digits = 1) => plus(value, percent(value, digits));
+
+// A share of what was counted, to two digits, zeros too: 0.20% and 0.19%, 3.1%, 42%. Nothing is 0, and next to nothing not.
+export function share(part) {
+  if (!part) return "0";
+  if (part < 0.0001) return "<0.01%";
+  return percent(part, part < 0.00995 ? 2 : part < 0.0995 ? 1 : 0);
+}
 
 export function bytes(value) {
   if (value === null || value === undefined) return DASH;

@@ -19,8 +19,8 @@ export function cell(value, stderr, df, why, { write = number, words = reason, n
     return made;
   }
   const ends = interval(value, stderr ?? null, df);
-  made.append(h("span", { "data-value": value, title: ends ? `95 %: ${write(ends.low)} to ${write(ends.high)}` : null }, write(value)));
-  if (ends) made.append(h("span", { class: "quiet" }, `± ${write(ends.half)}`));
+  made.append(h("span", { "data-value": value, title: ends ? `95%: ${write(ends.low)} to ${write(ends.high)}` : null }, write(value)));
+  if (ends?.half) made.append(h("span", { class: "quiet" }, `± ${write(ends.half)}`));
   return made;
 }
 

@@ -2,7 +2,7 @@
 
 import { h } from "../dom.js";
 import { term } from "../explain.js";
-import { age, count, DASH, percent, short, significant } from "../format.js";
+import { age, count, DASH, percent, share, short, significant } from "../format.js";
 
 const KEPT_S = 30; // over which rates are
 const MOST = 0.01; // a share of events beyond this is worth a look
@@ -34,7 +34,7 @@ export function pipeline(status, rate) {
   const delay = complete.includes(null) || !complete.length || !events.matured ? DASH : ended ? "all final" : age(Math.min(...complete));
   const all = Math.max(1, events.impressions + events.clicks + invalid);
   // a share of `of` events: wrong when there are too many
-  const share = (name, counted, of, { text = name, most = MOST } = {}) => fact(text, `${shares(counted, of)}`, counted > most * of && counted > 0);
+  const part = (name, counted, of, { text = name, most = MOST } = {}) => fact(text, share(counted / of), counted > most * of && counted > 0);
   return h(
     "ol",
     { class: "pipeline", "aria-label": "From events to verdicts" },
@@ -42,22 +42,22 @@ export function pipeline(status, rate) {
     stage("Read", each(rate("impressions"), "impressions/s"), [
       fact("impressions", short(events.impressions)),
       fact("clicks", short(events.clicks)),
-      share("invalid", invalid, all, { text: term("invalid event", "invalid") }),
+      part("invalid", invalid, all, { text: term("invalid event", "invalid") }),
     ]),
     stage("Joined", events.pending === undefined ? DASH : [short(events.pending), h("small", {}, " waiting")], [
       fact(term("click match rate", "click match rate"), percent(join.join_rate), !join.reliable),
-      share("unmatched_clicks", events.unmatched_clicks, Math.max(1, events.clicks), { text: term("unmatched click", "unmatched clicks") }),
-      share("late", events.late_impressions + events.late_clicks, all, { text: term("late", "late") }),
-      share("duplicate", events.duplicate_impressions + events.duplicate_clicks, all, { text: term("duplicate", "duplicates"), most: 0.05 }),
+      part("unmatched_clicks", events.unmatched_clicks, Math.max(1, events.clicks), { text: term("unmatched click", "unmatched clicks") }),
+      part("late", events.late_impressions + events.late_clicks, all, { text: term("late", "late") }),
+      part("duplicate", events.duplicate_impressions + events.duplicate_clicks, all, { text: term("duplicate", "duplicates"), most: 0.05 }),
       ...(join.reliable ? [] : [fact((join.reason ?? "not reliable").replaceAll("_", " "), "", true)]),
     ]),
     stage("Final labels", each(rate("matured"), "labels/s"), [
       fact(term("label delay", "label delay"), delay),
-      fact(term("corrected", "corrected"), shares(events.corrected, Math.max(1, events.matured))),
+      fact(term("corrected", "corrected"), share(events.corrected / Math.max(1, events.matured))),
       lost("matured early", events.matured_early),
       lost("evicted early", events.forgotten_early),
     ]),
-    stage("Scored and learned", status.series.length ? [count(status.series.length), h("small", {}, " series")] : DASH, [
+    stage("Scored, learned", status.series.length ? [count(status.series.length), h("small", {}, " series")] : DASH, [
       ...Object.entries(learned).slice(0, 3).map(([model, n]) => fact(`${model} learned`, short(n))),
       ...status.suspensions.map((one) => fact(`${one.model} suspended`, "", true)),
     ]),
@@ -70,8 +70,6 @@ export function pipeline(status, rate) {
 }
 
 const each = (rate, of) => (rate === null ? DASH : [rate < 10 ? significant(rate, 2) : short(rate), h("small", {}, ` ${of}`)]);
-
-const shares = (counted, of) => (counted ? `${significant((100 * counted) / of, 2)}%` : "0");
 
 const fact = (name, value, wrong = false) => ({ name, value, wrong });
 

@@ -109,7 +109,7 @@ function metricCell(row, name, line, { scales, marks }) {
     return cell;
   }
   const certified = name === "auc" && row.auc_error ? `; certified error ${significant(row.auc_error, 2)}` : "";
-  const about = ends === null ? "" : `95 %: ${number(within(rangeOf(name), ends.low), digits)} to ${number(within(rangeOf(name), ends.high), digits)}${certified}`;
+  const about = ends === null ? "" : `95%: ${number(within(rangeOf(name), ends.low), digits)} to ${number(within(rangeOf(name), ends.high), digits)}${certified}`;
   cell.append(
     h("span", { class: "value", title: about, "data-value": value }, number(value, digits)),
     h("span", { class: "quiet error", title: about }, ends === null ? "" : `± ${number(ends.half, digits)}`),

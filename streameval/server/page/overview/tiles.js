@@ -3,7 +3,7 @@
 import { href } from "../address.js";
 import { h, replace } from "../dom.js";
 import { term } from "../explain.js";
-import { age, DASH, duration, percent, short, significant } from "../format.js";
+import { age, DASH, duration, percent, share, short } from "../format.js";
 
 const RECENT_S = 300;
 const MOST_INVALID = 0.01; // of the recent events; more is worth a look
@@ -14,7 +14,7 @@ export function tiles(place, overview, recent, complete) {
   const { perSecond, invalid, seconds } = recent;
   const all = Object.values(overview.events.invalid ?? {}).reduce((sum, n) => sum + n, 0);
   const tooMany = invalid > MOST_INVALID * (recent.events + invalid);
-  const share = all / (overview.events.impressions + overview.events.clicks + all || 1);
+  const part = all / (overview.events.impressions + overview.events.clicks + all || 1);
   // who has only just opened the page has seen nothing to compare with
   const since = seconds < 10 ? "since the start" : `in all, ${short(invalid)} in the last ${seconds < RECENT_S ? duration(seconds) : "5 min"}`;
   const tile = (name, value, about, bad = false) =>
@@ -25,7 +25,7 @@ export function tiles(place, overview, recent, complete) {
     tile(term("label delay", "Label delay"), complete === null || !overview.results.length ? DASH : age(complete * 1000), overview.results.length ? "age of the newest final label" : "no label is final yet"),
     tile(term("click match rate", "Click match rate"), join.join_rate === null || !overview.results.length ? DASH : percent(join.join_rate), join.reliable ? "clicks joined to their impression" : (join.reason ?? "").replaceAll("_", " "), !join.reliable),
     tile(term("consumer lag", "Consumer lag"), partitions.length ? short(lag) : DASH, "messages not read yet"),
-    tile(term("invalid event", "Invalid events"), all ? `${significant(share * 100, 2)}%` : "0", all ? `${short(all)} ${since}` : "none since the start", tooMany),
+    tile(term("invalid event", "Invalid events"), share(part), all ? `${short(all)} ${since}` : "none since the start", tooMany),
   );
 }
 

@@ -3,7 +3,7 @@
 import { button } from "../controls.js";
 import { MARKS, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
-import { count, dateTime, number, percent, short, signedPercent, significant } from "../format.js";
+import { count, dateTime, number, percent, short, signed, signedPercent } from "../format.js";
 import { metric, reason } from "../metrics.js";
 import { headed, shorten } from "../names.js";
 import { taking } from "../share.js";
@@ -36,7 +36,7 @@ function parts(dimension, all, cut, open, toggle) {
     h("th", { scope: "row" }, shorten(f.value, 40)),
     f.significant ? "significant" : "not significant",
     [signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })],
-    significant(f.difference),
+    signed(f.difference),
     short(f.impressions),
     short(f.clicks),
   ];
@@ -97,14 +97,16 @@ const isOfExposure = ({ setup }, mix) => setup === "paired" && mix.dimension ===
 
 const simpson = (m) => (m.simpson ? h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": "worse" }, "Simpson"), ` ${m.text ?? ""}`) : "");
 
-const withError = (value, error) => (error === null ? significant(value) : `${significant(value)} ± ${significant(error, 2)}`);
+// Of a metric, as the table above writes it.
+const by = ({ metric: name }, value) => signed(value, metric(name).digits || 4);
+const withError = (m) => (m.within_stderr === null ? by(m, m.within) : `${by(m, m.within)} ± ${number(m.within_stderr, metric(m.metric).digits || 4)}`);
 
 // Of a paired comparison: what was shown, against what would be if every item were shown alike.
 export function uniformExposure(one) {
   const all = one.mixes.filter((m) => isOfExposure(one, m));
   const unknown = one.mixes_unknown ?? [];
   if (!all.length && !unknown.length) return null;
-  const row = (m) => [h("th", { scope: "row" }, metric(m.metric).name), significant(m.total), withError(m.within, m.within_stderr), simpson(m)];
+  const row = (m) => [h("th", { scope: "row" }, metric(m.metric).name), by(m, m.total), withError(m), simpson(m)];
   const without = (m) => [h("th", { scope: "row" }, metric(m.metric).name), "–", "–", h("td", { class: "text quiet" }, reason(m.reason))];
   return h(
     "section",
@@ -121,9 +123,9 @@ export function mixes(one) {
   const row = (m) => [
     h("th", { scope: "row" }, m.dimension),
     m.metric === "ctr" ? "CTR" : metric(m.metric).name,
-    significant(m.total),
-    significant(m.mix),
-    withError(m.within, m.within_stderr),
+    by(m, m.total),
+    by(m, m.mix),
+    withError(m),
     simpson(m),
   ];
   return h(

@@ -3,7 +3,7 @@
 import { asker, useToken } from "../api.js";
 import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
-import { age, bytes, clock, count, DASH, duration, percent } from "../format.js";
+import { age, bytes, clock, count, DASH, duration, share } from "../format.js";
 import { pipeline, rates } from "../flow/pipeline.js";
 import { taking } from "../share.js";
 import { scroller, table } from "../tables.js";
@@ -136,7 +136,7 @@ function stages(seconds, uptime) {
   const rows = Object.entries(seconds).sort(([, a], [, b]) => b - a);
   return [
     h("p", { class: "quiet" }, "Share of the time since start; “read” includes waiting for messages."),
-    bars(rows.map(([name, value]) => ({ name, value, text: `${percent(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
+    bars(rows.map(([name, value]) => ({ name, value, text: `${share(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
   ];
 }
 
@@ -144,8 +144,8 @@ function memory({ table_bytes: tables, budget_used: budgets }) {
   return [
     bars(Object.entries(tables).sort(([, a], [, b]) => b - a).map(([name, value]) => ({ name, value, text: bytes(value) }))),
     h("h3", {}, "Limits, share in use"),
-    h("dl", { class: "bars" }, Object.entries(budgets).map(([name, share]) =>
-      h("div", { class: share > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, percent(share)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: share, "aria-label": `${name}: share of the limit in use` }))))),
+    h("dl", { class: "bars" }, Object.entries(budgets).map(([name, used]) =>
+      h("div", { class: used > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, share(used)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: used, "aria-label": `${name}: share of the limit in use` }))))),
   ];
 }
 
