@@ -48,7 +48,12 @@ MISFITS = """() => {
   for (const one of document.querySelectorAll("main :is(h1, h2, h3)")) if (!one.textContent.trim()) found.push("a heading without words");
   for (const one of document.querySelectorAll("main svg.plot"))
     if (one.clientWidth && one.clientWidth < 0.75 * one.viewBox.baseVal.width) found.push("letters too small to read");
-  const odd = document.querySelector("main").innerText.match(/.*(\\d %|NaN|undefined\\b(?! for)|last \\d+ [µm]s).*/g);
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  for (const one of document.querySelectorAll("main svg.plot"))
+    if (one.clientWidth > 1.5 * (rem / 16) * one.viewBox.baseVal.width) found.push("letters of a chart larger than the text");
+  for (const one of document.querySelectorAll("main dl.facts > div"))
+    if (one.clientWidth > 50 * rem) found.push(`a value far from its name: ${one.textContent.slice(0, 60)}`);
+  const odd = document.querySelector("main").innerText.match(/.*(\\d %|[+\u2212]0(\\.0+)?%|NaN|undefined\\b(?! for)|last \\d+ [µm]s).*/g);
   return found.concat(odd ?? []);
 }"""
 SIZES = {"phone": (380, 800), "desk": (1280, 800), "wall": (2560, 1300)}
@@ -110,6 +115,9 @@ def test_every_view_opens_without_an_error_and_fits_the_screen(demo, watch, pict
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
         assert page.locator("nav a[aria-current=page]").inner_text().lower() == view
         assert page.evaluate(MISFITS) == [], view
+        if size == "wall" and view == "overview":  # half of it was empty
+            bottom = page.locator("main").bounding_box()
+            assert bottom["y"] + bottom["height"] > 0.75 * height
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -223,6 +231,9 @@ def test_the_other_views_show_the_numbers_of_the_api(demo, watch) -> None:
 
 def test_the_roc_shades_the_operating_range(demo, watch) -> None:
     page = filled(watch(demo), "calibration?model=ctr&a=v1&b=v2&window=all")
+    # on a phone a chart is seen alone: each says which line is which
+    legends = [one.split() for one in page.locator("figure.panel .legend").all_inner_texts()]
+    assert legends == [["v1", "v2"]] * page.locator("figure.panel").count()
     curve = ask(demo, "roc?model=ctr&version=v1&source=logged&window=all")
     low, high = curve["operating_range"]
     shaded, plot = (page.locator(f"svg.plot {name}").first for name in ("rect.range", "line.diagonal"))

@@ -1,7 +1,7 @@
 // What every version trades: click yield against mainline ads, a dot for every operating point.
 
 import { svg } from "../dom.js";
-import { number } from "../format.js";
+import { number, significant } from "../format.js";
 import { frame, linear, path } from "./frame.js";
 
 const LARGE = 1.959964;
@@ -17,8 +17,8 @@ export function frontier(curves, measure, title) {
   };
   const ends = (row) => [-1, 1].map((side) => row[measure] + side * LARGE * (row[`${measure}_stderr`] ?? 0));
   const { root, x, y } = frame({
-    x: { scale: scale(all.map((row) => row.mainline_ads)), name: "mainline ads per request", format: (v) => number(v, 2) },
-    y: { scale: scale(all.flatMap(ends)), name: "clicks per request", format: (v) => number(v, 3) },
+    x: { scale: scale(all.map((row) => row.mainline_ads)), name: "mainline ads per request", format: (v) => significant(v) },
+    y: { scale: scale(all.flatMap(ends)), name: "clicks per request", format: (v) => significant(v) },
     title: `${title} against mainline ads`,
     description: `${title} against mainline ads by operating point, for ${known.map((one) => one.name).join(" and ")}; the numbers are in the table below`,
   });

@@ -5,7 +5,7 @@ import { frame, linear, logarithmic } from "./frame.js";
 
 // layers: [{ class, name, values }], each drawn as its share; edges: one more than values. `range`: [from, to] of the first
 // axis, and `most`, the greatest share, for charts that are to be compared.
-export function histogram({ title, edges, layers, xName, xFormat, log = false, describe, range = [edges[0], edges.at(-1)], most = 0, width = 460 }) {
+export function histogram({ title, edges, layers, xName, xFormat, log = false, describe, range = [edges[0], edges.at(-1)], most = 0, width = 460, yName = "share" }) {
   const shares = layers.map(({ values }) => {
     const total = values.reduce((sum, n) => sum + n, 0) || 1;
     return values.map((n) => n / total);
@@ -17,7 +17,7 @@ export function histogram({ title, edges, layers, xName, xFormat, log = false, d
     width,
     height: Math.min(280, width * 0.85),
     x: { scale, name: xName, format: xFormat },
-    y: { scale: linear(0, high * 1.08), name: "share", format: (v) => `${Math.round(v * 1000) / 10}%` },
+    y: { scale: linear(0, high * 1.08), name: yName, format: (v) => `${Math.round(v * 1000) / 10}%` },
     title,
     description: describe,
   });

@@ -10,7 +10,9 @@ import { load } from "./uplot.js";
 //   levels: [{ value, text }], horizontal; range: [from, to] of the time axis; zoomed(from, to): a range was dragged
 //   limits: [least, most] that a value can have, null: none; the axis does not go beyond
 //   format(value): as text; tick(value, digits): the same for the axis
-export function timeline(place, { height = 320 } = {}) {
+// `height`: in pixels of a desk's screen; `screen`: it takes as much of a taller one
+export function timeline(place, { height: least = 320, screen = 0 } = {}) {
+  const height = Math.round(Math.max(least * scale(), screen * innerHeight));
   let plot = null;
   let shape = null; // what the plot was built for; other data only replaces data
   let content = null;
@@ -51,6 +53,9 @@ export function timeline(place, { height = 320 } = {}) {
   };
 }
 
+// How much larger letters are here than on a desk: the style sheet decides.
+const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
 // One time axis for all lines, as uPlot wants it: [x, y, low, high, y, low, high, ...].
 export function aligned(lines) {
   const x = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
@@ -76,7 +81,8 @@ function options(uPlot, place, height, content) {
   const now = content();
   const ink = colour("--ink-quiet");
   const grid = { stroke: colour("--line-pale"), width: 1 };
-  const font = "12px system-ui, sans-serif";
+  const large = scale();
+  const font = `${12 * large}px system-ui, sans-serif`;
   const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font };
   const series = [{ label: "Time", value: (_, v) => (v === null ? "" : dateTime(v * 1000, { seconds: true })) }];
   const bands = [];
@@ -95,11 +101,11 @@ function options(uPlot, place, height, content) {
     ...(inUtc() ? { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") } : {}),
     series,
     bands,
-    padding: [null, 28, null, null], // half of the last time below the axis
+    padding: [null, 28 * large, null, null], // half of the last time below the axis
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
-      { ...axis, space: (_, __, ___, ____, width) => (width < 400 ? 56 : 80), values: times }, // a phone shows more than one time, too
-      { ...axis, size: 72, space: 36, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
+      { ...axis, size: 50 * large, space: (_, __, ___, ____, width) => (width < 400 ? 66 : 80 * large), values: times }, // a phone shows more than one time, too
+      { ...axis, size: 72 * large, space: 36 * large, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3 } },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
@@ -185,6 +191,7 @@ function shadeUnfinal(u, { from }) {
   ctx.clip();
   ctx.strokeStyle = fade(colour("--ink-quiet"), 0.28);
   ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([]); // uPlot leaves that of its last line
   const step = 9 * devicePixelRatio;
   ctx.beginPath();
   for (let x = start - height; x < left + width; x += step) {
@@ -237,7 +244,7 @@ function stroke(ctx, [x0, y0, x1, y1], dash) {
 
 function write(ctx, { x, y, text, align }) {
   ctx.save();
-  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.font = `${11 * scale() * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textAlign = align;
   ctx.textBaseline = "alphabetic"; // uPlot leaves another one: the text would lie on its line
   ctx.fillStyle = colour("--ink-quiet");

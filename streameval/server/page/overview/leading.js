@@ -19,7 +19,7 @@ export function leading(root, change) {
   const empty = h("p", { class: "quiet empty" }, "A point follows with every pane whose labels are final.");
   const take = h("div");
   root.append(tools, h("figure", {}, h("div", { class: "framed" }, empty, place), take));
-  const chart = timeline(place, { height: 260 });
+  const chart = timeline(place, { height: 260, screen: 0.36 });
   let fixed = {}; // what is shown, as an address of the history
 
   function draw(overview, given, { lines, deploys }) {

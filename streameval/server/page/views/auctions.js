@@ -91,12 +91,12 @@ export function mount(root) {
     );
     replace(
       place,
-      h("figure", { class: "panel" },
+      h("div", { class: "beside" }, h("figure", { class: "panel" },
         h("figcaption", {}, h("h2", {}, `${YIELDS[measure]} against mainline ads`), h("p", { class: "quiet" }, "A dot for every operating point; higher at equal mainline ads is better. Bars are 95% intervals (1.96 standard errors, by groups of users).")),
         rows.some((row) => row[measure] !== null) ? frontier(curves, measure, YIELDS[measure]) : h("p", { role: "status" }, `${words(rows[0].reasons[measure])}.`)),
-      h("h2", { class: "apart" }, "By operating point"),
+      h("section", {}, h("h2", {}, "By operating point"),
       h("p", { class: "quiet" }, `Yields and ads are per request. Who over-predicts sells more places, so at one reserve yields do not compare: "matched" are those with as many mainline ads as ${rows[0].matched_to} has there. Placements without a history count as an average ad at that position.`),
-      tableOf(rows, curves),
+      tableOf(rows, curves))),
       leftOut(skipped),
     );
   }

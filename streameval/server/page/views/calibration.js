@@ -9,7 +9,7 @@ import { scoreChart } from "../charts/scores.js";
 import { button, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, dateTime, number, signedPercent, significant } from "../format.js";
-import { shorten, shown as named } from "../names.js";
+import { shorten } from "../names.js";
 import { objective, objectiveControl } from "../objectives.js";
 import { byImportance, look, modelsOf, seriesOf } from "../series.js";
 import { sliceOptions } from "../slices.js";
@@ -57,7 +57,6 @@ export function mount(root) {
         : select("Window", "window", now.windows, now.window, (window) => change({ window })),
       objectiveControl(overview, given, change),
       select("Slice", "slice", sliceOptions(dimensions, now.slice), now.slice, (slice) => change({ slice: slice === "none" ? null : slice })),
-      h("p", { class: "legend" }, [now.a, now.b].filter(Boolean).map((one) => h("span", { class: look(overview, one).class }, h("span", { class: "swatch", "aria-hidden": "true" }), named(one.version)))),
     );
   }
 
@@ -114,7 +113,7 @@ export function mount(root) {
       const [from, to] = now.range ?? [of?.window_start, of?.window_end].map((time) => (time ? Math.round(Date.parse(time) / 1000) : null));
       return href("calibration", { ...given, model: now.model, a: now.a.version, b: now.b?.version ?? "none", from, to });
     };
-    const shared = { link: fixed, model: () => choice().model, legend: shown.map((one) => [one.name, one.look.variable]) };
+    const shared = { link: fixed, model: () => choice().model, shown };
     const buckets = { ...shared, csv: () => ["buckets", { ...at(), kind: "quantiles" }] };
     const each = (path, more) => ({
       ...shared,
@@ -127,7 +126,7 @@ export function mount(root) {
       panel("Prediction error by pClick quantile", "Predicted clicks over clicks, minus 1: above 0 the model over-predicts there.",
         byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true }), buckets),
       panel("Log loss by pClick quantile", "Where the loss comes from. It rises with CTR anyway: compare versions, not quantiles.",
-        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => number(v, 3) }), buckets),
+        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => significant(v) }), buckets),
       panel("Scores by label", "How the scores of clicks (filled) and of non-clicks (broken line) are distributed: the further apart, the better the ranking; the further from the other version, the more the scores have shifted.",
         shown.some((one) => one.scores.edges.length) ? scoreChart(shown.filter((one) => one.scores.edges.length)) : h("p", { class: "quiet" }, "No scores in this window."), each("scores", { bins: 60 })),
       panel("ROC", `Thick: the quarter of the impressions with the highest scores; dots at the top 1, 5, 10 and 25%. Shaded: the operating range; partial AUC there: ${shown.map(({ name, pauc }) => `${name} ${number(pauc)}`).join(", ")}.`, roc(shown, shown[0].range), each("roc", { max_points: 5000 })),
@@ -147,11 +146,14 @@ export function mount(root) {
 }
 
 function panel(heading, about, chart, take) {
-  const figure = h("figure", { class: "panel" }, h("figcaption", {}, h("h2", {}, heading), h("p", { class: "quiet" }, about)), chart);
-  figure.dataset.legend = JSON.stringify(take.legend);
+  const figure = h("figure", { class: "panel" }, h("figcaption", {}, h("h2", {}, heading), h("p", { class: "quiet" }, about), legend(take.shown)), chart);
+  figure.dataset.legend = JSON.stringify(take.shown.map((one) => [one.name, one.look.variable]));
   figure.append(taking(heading, { ...take, title: () => `${heading}, ${take.model()}`, png: () => figure }));
   return figure;
 }
+
+// Beside each chart: on a phone one is seen at a time.
+const legend = (shown) => h("p", { class: "legend" }, shown.map(({ name, look: { class: own } }) => h("span", { class: own }, h("span", { class: "swatch", "aria-hidden": "true" }), name)));
 
 // Which time is shown: a range of the past, or a window that ends now.
 const when = ({ range, window }) => (range ? { from: range[0], to: range[1] } : { window });

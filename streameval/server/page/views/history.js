@@ -49,7 +49,7 @@ export function mount(root) {
   };
   take.append(taking("history", { link: fixed, csv: rows, png: () => place, title: () => `${metric(choice().metric).name} of ${choice().model}` }));
   takeVolume.append(taking("impressions", { csv: rows, png: () => volume }));
-  const chart = timeline(place, { height: 360 });
+  const chart = timeline(place, { height: 360, screen: 0.45 });
   const small = timeline(volume, { height: 170 });
   const questions = asker();
   let overview = null;
@@ -162,7 +162,7 @@ export function mount(root) {
       caption,
       h("p", {}, metricTerm(now.metric), `: ${about}${direction(now.metric) && ` (${direction(now.metric)})`}. Bands are 95% intervals (Student's t, user-clustered standard errors; variation between items or days is not included). Hatched: labels not final yet. Drag to zoom.`),
       sliceNote(now.metric, now.slice),
-      answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${dateTime(d.at)} ${d.version} (${d.kind})`).join(", ")) : null,
+      answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${d.version} ${dateTime(d.at)}${d.kind === "deploy" ? "" : ` (${d.kind})`}`).join("; "), ".") : null,
       lines.some((l) => l.x.length) ? null : h("p", { role: "status" }, "No data in this range."),
     );
     if (details.open) drawTable(shown, digits, name);

@@ -37,7 +37,7 @@ export function mount(root) {
     const place = h("div");
     return { place, root: h("details", { class: "family", "data-family": name, open: wide || i === 0, hidden: true }, h("summary", {}, h("h2", {}, name)), h("p", { class: "quiet" }, about), place, explained(has)) };
   });
-  root.append(tools, note, ...families.map((one) => one.root));
+  root.append(tools, note, h("div", { class: "families" }, families.map((one) => one.root)));
   const questions = asker();
   let overview = null;
   let given = {};

@@ -158,13 +158,14 @@ function distribution(name, answer, style) {
     h("figcaption", {}, h("h2", {}, `${text} by user`), h("p", { class: "quiet" }, ABOUT[name])),
     edges.length
       ? histogram({
-          title: `${text} by user`, edges, log: name !== "auc", width: 280,
+          title: `${text} by user`, edges, log: name !== "auc", width: innerWidth < 500 ? 280 : innerWidth < 1900 ? 260 : 380, // as wide as its place
+          yName: "share of users",
           layers: [{ class: style.class, name: "users", values: users }],
           xName: text, xFormat: (v) => significant(v, 2),
           describe: `distribution over ${count(total)} users`,
         })
       : h("p", { class: "quiet" }, "No users yet."),
-    h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)}%`), h("dd", {}, significant(value))))),
+    h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)}%`), h("dd", {}, name === "impressions" ? count(value) : number(value, 3))))),
     h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
   );
 }
