@@ -171,6 +171,19 @@ def test_the_interval_plot_says_its_numbers_and_shades_beyond_the_margin(served,
     assert lines.nth([m["metric"] for m in one["metrics"]].index("gauc")).locator("line").count() == 0  # not known
 
 
+def test_the_interval_plot_is_drawn_without_a_margin_too(served, watch) -> None:
+    one = comparison(roles=LIVE)
+    strict = replace(one, metrics=tuple(replace(m, margin=0.0) for m in one.metrics))
+    watched: Watched = watch(served(showing(strict)))
+    page = watched.open("comparisons")
+    page.wait_for_selector("svg.interval-line")
+    known = [m for m in strict.metrics if m.difference is not None]
+    assert page.locator("svg.interval-line .point").count() == len(known) > 0
+    assert "NaN" not in page.locator("table.intervals").inner_html()
+    # what is wrong with the monitor is a line each
+    assert len(page.locator("#warning").inner_text().splitlines()) >= 3
+
+
 def test_a_dimension_adds_up_to_the_whole_also_while_folded(served, watch) -> None:
     one = comparison(roles=LIVE)
     country = one.findings[0]

@@ -174,6 +174,45 @@ def test_what_serves_nobody_is_never_drawn_as_an_alarm(watch, shown: Callable[..
     page.screenshot(path=pictures / f"comparison-shadow-{theme}.png", full_page=True)
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_undecided_is_quieter_than_what_is_worse(watch, shown: Callable[..., str], theme: str) -> None:
+    """A deploy has a comparison on the same impressions and one on disjoint users: the second one rarely says anything yet."""
+    live = (None, Role("live", 1.0))
+    split = comparison(
+        "undecided", setup="split", roles=live, metrics=(unknown("gauc", "not_compared"), reading("auc"))
+    )
+    watched: Watched = watch(shown(comparison("worse", setup="paired", roles=live), split), theme=theme)
+    page = watched.open("comparisons?id=2-split")
+    page.wait_for_selector(".detail .verdict")
+    looks = dict(
+        page.evaluate(
+            """() => [...document.querySelectorAll(".deploy")].map((one) => {
+              const [card, badge] = [getComputedStyle(one), getComputedStyle(one.querySelector(".badge"))];
+              return [one.dataset.verdict, [card.backgroundColor, card.borderTopColor, badge.color]];
+            })"""
+        )
+    )
+    plain = page.evaluate(
+        """() => ["--bad-pale", "--bad", "--ink-quiet"].map((name) => {
+          const probe = document.body.appendChild(document.createElement("i"));
+          probe.style.color = `var(${name})`;
+          const { color } = getComputedStyle(probe);
+          probe.remove();
+          return color;
+        })"""
+    )
+    assert looks["worse"][:2] == plain[:2]
+    assert looks["undecided"][0] != plain[0]
+    assert looks["undecided"][2] == plain[2]
+    # a reason that holds for this metric
+    assert (
+        page.locator("table.intervals tbody tr")
+        .first.locator("td.text")
+        .inner_text()
+        .endswith("not compared in this setup")
+    )
+
+
 def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callable[..., str]) -> None:
     said = Handling("muted", "ana", "a <known> bug, ends tonight", 1_700_000_000_000, "undecided")
     page = watch(shown(replace(comparison(), verdict="worse", handling=said))).open("comparisons")

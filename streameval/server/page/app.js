@@ -110,7 +110,7 @@ function drawWarning({ join, ready, preparing, degraded = [] }) {
   if (!join.reliable) parts.push(`The join is not reliable: ${join.reason ?? "unknown reason"}.`);
   if (failing.length) parts.push(`Not ready: ${failing.join(", ")}.`);
   parts.push(...degraded.map((sentence) => `${sentence[0].toUpperCase()}${sentence.slice(1)}.`));
-  const text = parts.join(" ");
+  const text = parts.join("\n"); // a line each
   if ($("warning").textContent !== text) $("warning").textContent = text;
   $("warning").hidden = !text;
 }

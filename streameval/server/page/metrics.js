@@ -53,7 +53,7 @@ export const REASONS = {
   too_few_propensities: "fewer than nine in ten have a propensity",
   too_few_effective_samples: "fewer than 200 effective samples, or one weight is above 5% of the sum",
   no_requests: "no request with a click that both versions scored",
-  not_compared: "not compared: only the serving version has a calibration of its own",
+  not_compared: "not compared in this setup",
 };
 
 // Metrics that depend on the click rate of the traffic, not on the model alone (Yi et al. 2013, sections 5.1 and 5.2).

@@ -11,14 +11,14 @@ const ROOM = 0.92; // of either side, for what is drawn
 // `worse`: 1 when a positive difference is worse, else -1; `about`: the same in words.
 export function intervalLine({ difference, lower, upper, margin, tolerance, verdict }, { worse, about, calm }) {
   const root = svg("svg", { class: "interval-line", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": about, "data-verdict": verdict, "data-calm": calm });
-  if (!margin || difference === null) return root;
+  if (difference === null) return root;
   // a bound that is not known, or says nothing, is an arrow
   const ends = [lower, upper].map((v) => (v === null || Math.abs(v) > 10 ? null : worse * v));
   if (worse < 0) ends.reverse();
   const [least, most] = ends;
   const value = worse * difference;
-  const right = Math.max(1.6 * margin, most ?? 0, value);
-  const left = Math.max(1.2 * margin, -(least ?? 0), -value, tolerance ?? 0);
+  const right = Math.max(1.6 * margin, most ?? 0, value, 1e-12);
+  const left = Math.max(1.2 * margin, -(least ?? 0), -value, tolerance ?? 0, 1e-12);
   const unit = Math.min(((1 - ZERO) * ROOM) / right, (ZERO * ROOM) / left) * WIDTH; // pixels of a difference of 1
   const x = (v) => ZERO * WIDTH + v * unit;
   const upright = (name, v) => svg("line", { class: name, x1: x(v), x2: x(v), y1: 0, y2: HEIGHT });

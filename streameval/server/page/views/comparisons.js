@@ -34,7 +34,7 @@ export function mount(root) {
   const evidencePlace = h("div", { class: "chart low" });
   const bandCaption = h("figcaption");
   const evidenceCaption = h("figcaption");
-  const rest = h("div");
+  const rest = h("div", { class: "rest" });
   const of = () => `comparisons/${encodeURIComponent(shown.id)}`;
   const here = () => href("comparisons", { id: shown.id, metric: given.metric });
   const titled = (what) => () => `${shown.model}: ${shorten(shown.candidate.version)} against ${shorten(shown.baseline.version)}, ${what === "difference" ? `${metric(given.metric ?? best(shown)).name} ` : ""}${what}`;
@@ -120,8 +120,8 @@ export function mount(root) {
             "button",
             { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-focus": one.id, "aria-pressed": String(one.id === now), onclick: () => change({ id: one.id }) },
             h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate)),
-            h("span", { class: "quiet" }, `against ${shorten(one.baseline.version)}, ${SETUPS[one.setup]}`),
             h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : one.reason === "learning" ? "learning" : VERDICTS[one.verdict]),
+            h("span", { class: "quiet" }, `against ${shorten(one.baseline.version)}, ${SETUPS[one.setup]}`),
             one.supported_now === false ? h("span", { class: "quiet" }, NOT_ANY_MORE) : null,
             h("span", { class: "quiet" }, `since ${dateTime(one.start)}${one.handling ? `, ${one.handling.state}` : ""}`),
           ),
@@ -139,7 +139,7 @@ export function mount(root) {
     const now = one.metrics.find((m) => m.metric === name);
     replace(
       head,
-      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, inZone(one.words, one.looked ?? one.start)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${amount(one, count)} since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
+      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, headline(one, overview)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${amount(one, count)} since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
       decided(one),
       handled(one),
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
@@ -175,10 +175,10 @@ export function mount(root) {
     replace(bandCaption, h("p", {}, metricTerm(name), `, ${shorten(one.candidate.version)} − ${shorten(one.baseline.version)}${RATIOS.has(name) ? " (ratio − 1)" : ""}. The band is an anytime-valid ${level(one)} confidence sequence: it holds at all moments at once, for this metric on its own. Beyond the margin (${form(worse * (now.margin ?? 0))}) the candidate is worse. ${now.reason ? reason(now.reason) : ""}`));
     evidence.draw({
       lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
-      levels: [{ value: -Math.log10(one.alpha), text: `worse above ${significant(-Math.log10(one.alpha))}: an e-value of ${significant(1 / one.alpha)}` }, { value: 0, text: "" }],
+      levels: [{ value: -Math.log10(one.alpha), text: `worse above ${significant(-Math.log10(one.alpha))}` }, { value: 0, text: "" }],
       range, format: (v) => significant(v, 3),
     });
-    replace(evidenceCaption, h("p", {}, "Evidence that the candidate is worse, all metrics together: e-value (log10). It stays valid however often it is checked."));
+    replace(evidenceCaption, h("p", {}, `Evidence that the candidate is worse, all metrics together: e-value (log10); above ${significant(-Math.log10(one.alpha))}, an e-value of ${significant(1 / one.alpha)}, it is worse. It stays valid however often it is checked.`));
   }
 
   // on paper nothing is folded
@@ -208,6 +208,13 @@ export function mount(root) {
       evidence.close();
     },
   };
+}
+
+// The words of the verdict; what is claimed stands out from its evidence.
+function headline({ id, words, looked, start }, { verdicts }) {
+  const claim = verdicts.find((one) => one.comparison === id)?.claim;
+  const all = inZone(words, looked ?? start);
+  return claim && all.startsWith(claim) ? [claim, h("span", { class: "evidence" }, all.slice(claim.length))] : all;
 }
 
 const level = (one) => `${(1 - one.alpha) * 100}%`;
@@ -247,7 +254,7 @@ function metricTable(one, chosen, choose) {
   const verdict = (m) => [
     h("span", { class: "badge", "data-verdict": m.verdict }, MARKS[m.verdict], " ", VERDICTS[m.verdict]),
     m.supported_now === false ? h("span", { class: "quiet" }, ` ${m.decided_at ? `since ${dateTime(m.decided_at)}; ` : ""}${NOT_ANY_MORE}`) : null,
-    m.reason ? h("span", { class: "quiet" }, ` ${reason(m.reason)}`) : null,
+    m.reason ? h("span", { class: "quiet" }, ` ${m.reason === "not_compared" && m.metric === "calibration" ? "not compared: only what serves has a calibration of its own" : reason(m.reason)}`) : null,
   ];
   const picture = (m) => {
     const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}; ${VERDICTS[m.verdict]}`;
