@@ -286,8 +286,8 @@ def test_history_shows_every_pane_and_zooms_by_pointer_and_by_button(demo, watch
         return {(row[1], row[4], row[5]) for row in cells} == wanted
 
     assert until(same)
-    page.locator(".chart .u-over").first.scroll_into_view_if_needed()
-    box = page.locator(".chart .u-over").first.bounding_box()
+    page.locator(".chart").first.scroll_into_view_if_needed()  # what is drawn in it may be made anew meanwhile
+    box = until(page.locator(".chart .u-over").first.bounding_box)
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
