@@ -122,9 +122,9 @@ def telling(comparison: Comparison) -> MetricReading | None:
     return max(own or known, key=lambda m: m.log_e_worse, default=None)
 
 
-def difference(of: MetricReading | Estimate, alpha: float, metric: str) -> str:
+def difference(of: MetricReading | Estimate, alpha: float, metric: str, places: int | None = None) -> str:
     """For example "AUC -0.012 (99% per metric: -0.016 to -0.008)", with as many places as the bounds make sense of."""
-    return f"{name_of(metric)} {_numbers(of, metric, f'{100 * (1 - alpha):.6g}% per metric: ')}"
+    return f"{name_of(metric)} {_numbers(of, metric, f'{100 * (1 - alpha):.6g}% per metric: ', places)}"
 
 
 def name_of(metric: str) -> str:
@@ -132,19 +132,15 @@ def name_of(metric: str) -> str:
     return NAMES.get(metric) or further_words(metric) or plain(metric)
 
 
-def _numbers(of: MetricReading | Estimate, metric: str, level: str = "") -> str:
+def _numbers(of: MetricReading | Estimate, metric: str, level: str = "", places: int | None = None) -> str:
     """A difference and its bounds."""
-    further = further_metric(metric)
-    percent = metric in RATIOS or (further is not None and further.relative)
-    scale, unit = (100.0, "%") if percent else (1.0, "")
-    # no difference is beyond -1; a bound that is, or more than tenfold, says nothing
-    lower, upper = (None if b is None or not -1 <= b <= 10 else b * scale for b in (of.lower, of.upper))
-    value = (of.difference or 0.0) * scale
-    wide = (upper - lower) / 2 if lower is not None and upper is not None else abs(value) / 4
-    places = min(6, max(0, math.ceil(-math.log10(wide)))) if wide > 0 else 2 if percent else 4
+    scale, unit = (100.0, "%") if _in_percent(metric) else (1.0, "")
+    lower, upper = _bounds(of)
+    digits = _places(of, metric) if places is None else places
 
     def number(x: float) -> str:
-        return f"{x:+.{places}f}{unit}"
+        text = f"{x * scale:+.{digits}f}"
+        return (text if float(text) else text[1:]) + unit
 
     if lower is not None and upper is not None:
         bounds = f"{number(lower)} to {number(upper)}"
@@ -153,8 +149,28 @@ def _numbers(of: MetricReading | Estimate, metric: str, level: str = "") -> str:
     elif lower is not None:
         bounds = f"at least {number(lower)}"
     else:
-        return number(value)
-    return f"{number(value)} ({level}{bounds})"
+        return number(of.difference or 0.0)
+    return f"{number(of.difference or 0.0)} ({level}{bounds})"
+
+
+def _bounds(of: MetricReading | Estimate) -> tuple[float | None, float | None]:
+    """No difference is beyond -1; a bound that is, or more than tenfold, says nothing."""
+    lower, upper = (None if b is None or not -1 <= b <= 10 else b for b in (of.lower, of.upper))
+    return lower, upper
+
+
+def _in_percent(metric: str) -> bool:
+    further = further_metric(metric)
+    return metric in RATIOS or (further is not None and further.relative)
+
+
+def _places(of: MetricReading | Estimate, metric: str) -> int:
+    """As many as the bounds make sense of."""
+    lower, upper = _bounds(of)
+    wide = (upper - lower) / 2 if lower is not None and upper is not None else abs(of.difference or 0.0) / 4
+    percent = _in_percent(metric)
+    wide *= 100.0 if percent else 1.0
+    return min(6, max(0, math.ceil(-math.log10(wide)))) if wide > 0 else 2 if percent else 4
 
 
 def _still(c: Comparison) -> bool:
@@ -178,11 +194,15 @@ def _evidence(c: Comparison) -> str:
         return text
     when = "" if c.decided_at is None else f"{clock_time(c.decided_at, c.looked)} "
     by = "on " if on.alone else "on all metrics together, first "
-    text = f"decided {when}{by}{difference(on.then, c.alpha, on.metric)}"
+    now = c.decided_now if c.looked != c.decided_at else None
+    if now is not None and now.difference is None:
+        now = None
+    places = max(_places(one, on.metric) for one in (on.then, now) if one is not None)  # one beside the other
+    text = f"decided {when}{by}{difference(on.then, c.alpha, on.metric, places)}"
     if on.since is not None and on.since != c.start:
         text += f" of the traffic since {clock_time(on.since, c.looked)}"
-    if c.decided_now is not None and c.decided_now.difference is not None and c.looked != c.decided_at:
-        text += f", now {_numbers(c.decided_now, on.metric)}"
+    if now is not None:
+        text += f", now {_numbers(now, on.metric, places=places)}"
     return text + ended
 
 

@@ -38,9 +38,10 @@ def test_a_verdict_that_is_not_shown_any_more_says_so() -> None:
         "(-0.007 to +0.005), which no longer supports it; also worse: log loss"
     )
     together = replace(comparison(), decided_on=DecidedOn("auc", Estimate(-0.01, -0.021, 0.001), NOON, alone=False))
-    assert "decided 12:03 UTC on all metrics together, first AUC -0.01 (99% per metric: -0.02 to +0.00)" in headline(
-        together
-    )
+    assert (
+        "decided 12:03 UTC on all metrics together, first AUC -0.010 (99% per metric: -0.021 to +0.001), now -0.012"
+        in headline(together)
+    )  # as many places as what stands beside it
     later = replace(
         comparison(), decided_on=DecidedOn("auc", Estimate(-0.018, -0.026, -0.01), NOON + MINUTE, alone=True)
     )
@@ -121,7 +122,7 @@ def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
         ("log_loss", 0.02, 0.01, None, "log loss +2.0% (95% per metric: at least +1.0%)"),
         ("auc", -0.02, None, None, "AUC -0.020"),
         ("auc", -0.02, -math.inf, math.inf, "AUC -0.020"),
-        ("auc", 0.0, 0.0, 0.0, "AUC +0.0000 (95% per metric: +0.0000 to +0.0000)"),
+        ("auc", 0.0, 0.0, 0.0, "AUC 0.0000 (95% per metric: 0.0000 to 0.0000)"),
     ],
 )
 def test_numbers_have_the_places_that_their_interval_makes_sense_of(metric, value, lower, upper, says) -> None:
