@@ -86,17 +86,14 @@ def query_of(rows: Impressions) -> NDArray[np.uint64]:
     return np.zeros(len(rows), np.uint64) if rows.query is None else rows.query
 
 
-def arranged(
-    rows: Impressions, shown: NDArray[np.bool_], among: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def arranged(rows: Impressions, shown: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """(which rows stand where, by request; their positions: infinite: not shown, -1: not known).
 
-    `among`: the rows that it is about, all by default. Of an impression that came twice the first counts; a candidate that
+    Of an impression that came twice the first counts; a candidate that
     was shown after all, or came twice, counts once. Rows of one request come as they were shown, then the others by item: so
     stand those of equal rank score.
     """
-    among = np.arange(len(rows)) if among is None else among
-    among = among[~_again(rows.id[among], pair_keys(rows.request[among], rows.item[among]), shown[among])]
+    among = np.flatnonzero(~_again(rows.id, pair_keys(rows.request, rows.item), shown))
     position = _positions(field_of(rows, "position"), shown, among)
     order = _by_request(rows.request[among], position, rows.item[among], rows.id[among])
     return among[order], position[order]
@@ -179,7 +176,7 @@ def _sort_within(
 def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Impressions shown whose id came before, and candidates whose key was shown, or has one of a lower id."""
     out = np.zeros(ids.size, np.bool_)
-    if ids.size == 0 or (_distinct(ids) and _distinct(key)):
+    if ids.size == 0 or (_distinct(ids[shown]) and _distinct(key)):
         return out
     first = np.zeros(ids.size, np.bool_)
     own = np.flatnonzero(shown)

@@ -53,9 +53,10 @@ class ClickCurves(NamedTuple):
 
 def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "observed"]) -> ClickCurves:
     """The curves of a history. A position never shown has those of the nearest one before it that was, else after it."""
-    impressions, clicks = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
-    np.add.at(impressions, counts.position, counts.impressions)
-    np.add.at(clicks, counts.position, counts.clicks)
+    impressions, clicks = (
+        np.bincount(counts.position, some, minlength=slots).astype(np.int64)  # whole numbers
+        for some in (counts.impressions, counts.clicks)
+    )
     shown = impressions > 0
     reference = np.where(shown, clicks / np.maximum(impressions, 1), 0.0)
     curve = _within_pairs(counts, impressions, clicks, reference) if kind == "within_pairs" else reference.copy()

@@ -8,8 +8,9 @@ replay. Everything follows from a partition's own events, in any order within th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -17,19 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.auction.gather import arranged, auctions_of, left_out, query_of, unfit
-from streameval.auction.pairs import HourTables, PairHistory, pair_of, placed_keys
+from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Auctions, Residuals, run_through
+from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Residuals, run_through
 from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
-from streameval.events.columns import PLAIN, concat_impressions, field_of, take_impressions
+from streameval.events.columns import (
+    PLAIN,
+    concat_impressions,
+    cut_impressions,
+    field_of,
+    span,
+    take_impressions,
+)
 from streameval.events.durations import HOUR
 from streameval.settings.measures import Auction
-from streameval.sketches.blocks import blocks_of
+from streameval.sketches.blocks import BLOCKS, blocks_of
 from streameval.sketches.directory import mix
 from streameval.sketches.list_cells import GROUP_SHIFT
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
+_FEW = 1 << 12  # candidates; a part of fewer is put together with those beside it
 _NEVER = -(1 << 62)
 
 
@@ -134,42 +143,39 @@ class LiveAuctions:
 
     def _run_waiting(self) -> list[PointRows]:
         """Runs the requests that ended before `_done`; the others go on waiting."""
-        shown = sum(map(len, self._shown))
-        rows = concat_impressions([*self._shown, *self._others])
-        number, due, waits = self._complete(rows.request, rows.ts)
-        first, others = np.flatnonzero(waits[:shown]), np.flatnonzero(waits[shown:]) + shown
-        self._shown, self._others = ([_taken(rows, on)] if on.size else [] for on in (first, others))
-        if not due.any():
+        on, off = _fewer(self._shown), _fewer(self._others)
+        request, ts = (np.concatenate([getattr(part, name) for part in (*on, *off)]) for name in ("request", "ts"))
+        number, begin, due, waits = self._complete(request, ts)
+        shown = sum(map(len, on))
+        self._shown, self._others = _those(on, waits[:shown]), _those(off, waits[shown:])
+        complete = np.flatnonzero(due)
+        if not complete.size:
             return []
-        begin = np.full(number.max() + 1, np.iinfo(np.int64).max)
-        np.minimum.at(begin, number, rows.ts)
         pane = begin // self._pane
         rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane stand together
         rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
-        renamed = replace(rows, request=rank[number].astype(np.uint64) + np.uint64(1))
-        was_shown = np.arange(len(rows)) < shown
-        on, position = arranged(renamed, was_shown, np.flatnonzero(due))
-        return self._run(renamed, on, position, np.sort(pane))
+        rows = concat_impressions([*_those(on, due[:shown]), *_those(off, due[shown:])])
+        rows = replace(rows, request=rank[number[complete]].astype(np.uint64) + np.uint64(1))
+        return self._run(rows, *arranged(rows, complete < shown), np.sort(pane))
 
     def _complete(
         self, request: NDArray[np.uint64], ts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """(number of the request of each row, whether it is complete, whether it waits); neither: it has too many."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """(number of the request of each row, when each request began; whether a row's is complete, whether it waits).
+
+        Neither: it has too many.
+        """
         number, size, first, last = _grouped(request, ts)
-        if (last - first <= self._gap).all():
-            crowded, over = size > _MOST_CANDIDATES, last < self._done
-            self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
-            return number, (over & ~crowded)[number], (~over & ~crowded)[number]
-        order = np.lexsort((ts, request))
-        begins = np.ones(order.size, np.bool_)  # an id that comes again after the gap is another request
-        begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > self._gap)
-        number = np.empty(order.size, np.int64)
-        number[order] = np.cumsum(begins) - 1
-        ends = np.append(np.flatnonzero(begins)[1:], order.size) - 1
-        crowded = np.diff(ends, prepend=-1) > _MOST_CANDIDATES
+        if not (last - first <= self._gap).all():
+            order = np.lexsort((ts, request))
+            begins = np.ones(order.size, np.bool_)  # an id that comes again after the gap is another request
+            begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > self._gap)
+            number[order] = np.cumsum(begins) - 1
+            ends = np.append(np.flatnonzero(begins)[1:], order.size) - 1
+            size, first, last = np.diff(ends, prepend=-1), ts[order[begins]], ts[order[ends]]
+        crowded, over = size > _MOST_CANDIDATES, last < self._done
         self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
-        over = ts[order[ends]] < self._done
-        return number, (over & ~crowded)[number], (~over & ~crowded)[number]
+        return number, first, (over & ~crowded)[number], (~over & ~crowded)[number]
 
     def _run(
         self, rows: Impressions, on: NDArray[np.int64], position: NDArray[np.float64], panes: NDArray[np.int64]
@@ -177,8 +183,9 @@ class LiveAuctions:
         """The rows `on`, as they are arranged, with their positions; request r is of panes[r - 1]."""
         number = rows.request[on].astype(np.int64) - 1
         pair = pair_of(query_of(rows)[on], rows.item[on])
-        hours = panes * self._pane // HOUR
-        unknown = [hour for hour in np.unique(hours[number]).tolist() if not self.history.at(hour).tables.shown.any()]
+        hours = panes * self._pane // HOUR  # ascending, as the numbers are
+        asked = [int(hours[number[low]]) for low, _ in _runs(hours[number])]
+        unknown = [hour for hour in asked if not self.history.at(hour).tables.shown.any()]
         wrong = {
             **unfit(rows, on, position, self._settings.slots),
             "not_sampled": ~self.history.knows(pair),
@@ -197,46 +204,65 @@ class LiveAuctions:
         own = rows.series[on[first]]
         server = np.searchsorted(codes[:-1], own)
         server = np.where(np.isfinite(position[first]) & (codes[server] == own), server, len(versions))
-        panes = panes[number[first]]
+        panes, series = panes[number[first]], np.array(versions, np.int32)
         out = []
-        for pane in np.unique(panes).tolist():
-            low, high = np.searchsorted(panes, (pane, pane + 1)).tolist()
+        for low, high in _runs(panes * self._pane // HOUR):
+            known = self.history.at(int(panes[low]) * self._pane // HOUR)
             some = slice(int(auctions.indptr[low]), int(auctions.indptr[high]))
-            known = self.history.at(pane * self._pane // HOUR)
-            auctions.pair[some] = known.numbers(pair[some])
-            mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
-            out += self._pane_rows(pane, mine, known, some, server[low:high], versions)
+            pairs, auctions.pair[some] = self.history.rows(known, pair[some])
+            tables, rest = known.tables._replace(rate=pairs.rate), Residuals(pairs.owed, known.of_position)
+            for begin, end in _runs(panes[low:high]):
+                inside = slice(low + begin, low + end)
+                indptr = auctions.indptr[inside.start : inside.stop + 1]
+                mine = auctions._replace(indptr=indptr, block=auctions.block[inside])
+                sums, through = run_through(mine, tables, self._points, rest)
+                served = np.bincount(server[inside] * BLOCKS + mine.block, minlength=(series.size + 1) * BLOCKS)
+                sums[..., AUCTIONS_SERVED] += served.reshape(-1, 1, BLOCKS)[: series.size]
+                out += self._rows(int(panes[inside.start]), sums, through, series)
         return out
 
-    def _pane_rows(
-        self,
-        pane: int,
-        auctions: Auctions,
-        known: HourTables,
-        candidates: slice,
-        server: NDArray[np.int64],
-        versions: tuple[int, ...],
+    def _rows(
+        self, pane: int, sums: NDArray[np.int64], through: NDArray[np.int64], series: NDArray[np.int32]
     ) -> list[PointRows]:
-        """`candidates`: of these auctions; `server`: the version that served, by its number; another: nothing was shown."""
-        row = np.zeros(auctions.pair.size, np.int32)
-        of_pair, row[candidates] = self.history.residuals(known, auctions.pair[candidates])
-        rest = Residuals(of_pair, row, known.of_position)
-        sums, through = run_through(auctions, known.tables, self._points, rest)
-        through = through.reshape(*through.shape[:2], -1)
-        served = np.flatnonzero(server < len(versions))
-        by_server = np.zeros((len(versions), sums.shape[2]), np.int64)
-        np.add.at(by_server, (server[served], auctions.block[served]), 1)
-        sums[..., AUCTIONS_SERVED] += by_server[:, None]
+        """What `run_through` gave, as rows; `series`: of its versions."""
         # a request is run at every operating point or at none
-        v, block = np.nonzero((sums[:, 0, :, AUCTIONS_RUN] != 0) | (by_server != 0))
-        series = np.array(versions, np.int32)[v]
+        v, block = np.nonzero(sums[:, 0, :, [AUCTIONS_RUN, AUCTIONS_SERVED]].any(axis=0))
+        of_blocks, through = sums[v, :, block], through.reshape(*through.shape[:2], -1)
+        some = np.flatnonzero(through.any(axis=(1, 2)))
         out = []
-        for point in range(sums.shape[1]):
-            out.append(PointRows(pane, self._names[point], series, block, sums[v, point, block]))
-            some = np.flatnonzero(through[:, point].any(axis=1))
-            own, first = np.array(versions, np.int32)[some], np.zeros(some.size, np.int64)
-            out.append(PointRows(pane, through_name(self._names[point]), own, first, through[some, point]))
+        for point, name in enumerate(self._names):
+            out.append(PointRows(pane, name, series[v], block, of_blocks[:, point]))
+            out.append(PointRows(pane, through_name(name), series[some], np.zeros_like(some), through[some, point]))
         return out
+
+
+def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(first, one beyond the last) of equal values that stand together."""
+    ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), values.size]
+    return [*zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _fewer(parts: list[Impressions]) -> list[Impressions]:
+    """The same rows in parts of which no two in a row have few."""
+    out: list[Impressions] = []
+    for few, some in groupby(parts, lambda part: len(part) < _FEW):
+        together = [*some]
+        out += [concat_impressions(together)] if few else together
+    return out
+
+
+def _those(parts: Sequence[Impressions], wanted: NDArray[np.bool_]) -> list[Impressions]:
+    """Some rows of parts; those that stand together are not copied."""
+    out, start = [], 0
+    for part in parts:
+        on = np.flatnonzero(wanted[start : start + len(part)])
+        start += len(part)
+        if on.size == len(part):
+            out.append(part)
+        elif on.size:
+            whole = span(on)
+            out.append(_taken(part, on) if whole is None else cut_impressions(part, whole))
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -251,14 +277,15 @@ def _grouped(
     number, ids = np.empty(n, np.int64), np.empty(n, np.uint64)
     size, first, last = np.zeros(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
-        at = mix(request[i]) & mask
-        while table[at] >= 0 and ids[table[at]] != request[i]:
-            at = (at + np.uint64(1)) & mask
-        one = table[at]
-        if one < 0:
-            one = table[at] = found
-            ids[one], first[one], last[one] = request[i], ts[i], ts[i]
-            found += 1
+        if i == 0 or request[i] != request[i - 1]:  # else it is of the same request: most are
+            at = mix(request[i]) & mask
+            while table[at] >= 0 and ids[table[at]] != request[i]:
+                at = (at + np.uint64(1)) & mask
+            if table[at] < 0:
+                table[at] = found
+                ids[found], first[found], last[found] = request[i], ts[i], ts[i]
+                found += 1
+            one = table[at]
         number[i] = one
         size[one] += 1
         first[one], last[one] = min(first[one], ts[i]), max(last[one], ts[i])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streameval.auction.entries import NO_HOUR, Counts, Hour, counted, packed, summed
 from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
-from streameval.auction.owed import Owed
+from streameval.auction.owed import Owed, PairRows
 from streameval.auction.rerun import USER_GROUPS, ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
@@ -71,7 +71,7 @@ class HourTables(NamedTuple):
 
     def numbers(self, pair: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Where pairs stand in the tables."""
-        return _numbers(pair, self.pairs)
+        return _numbers(pair >> np.uint64(_DROPPED), self.pairs)
 
 
 class PairHistory:
@@ -114,27 +114,25 @@ class PairHistory:
                 del self._made[old]
         return found
 
-    def residuals(self, known: HourTables, number: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-        """(`rerun.Residuals.of_pair`, which of its rows) of n pairs by their numbers in tables; 0 for those of no history."""
+    def rows(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[PairRows, NDArray[np.int32]]:
+        """(what tables know of pairs, which of these rows) of n pairs; of those of no history the rate is NaN."""
         owed = self._owed.get(known.hours)
         if owed is None:
             owed = self._owed[known.hours] = Owed()
             for old in list(self._owed)[:-2]:  # as many as tables
                 del self._owed[old]
-        return owed.of(number, lambda new: self._residuals_of(known, new))
+        return owed.of(pair >> np.uint64(_DROPPED), lambda new: self._rows_of(known, new))
 
-    def _residuals_of(self, known: HourTables, number: NDArray[np.int32]) -> NDArray[np.float64]:
-        out = np.zeros((number.size, USER_GROUPS))
+    def _rows_of(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
+        """`pair`: as in entries, ascending."""
+        number = _numbers(pair, known.pairs)
         own = number < known.pairs.size
-        pairs = known.pairs[number[own]]
-        clicks, chance = np.zeros((2, pairs.size, USER_GROUPS))
+        pair, number = pair[own], number[own]
+        clicks, chance, owed = np.zeros((3, pair.size, USER_GROUPS))
         for hour in known.hours:
-            _add_groups(pairs, *self._hours.get(hour, NO_HOUR), known.tables.curve, clicks, chance)
-        every = chance.sum(axis=1, keepdims=True)
-        rate = clicks.sum(axis=1, keepdims=True) / np.where(every > 0, every, 1.0)
-        scale = every * np.maximum(1.0 - chance / np.where(every > 0, every, 1.0), _LEAST_REST)
-        out[own] = np.divide(clicks - rate * chance, scale, out=np.zeros_like(clicks), where=every > 0)
-        return out
+            _add_groups(pair, *self._hours.get(hour, NO_HOUR), known.tables.curve, clicks, chance)
+        _owed(clicks, chance, clicks.sum(axis=1), chance.sum(axis=1), owed)
+        return own, PairRows(known.tables.rate[number], owed)
 
     def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the queries of pairs are kept."""
@@ -225,15 +223,15 @@ class PairHistory:
 
 @numba.njit(cache=True, nogil=True)
 def _numbers(pair: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """Where pairs stand in `pairs`, which are ascending and lack the bits that entries have not; their number: nowhere.
+    """Where pairs, as in entries, stand in `pairs`, which are ascending; their number: nowhere.
 
-    Candidates of a request are of one query, and stand together there: the query is looked up once.
+    Those of one query stand together there: if they come one after the other, it is looked up once.
     """
     out = np.empty(pair.size, np.int32)
-    dropped, of_query = np.uint64(_DROPPED), np.uint64(64 - POSITION_BITS - _QUERY_BITS - _DROPPED)
+    of_query = np.uint64(64 - POSITION_BITS - _QUERY_BITS - _DROPPED)
     query, low, high = np.uint64(0), 0, -1
     for i in range(pair.size):
-        own = pair[i] >> dropped
+        own = pair[i]
         if high < 0 or own >> of_query != query:
             query = own >> of_query
             low = np.searchsorted(pairs, query << of_query)
@@ -241,6 +239,24 @@ def _numbers(pair: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.
         at = low + np.searchsorted(pairs[low:high], own)
         out[i] = at if at < high and pairs[at] == own else pairs.size
     return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _owed(
+    clicks: NDArray[np.float64],
+    chance: NDArray[np.float64],
+    every_click: NDArray[np.float64],
+    every_chance: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None:
+    """`rerun.Residuals.of_pair` of n pairs, [n, USER_GROUPS], of their clicks and impressions by the curve; none: as it was."""
+    for i in range(every_chance.size):
+        every = every_chance[i]
+        if every > 0.0:
+            rate = every_click[i] / every
+            for g in range(USER_GROUPS):
+                rest = every * max(1.0 - chance[i, g] / every, _LEAST_REST)
+                out[i, g] = (clicks[i, g] - rate * chance[i, g]) / rest
 
 
 @numba.njit(cache=True, nogil=True)

@@ -13,7 +13,7 @@ So the version that served, at its own operating point over its own log, gets ex
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -66,7 +66,7 @@ class Auctions(NamedTuple):
 class ClickTables(NamedTuple):
     """What is known of clicks, by pair and by position."""
 
-    rate: NDArray[np.float64]  # [pairs] clicks at a position of curve 1; NaN: no history
+    rate: NDArray[np.floating[Any]]  # [pairs] clicks at a position of curve 1; NaN: no history
     curve: NDArray[np.float64]  # [slots]
     reference: NDArray[np.float64]  # [slots] clicks over impressions
     shown: NDArray[
@@ -81,12 +81,11 @@ class Residuals(NamedTuple):
     times the curve is for one placement. `of_position`: (its clicks - reference * its impressions) / the position's impressions.
     """
 
-    of_pair: NDArray[np.float64]  # [rows, USER_GROUPS]
-    row: NDArray[np.int32]  # [candidates] of `of_pair`
+    of_pair: NDArray[np.float64]  # [pairs, USER_GROUPS]
     of_position: NDArray[np.float64]  # [slots, USER_GROUPS]
 
 
-_NO_RESIDUALS = Residuals(np.empty((0, USER_GROUPS)), np.empty(0, np.int32), np.empty((0, USER_GROUPS)))
+_NO_RESIDUALS = Residuals(np.empty((0, USER_GROUPS)), np.empty((0, USER_GROUPS)))
 
 
 def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
@@ -168,45 +167,47 @@ def _run(
                 level[k] = rate[pair[best[k]]]
                 known[k] = not np.isnan(level[k])
             before = -1, -1
+            clicks, mainline_clicks = np.int64(0), np.int64(0)
+            histories = extrapolated = 0
             for p in range(many if n >= 0 else 0):
-                high, low = mainline_reserve[p], sidebar_reserve[p]
-                above = side = 0.0
-                histories = extrapolated = 0
                 mainline_ads = 0
-                while mainline_ads < min(n, mainline) and rank[mainline_ads] >= high:
-                    place = mainline_ads
-                    histories += known[place]
-                    extrapolated += not shown[place]
-                    above += level[place] * curve[place] if known[place] else reference[place]
+                while mainline_ads < min(n, mainline) and rank[mainline_ads] >= mainline_reserve[p]:
                     mainline_ads += 1
-                ads, place = mainline_ads, mainline
-                while ads < n and place < slots and rank[ads] >= low:
-                    histories += known[ads]
-                    extrapolated += not shown[place]
-                    side += level[ads] * curve[place] if known[ads] else reference[place]
+                ads = mainline_ads
+                while ads < min(n, mainline_ads + slots - mainline) and rank[ads] >= sidebar_reserve[p]:
                     ads += 1
-                    place += 1
+                if before != (mainline_ads, ads):  # else the same ads stand in the same places as at the point before
+                    before = mainline_ads, ads
+                    above = side = 0.0
+                    histories = extrapolated = 0
+                    for k in range(ads):
+                        place = k if k < mainline_ads else mainline + k - mainline_ads
+                        histories += known[k]
+                        extrapolated += not shown[place]
+                        expected = level[k] * curve[place] if known[k] else reference[place]
+                        if k < mainline_ads:
+                            above += expected
+                        else:
+                            side += expected
+                    clicks = np.int64(np.rint((above + side) * CLICK_SCALE))
+                    mainline_clicks = np.int64(np.rint(above * CLICK_SCALE))
+                    if through.size:
+                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed)
                 at = ((v * many + p) * BLOCKS + block[r]) * _CELLS
                 flat[at + AUCTIONS_RUN] += 1
-                flat[at + EXPECTED_CLICKS] += np.int64(np.rint((above + side) * CLICK_SCALE))
-                flat[at + EXPECTED_MAINLINE] += np.int64(np.rint(above * CLICK_SCALE))
+                flat[at + EXPECTED_CLICKS] += clicks
+                flat[at + EXPECTED_MAINLINE] += mainline_clicks
                 flat[at + MAINLINE_ADS] += mainline_ads
                 flat[at + ADS] += ads
                 flat[at + WITH_HISTORY] += histories
                 flat[at + EXTRAPOLATED] += extrapolated
-                if through.size and ads:
-                    if before != (
-                        mainline_ads,
-                        ads,
-                    ):  # else the same ads stand in the same places as at the point before
-                        before = mainline_ads, ads
-                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed)
-                    first = (v * many + p) * THROUGH_CELLS * USER_GROUPS
-                    for g in range(THROUGH_CELLS * USER_GROUPS):
+                if through.size:
+                    first = (v * many + p) * owed.size
+                    for g in range(owed.size):
                         through[first + g] += owed[g]
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(inline="always")
 def _owe(
     ads: tuple[int, int],
     best: NDArray[np.int64],
@@ -222,20 +223,18 @@ def _owe(
 
     `ads`: how many of them stand in the mainline, and how many in all.
     """
-    of_pair, row, of_position = rest
     mainline_ads, many = ads
     terms[:] = 0.0
     for k in range(many):
         place = k if k < mainline_ads else mainline + k - mainline_ads
-        into = terms[0 if k < mainline_ads else 1]
+        block = 0 if k < mainline_ads else 1
         if known[k]:
-            own, weight = of_pair[row[best[k]]], curve[place]
-            for g in range(USER_GROUPS):
-                into[g] += weight * own[g]
+            own, weight = pair[best[k]], curve[place]
+            for g in range(terms.shape[1]):
+                terms[block, g] += weight * rest.of_pair[own, g]
         else:
-            own = of_position[place]
-            for g in range(USER_GROUPS):
-                into[g] += own[g]
+            for g in range(terms.shape[1]):
+                terms[block, g] += rest.of_position[place, g]
     for g in range(USER_GROUPS):
         owed[g] = np.int64(np.rint((terms[0, g] + terms[1, g]) * CLICK_SCALE))
         owed[USER_GROUPS + g] = np.int64(np.rint(terms[0, g] * CLICK_SCALE))

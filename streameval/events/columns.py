@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numba
@@ -170,6 +170,26 @@ def take_impressions(impressions: Impressions, rows: NDArray[np.int64], order: N
         query=None if impressions.query is None else impressions.query[rows],
         policies=None if impressions.policies is None else take_shadow(impressions.policies, rows),
     )
+
+
+def cut_impressions(impressions: Impressions, rows: slice) -> Impressions:
+    """The rows of a slice, without a copy; of features and names there are none."""
+    first, end = rows.start, rows.stop
+    return replace(
+        impressions,
+        **{name: getattr(impressions, name)[first:end] for name in ("order", *PLAIN)},
+        fields={name: column[first:end] for name, column in impressions.fields.items()},
+        shadow=None if impressions.shadow is None else _cut_shadow(impressions.shadow, first, end),
+        query=None if impressions.query is None else impressions.query[first:end],
+        policies=None if impressions.policies is None else _cut_shadow(impressions.policies, first, end),
+        features=None,
+        names=None,
+    )
+
+
+def _cut_shadow(shadow: Shadow, first: int, end: int) -> Shadow:
+    a, b = int(shadow.indptr[first]), int(shadow.indptr[end])
+    return Shadow(shadow.indptr[first : end + 1] - a, shadow.series[a:b], shadow.pclick[a:b])
 
 
 def take_clicks(clicks: Clicks, rows: NDArray[np.int64], order: NDArray[np.int32]) -> Clicks:

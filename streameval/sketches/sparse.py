@@ -71,14 +71,8 @@ class SparseVector:
     @classmethod
     def of_rows(cls, first: NDArray[np.int64], rows: NDArray[np.int64]) -> SparseVector:
         """From rows int64[n, cells] that stand from first[i] on; two may stand at the same place."""
-        order = np.argsort(first, kind="stable")
-        first, rows = first[order], rows[order]
-        begin = np.flatnonzero(np.diff(first, prepend=first[:1] - 1))
-        if begin.size < first.size:
-            first, rows = first[begin], np.add.reduceat(rows, begin)
-        some = np.flatnonzero(rows)
-        row, cell = np.divmod(some, rows.shape[1])
-        return cls(first[row] + cell, rows.ravel()[some])
+        cells, values = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
+        return trimmed(cells, values, _flatten(first, rows, np.argsort(first, kind="stable"), cells, values))
 
     @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
@@ -116,6 +110,31 @@ class SparseVector:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return self.cells.nbytes + self.values.nbytes
+
+
+@numba.njit(cache=True, nogil=True)
+def _flatten(
+    first: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    order: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    """Writes what is not 0 of rows in order of their first cells, those of one place added up; returns how many cells."""
+    n = i = 0
+    while i < order.size:
+        end = i + 1
+        while end < order.size and first[order[end]] == first[order[i]]:
+            end += 1
+        for cell in range(rows.shape[1]):
+            value = 0
+            for row in order[i:end]:
+                value += rows[row, cell]
+            if value != 0:
+                cells[n], values[n] = first[order[i]] + cell, value
+                n += 1
+        i = end
+    return n
 
 
 def _merged(a: SparseVector, b: SparseVector) -> SparseVector:

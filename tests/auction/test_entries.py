@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streameval.auction import owed as owed_of_pairs
 from streameval.auction.entries import Counts, counted, packed, summed
-from streameval.auction.owed import Owed
+from streameval.auction.owed import Owed, PairRows
 from streameval.auction.pairs import PairHistory, pair_of
 from streameval.auction.rerun import USER_GROUPS
 from streameval.events.durations import HOUR
@@ -52,21 +52,28 @@ def test_rows_are_made_once_and_begin_anew_when_there_are_too_many(monkeypatch: 
     monkeypatch.setattr(owed_of_pairs, "_MOST", 100)
     owed, asked = Owed(), []
 
-    def make(new: NDArray[np.int32]) -> NDArray[np.float64]:
+    def make(new: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
         asked.append(new.tolist())
-        return np.repeat(new[:, None], USER_GROUPS, axis=1) * 1.0
+        known = new % np.uint64(3) != 0
+        rate = new[known].astype(np.float32)
+        return known, PairRows(rate, np.repeat(rate[:, None], USER_GROUPS, axis=1) * 2.0)
+
+    def ask(pair: NDArray[np.uint64]) -> None:
+        rows, row = owed.of(pair, make)
+        known = pair % np.uint64(3) != 0
+        assert np.array_equal(rows.rate[row], np.where(known, pair, np.nan), equal_nan=True)
+        assert np.array_equal(rows.owed[row, 3], np.where(known, pair * np.uint64(2), 0))
 
     rng = np.random.default_rng(0)
     for _ in range(30):
-        number = rng.integers(0, 90, 40).astype(np.int32)
-        rows, row = owed.of(number, make)
-        assert np.array_equal(rows[row, 3], number)
+        ask(rng.integers(0, 90, 40).astype(np.uint64))
     assert all(some == sorted(set(some)) for some in asked)
     assert sum(map(len, asked)) <= 90, "none twice"
     for first in range(0, 1_000, 40):
-        number = np.arange(first, first + 40, dtype=np.int32)
-        rows, row = owed.of(number, make)
-        assert np.array_equal(rows[row, 0], number)
+        ask(np.arange(first, first + 40, dtype=np.uint64))
+    assert owed.nbytes < 200 * 250
+    for first in range(0, 3_000, 120):  # nobody knows them: one row of all
+        ask(np.arange(first, first + 120, 3, dtype=np.uint64))
     assert owed.nbytes < 200 * 250
 
 

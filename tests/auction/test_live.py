@@ -312,9 +312,9 @@ def test_an_older_checkpoint_has_the_same_tables() -> None:
     assert np.array_equal(a.numbers(pair), b.numbers(pair))
     assert np.array_equal(a.tables.rate, b.tables.rate, equal_nan=True)
     assert np.array_equal(a.tables.curve, b.tables.curve)
-    number = a.numbers(pair)
-    rows, at = older.residuals(b, number)
-    assert np.abs(rows[at]).max() < 1e-12, "all are of one group, without which there is nothing to tell"
+    rows, at = older.rows(b, pair)
+    assert np.array_equal(rows.rate[at], a.tables.rate[a.numbers(pair)], equal_nan=True)
+    assert np.abs(rows.owed[at]).max() < 1e-12, "all are of one group, without which there is nothing to tell"
 
 
 def test_residuals_are_what_is_left_without_a_group() -> None:
@@ -329,9 +329,11 @@ def test_residuals_are_what_is_left_without_a_group() -> None:
     history.add(placed_keys(pair, place.astype(float), 4), label, np.full(400, HOUR), group)
     known = history.at(1)
     curve, rate = known.tables.curve, float(known.tables.rate[0])
-    history.residuals(known, np.array([1, 1], np.int32))  # rows stay, and others are added
-    rows, at = history.residuals(known, np.array([0, 1, 0], np.int32))
-    found = rows[at]
+    nobody_knows = pair[:1] + np.uint64(1 << 10)
+    history.rows(known, nobody_knows.repeat(2))  # rows stay, and others are added
+    rows, at = history.rows(known, np.concatenate([pair[:1], nobody_knows, pair[:1]]))
+    found = rows.owed[at]
+    assert np.array_equal(rows.rate[at], known.tables.rate[[0, 1, 0]], equal_nan=True)
     assert np.array_equal(found[0], found[2])
     for g in range(USER_GROUPS):
         rest = group != g
