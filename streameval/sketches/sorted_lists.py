@@ -44,32 +44,14 @@ NO_COPIES = np.empty(0, np.uint32)
 
 def by_entry(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> Sorted:
     """Sorts n entries with their copies."""
-    of_label = _of_label(entries, copies)
-    if of_label is not None:  # a third of the time
-        some = np.sort(entries)
-        return Sorted(some, of_label[(some & np.uint64(1)).astype(np.intp)])
+    bits = np.uint64(int(copies.max(initial=0)).bit_length())
+    if int(entries.max(initial=0)).bit_length() + int(bits) <= 64:  # copies below entries: a third of the time
+        both = np.sort((entries << bits) | copies)
+        return Sorted(both >> bits, (both & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.uint32))
     order = np.argsort(entries)
     some, many = entries[order], copies[order]
     _sort_ties(some, many)
     return Sorted(some, many)
-
-
-def _of_label(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
-    """The copies that all non-clicks have, and all clicks; None: they differ."""
-    found = np.ones(2, np.uint32)
-    return found if _same(entries, copies, found) else None
-
-
-@numba.njit(cache=True, nogil=True)
-def _same(entries: NDArray[np.uint64], copies: NDArray[np.uint32], found: NDArray[np.uint32]) -> bool:
-    known = np.zeros(2, np.bool_)
-    for i in range(entries.size):
-        label = np.int64(entries[i] & np.uint64(1))
-        if known[label] and found[label] != copies[i]:
-            return False
-        known[label] = True
-        found[label] = copies[i]
-    return True
 
 
 @numba.njit(cache=True, nogil=True)
