@@ -279,10 +279,8 @@ class Scoreboard:
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
     ) -> None:
         """Adds `values[i]` to cell `cells[i]` (a count or a limb) of overall series `series[i]` in a pane."""
-        self.scratch.reserve(int(series.max()) + 1, 0)
-        for row, cell, value in zip(series.tolist(), cells.tolist(), values.tolist(), strict=True):
-            self.scratch.add_cell(row, cell, value)
-        self.overall.add(pane, self.scratch.drain())
+        at = series.astype(np.int64) * self.overall_layout.size + cells
+        self.overall.add(pane, SparseVector.of(at, values))
 
     def add_tally(
         self,

@@ -334,11 +334,6 @@ class Scratch:
             touched[: self.n] = old.touched[: self.n]
             self.target = self.target._replace(touched=touched)
 
-    def add_cell(self, row: int, cell: int, value: int) -> None:
-        """Adds to one count or limb of one row (not a histogram cell)."""
-        self.target.cells[row * self.layout.size + cell] += value
-        self.target.rows_touched[row] = True
-
     def drain(self) -> SparseVector:
         """Everything added since the last drain, as one sparse vector over all rows (row * layout.size + cell)."""
         rows = np.flatnonzero(self.target.rows_touched)
