@@ -28,7 +28,8 @@ def headline(comparison: Comparison) -> str:
     c = comparison
     parts = [_evidence(c)]
     if c.verdict == "undecided":
-        parts.append(f"after {c.impressions:,} impressions" + (f" and {c.clicks:,} clicks" if _clicks_known(c) else ""))
+        clicks = f" and {c.clicks:,} clicks{_whose(c)}" if _clicks_known(c) else ""
+        parts.append(f"after {c.impressions:,} impressions{clicks}")
     line = claim(c) + (": " + ", ".join(part for part in parts if part) if any(parts) else "")
     return line + "".join(f"; {text}" for text in _beside(c)) + "".join(f" ({text})" for text in _reservations(c))
 
@@ -55,6 +56,11 @@ def remarks(comparison: Comparison) -> list[str]:
 def _clicks_known(c: Comparison) -> bool:
     """Whether `clicks` says anything: before/after counts those of hours with a counterpart alone, as the page has it too."""
     return c.setup != "before_after" or c.clicks > 0
+
+
+def _whose(c: Comparison) -> str:
+    """Of split arms, those of the one that has fewer."""
+    return " in the arm with fewer" if c.setup == "split" else ""
 
 
 def _learning(c: Comparison) -> bool:

@@ -34,6 +34,7 @@ export const MARKS = { worse: "✕", not_worse: "✓", undecided: "…" };
 export const VERDICTS = { worse: "worse", not_worse: "not worse", undecided: "undecided" };
 export const NOT_ANY_MORE = "no longer supported by current data";
 
-// What a comparison is of. Before/after counts the clicks of hours that have a counterpart before the deploy: none is nothing known.
+// What a comparison is of. Before/after counts the clicks of hours that have a counterpart before the deploy: none is nothing known. Of split
+// arms they are those of the one that has fewer.
 export const amount = ({ setup, impressions, clicks }, write) =>
-  `${write(impressions)} impressions${setup === "before_after" && !clicks ? "" : `, ${write(clicks)} clicks`}`;
+  `${write(impressions)} impressions${setup === "before_after" && !clicks ? "" : `, ${write(clicks)} clicks${setup === "split" ? " in the arm with fewer" : ""}`}`;

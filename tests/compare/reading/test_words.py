@@ -68,6 +68,10 @@ def test_metrics_that_are_worse_by_themselves_are_named_beside_another_verdict()
     assert "alone" not in headline(comparison("undecided", metrics=(loss, past), reason=None))
 
 
+def test_clicks_of_split_arms_are_those_of_the_one_that_has_fewer() -> None:
+    assert "after 41,234 impressions and 802 clicks in the arm with fewer" in headline(comparison("undecided", "split"))
+
+
 def test_what_serves_nobody_is_said_and_what_learns_is_not_judged() -> None:
     live, shadow, learning = Role("live", 0.9), Role("shadow"), Role("learning")
     assert headline(comparison(roles=(live, shadow))) == WORSE + " (it only scores in shadow)"
