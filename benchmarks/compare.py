@@ -1,6 +1,6 @@
-"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values.
+"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic.
 
-A look costs the same however many impressions its minute has: so the ratio is less where there is more traffic.
+Where minutes are fuller the loop itself costs less an impression, and so do looks, but not what is counted: the ratio grows.
 """
 
 from __future__ import annotations
