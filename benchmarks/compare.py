@@ -1,7 +1,4 @@
-"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic.
-
-Where minutes are fuller the loop itself costs less an impression, and so do looks, but not what is counted: the ratio grows.
-"""
+"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic."""
 
 from __future__ import annotations
 

@@ -85,9 +85,8 @@ class BeforeAfterTracked(Tracked):
         self._pane, self._history = pane, history
         self._from = -(-start // HOUR)  # the first whole hour
         self._until = min((start + horizon) // HOUR, self._from + WEEK_HOURS)
-        self._back: int | None = (
-            None  # days to the hours that are held against the candidate's; None: there were none yet
-        )
+        # days to the hours that the candidate's are held against; None: there were none yet
+        self._back: int | None = None
         self._first: int | None = None  # hour from which the model is known; it may not be whole
         self._judged = self._from  # hours before it have been looked at
         self._by: Series | None = None  # the online model that is the yardstick
