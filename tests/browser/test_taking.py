@@ -74,6 +74,41 @@ def test_a_metric_is_explained_by_mouse_keyboard_and_touch(address: str, watch) 
     until(lambda: not page.locator("#explanation").is_visible())
 
 
+def test_a_word_drawn_anew_keeps_focus_and_description(watch) -> None:
+    # the verdicts on two models by the same metric: the focus stays in the second one
+    build = Build()
+    models = {
+        model: tuple(Series(model, version, "logged") for version in ("v1", "v2")) for model in ("default", "other")
+    }
+    one = comparison(roles=(Role("live", 0.5),) * 2)
+    served = [series for pair in models.values() for series in pair]
+    serving = Serving(
+        build.snapshot(
+            results=tuple(build.result(series, "5m") for series in served), roles=dict.fromkeys(served, Role("live", 0.5)),
+            comparisons=tuple(replace(one, id=model, baseline=v1, candidate=v2) for model, (v1, v2) in models.items()),
+            deploys=(deploy(),), panes={},
+        )
+    )  # fmt: skip
+    try:
+        page = watch(serving.url).open("overview")
+        words = page.locator("article.verdict .term[data-term='metric:auc']")
+        until(lambda: words.count() == 2)
+        page.locator("body").press("Tab")  # the keyboard is used: the focus shows
+        words.nth(1).focus()
+        until(lambda: page.locator("#explanation").is_visible())
+        for _ in range(2):
+            page.evaluate("() => { for (const one of document.querySelectorAll('.term')) one.drawnBefore = true; }")
+            page.wait_for_function(
+                "() => !document.activeElement.drawnBefore && document.activeElement.matches('.term')"
+            )
+            assert words.nth(1).evaluate("(one) => one === document.activeElement")
+            assert words.nth(1).get_attribute("aria-describedby") == "explanation"
+            assert page.locator("[aria-describedby=explanation]").count() == 1
+            assert page.locator("#explanation").is_visible()
+    finally:
+        serving.stop()
+
+
 def test_every_metric_of_the_tables_is_explained(address: str, watch) -> None:
     page = watch(address).open("overview")
     shown = page.locator("thead .term").evaluate_all("(all) => all.map((one) => one.dataset.term)")

@@ -20,15 +20,21 @@ function fill(node, attributes, children) {
   return node;
 }
 
-// Replaces what an element holds, and gives the focus back to the control of the same name. What is the same stays: an open
+// Replaces what an element holds, and gives the focus back to the control of the same name (of several, to the one in the same place). What is the same stays: an open
 // list of options would close, and what somebody types would be lost, with every snapshot.
 export function replace(parent, ...children) {
   const next = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
   if (same(parent, next)) return;
-  const focused = parent.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  const active = parent.contains(document.activeElement) ? document.activeElement : null;
+  const name = active?.dataset.focus;
+  const nth = name ? named(parent, name).indexOf(active) : 0;
   parent.replaceChildren(...next);
-  if (focused) [...parent.querySelectorAll("[data-focus]")].find((node) => node.dataset.focus === focused)?.focus();
+  if (!name) return;
+  const again = named(parent, name);
+  (again[nth] ?? again[0])?.focus();
 }
+
+const named = (parent, name) => [...parent.querySelectorAll("[data-focus]")].filter((node) => node.dataset.focus === name);
 
 function same(parent, next) {
   const now = [...parent.childNodes];

@@ -44,6 +44,10 @@ function show(button, keep) {
   place.replaceChildren(h("strong", {}, button.textContent), ...content(button.dataset.term));
   button.setAttribute("aria-describedby", "explanation");
   place.showPopover();
+  beside(button);
+}
+
+function beside(button) {
   const at = button.getBoundingClientRect();
   const { width, height } = place.getBoundingClientRect();
   const below = at.bottom + CLOSE + height <= innerHeight;
@@ -60,22 +64,30 @@ function hide() {
 }
 
 const wordAt = (target) => target.closest?.(".term") ?? null;
-const same = (button) => shown?.dataset.term === button?.dataset.term;
+
+// Whether a word is the one explained. A snapshot may have drawn it anew: then the new one is it.
+function explained(button) {
+  if (shown && shown !== button && !shown.isConnected && shown.dataset.term === button.dataset.term) {
+    shown = button;
+    button.setAttribute("aria-describedby", "explanation");
+  }
+  return shown === button;
+}
 
 document.addEventListener("pointerover", ({ target, pointerType }) => {
   if (pointerType !== "mouse" || kept || place.contains(target)) return;
   const button = wordAt(target);
   if (!button) hide();
-  else if (!same(button)) show(button, false);
+  else if (!explained(button)) show(button, false);
 });
 document.addEventListener("focusin", ({ target }) => {
   const button = wordAt(target);
-  if (button?.matches(":focus-visible") && !same(button)) show(button, false);
+  if (button?.matches(":focus-visible") && !explained(button)) show(button, false);
   else if (!button && !place.contains(target)) hide();
 });
 document.addEventListener("click", ({ target, detail }) => {
   const button = wordAt(target);
-  if (button && kept && same(button)) hide();
+  if (button && kept && explained(button)) hide();
   else if (button) {
     show(button, true);
     if (detail === 0) place.querySelector("a").focus(); // by keyboard
@@ -90,6 +102,7 @@ document.addEventListener("keydown", ({ key }) => {
   if (back) [...document.querySelectorAll(".term")].find((one) => one.dataset.term === name)?.focus();
   hide();
 });
-addEventListener("scroll", hide, { passive: true });
+// going on to a word by keyboard may scroll the page to it
+addEventListener("scroll", () => (shown && shown === document.activeElement ? beside(shown) : hide()), { passive: true });
 addEventListener("addresschange", hide);
 addEventListener("hashchange", hide);
