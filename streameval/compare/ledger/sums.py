@@ -19,11 +19,13 @@ from streameval.compare.ledger.placements import APART, ITEMS, SCALARS, WIDTH, c
 from streameval.sketches import blocks
 from streameval.sketches.accumulate import CLIP, log_loss
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, SERIES_CELLS, fixed
+from streameval.sketches.logarithm import natural_log
 
 __all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
 STRICT = 2.0  # nats: the strict mode takes odds to be within a factor e**STRICT of each other
 _MOST_ODDS = math.exp(STRICT)
 _MOST_TERM = 2.0**56
+_AHEAD = 512  # scores whose log-odds are worked out at once
 
 # a part of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
@@ -88,7 +90,7 @@ class LedgerTarget(NamedTuple):
 def log_odds_ratio(a: float, b: float) -> float:
     """logit a - logit b, of pClicks that the log loss takes as they are within [1e-7, 1 - 1e-7]."""
     a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
-    return math.log(a * (1.0 - b) / (b * (1.0 - a)))
+    return natural_log(a * (1.0 - b) / (b * (1.0 - a)))
 
 
 @numba.njit(inline="always")
@@ -171,49 +173,51 @@ def add_served(
     out: LedgerTarget,
 ) -> int:
     """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped."""
-    # taken apart here: a field read in the loop costs twice the rest of it
-    row, series, p, loss, bins, _ = scores
+    # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
+    # third of the time is spent on wrapping them around
+    row, series, p = scores.row[start:end], scores.series[start:end], scores.p[start:end]
+    loss, bins = scores.loss[start:end], scores.bins[start:end]
     label, block, item, value, _, _, times, _ = impressions
     row_of, part_of, level_of, first_bucket, full = numbers
     sums, parts, levels, codes, coded, untracked = out
-    for k in range(start, end):
-        i = row[k]
-        r = row_of[series[k], 0]
+    bucket = value.shape[1] - 1
+    for k in range(end - start):
+        i = np.uint32(row[k])
+        r = row_of[np.uint32(series[k]), 0]
         if r < 0:
             if not full:
-                return k
+                return start + k
             untracked[0] += 1
             continue
         for d in range(value.shape[1]):
-            if part_of[r, value[i, d]] < 0:
-                return k
+            if part_of[r, np.uint32(value[i, d])] < 0:
+                return start + k
         clicked, many = np.int64(label[i]), times[i]
+        user, thing = np.int64(np.uint8(block[i])), np.int64(np.uint8(item[i]))
         score, nats = p[k], loss[k]
         p_fixed, loss_fixed, loss_sq = fixed(score), fixed(nats), fixed(nats * nats)
-        at = np.int64(block[i]) * SERIES_CELLS
-        blocks.add_score(sums, r, at, p_fixed, loss_fixed, abs(score - clicked), clicked, many)
+        blocks.add_score(sums, r, user * SERIES_CELLS, p_fixed, loss_fixed, abs(score - clicked), clicked, many)
         loss_sq, loss_y = by_square(many, loss_sq), by_square(many, clicked * loss_fixed)
         sums[r, SCALARS + blocks.LOSS_SQ] += loss_sq
         sums[r, SCALARS + blocks.LOSS_Y] += loss_y
         sums[r, SCALARS + blocks.OTHERS_EXCESS - clicked] += many * (abs(many) - 1)
-        if item[i] != NO_ITEM:
-            at = ITEMS + np.int64(item[i]) * SERIES_CELLS
-            blocks.add_counts(sums, r, at, p_fixed, loss_fixed, clicked, many)
+        if thing != NO_ITEM:
+            blocks.add_counts(sums, r, ITEMS + thing * SERIES_CELLS, p_fixed, loss_fixed, clicked, many)
         if many != 0:
-            codes[coded[0]] = code_of(r, item[i], block[i], clicked, bins[k], 0) | copied(abs(many))
+            codes[coded[0]] = code_of(r, thing, user, clicked, bins[k], 0) | copied(abs(many))
             coded[0] += 1
         for d in range(value.shape[1]):
-            q = part_of[r, value[i, d]]
+            q = np.uint32(part_of[r, np.uint32(value[i, d])])
             parts[q, SERVED_N] += many
             parts[q, SERVED_Y] += many * clicked
             parts[q, SERVED_P] += many * p_fixed
             parts[q, SERVED_L] += many * loss_fixed
             parts[q, SERVED_L_SQ] += loss_sq
             parts[q, SERVED_L_Y] += loss_y
-        level = level_of[r, value[i, value.shape[1] - 1] - first_bucket]
-        levels[level, LEVEL_N + block[i]] += many
-        levels[level, LEVEL_Y + block[i]] += many * clicked
-        levels[level, LEVEL_P + block[i]] += many * p_fixed
+        level = np.uint32(level_of[r, np.uint32(value[i, bucket] - first_bucket)])
+        levels[level, LEVEL_N + user] += many
+        levels[level, LEVEL_Y + user] += many * clicked
+        levels[level, LEVEL_P + user] += many * p_fixed
     return end
 
 
@@ -250,6 +254,12 @@ def _add_pair(
     sums[r, base + SCALARS + blocks.STRICT_CLIPPED] += clipped
 
 
+@numba.njit(cache=True, nogil=True, error_model="numpy")  # a check of every divisor would keep it from being vectorised
+def _log_odds_ratios(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    for j in range(out.size):
+        out[j] = log_odds_ratio(a[j], b[j])
+
+
 @numba.njit(cache=True, nogil=True)
 def add_pairs(
     start: int,
@@ -266,51 +276,61 @@ def add_pairs(
     row_of, part_of, _, _, full = numbers
     sums, parts, _, codes, coded, untracked = out
     exposed = sums.shape[1] - EXPOSED
-    for k in range(start, end):
-        i = row[k]
+    rows, others = row[start:end], series[start:end]
+    p_others, loss_others, bins_others = p[start:end], loss[start:end], bins[start:end]
+    ahead, known = 0, 0
+    p_servers, shifts = np.empty(_AHEAD), np.empty(_AHEAD)  # of the scores `ahead` .. `known` - 1
+    for k in range(end - start):
+        if k >= known:
+            ahead, known = k, min(k + _AHEAD, end - start)
+            for j in range(known - ahead):
+                p_servers[j] = p[max(logged_at[rows[ahead + j]], 0)]
+            _log_odds_ratios(p_servers, p_others[ahead:known], shifts[: known - ahead])
+        i = np.uint32(rows[k])
         s = logged_at[i]
         if s < 0:
             continue
-        served, other = series[s], series[k]
+        served, other = np.uint32(series[s]), np.uint32(others[k])
         if served == other or row_of[served, 0] < 0:
             continue
-        r = row_of[served, other + 1]
+        r = row_of[served, other + np.uint32(1)]
         if r < 0:
             if not full:
-                return k
+                return start + k
             untracked[0] += 1
             continue
         for d in range(value.shape[1]):
-            if part_of[r, value[i, d]] < 0:
-                return k
-        clicked, many = np.int64(label[i]), times[i]
-        difference = loss[k] - loss[s]
-        d_fixed, d_sq = fixed(difference), fixed(difference * difference)
-        loss_fixed, p_fixed, other_fixed = fixed(loss[s]), fixed(p[s]), fixed(p[k])
-        shift = log_odds_ratio(p[s], p[k])
-        promised = fixed(promised_variance(p[s], p[k], shift))
+            if part_of[r, np.uint32(value[i, d])] < 0:
+                return start + k
+        clicked, many, shift = np.int64(label[i]), times[i], shifts[k - ahead]
+        user, thing = np.int64(np.uint8(block[i])), np.int64(np.uint8(item[i]))
+        difference = loss_others[k] - loss[s]
+        d_once, d_sq = fixed(difference), fixed(difference * difference)
+        loss_fixed, p_fixed, other_fixed = fixed(loss[s]), fixed(p[s]), fixed(p_others[k])
+        promised = fixed(promised_variance(p[s], p_others[k], shift))
         strict = strict_difference(p[s], shift, clicked, loss[s], difference)
         strict_fixed, strict_sq = fixed(strict), fixed(strict * strict)
-        code = code_of(r, item[i], block[i], clicked, bins[s], bins[k])
-        cells = many, many * clicked, many * d_fixed, many * loss_fixed, many * p_fixed, many * other_fixed
+        d_fixed = many * d_once
+        cells = many, many * clicked, d_fixed, many * loss_fixed, many * p_fixed, many * other_fixed
         d_sq, clipped, strict_sq = by_square(many, d_sq), many * np.int64(strict != difference), many * strict_sq
         if weighed:  # there is no strict mode then
             clipped, strict_sq = excess_of(many, clicked)
         scalars = d_sq, many * promised, many * strict_fixed, strict_sq, clipped
-        _add_pair(sums, r, 0, block[i], item[i], cells, scalars)
+        _add_pair(sums, r, 0, user, thing, cells, scalars)
         if apart[i]:
-            _add_pair(sums, r, WIDTH, block[i], item[i], cells, scalars)
+            _add_pair(sums, r, WIDTH, user, thing, cells, scalars)
+        code = code_of(r, thing, user, clicked, bins[s], bins_others[k])
         if weight[i] > 0:
-            add_exposed(sums, r, exposed, block[i], weight[i], difference, clicked, sign)
+            add_exposed(sums, r, exposed, user, weight[i], difference, clicked, sign)
             code = weighted(code, weight[i])
         if many != 0:
             code |= copied(abs(many))
             codes[coded[0]] = code | APART if apart[i] else code
             coded[0] += 1
         for d in range(value.shape[1]):
-            q = part_of[r, value[i, d]]
-            parts[q, PART_N + block[i]] += many
-            parts[q, PART_D + block[i]] += many * d_fixed
+            q = np.uint32(part_of[r, np.uint32(value[i, d])])
+            parts[q, PART_N + user] += many
+            parts[q, PART_D + user] += d_fixed
             parts[q, PART_Y] += many * clicked
             parts[q, PART_D_SQ] += d_sq
     return end
