@@ -25,10 +25,10 @@ from streameval.compare.ledger.as_due import as_due
 from streameval.compare.ledger.due import DuePanes
 from streameval.compare.ledger.exposure import EXPOSED, weight_codes
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Key, Numbering, TrafficPart
-from streameval.compare.ledger.open_scores import OpenScores, used_rows
+from streameval.compare.ledger.open_scores import OpenScores
 from streameval.compare.ledger.parts import PartSums, grown
 from streameval.compare.ledger.pieces import NO_PIECES, PieceScores, RowPieces, StratumCurves
-from streameval.compare.ledger.placements import APART, OUT, ScoreCodes, place, renumbered
+from streameval.compare.ledger.placements import APART, ScoreCodes, place
 from streameval.compare.ledger.sums import (
     SCALARS,
     WIDTH,
@@ -41,6 +41,7 @@ from streameval.compare.ledger.sums import (
     values_of,
 )
 from streameval.compare.ledger.user_cap import UserCap, in_pairs
+from streameval.compare.ledger.waiting_codes import CODED_AT_ONCE, WaitingCodes
 from streameval.counting.measured import Measured
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import Codes
@@ -87,11 +88,10 @@ class Ledger:
         self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
         # by pane, what is late apart
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
-        self._waiting_codes: tuple[dict[int, list[ScoreCodes]], dict[int, list[ScoreCodes]]] = ({}, {})
+        self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
         self.open = OpenScores()  # of panes that were looked at, to be placed with their stratum
         self._cuts: list[int] = []  # panes at which segments begin besides hours
-        self._codes_waiting = 0
         self.untracked = 0  # scores of versions beyond `numbering.MOST_ROWS`
 
     # -- counting ------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Ledger:
         """Whether so much waits to be looked at that it should not wait for the next snapshot."""
         if len(self._waiting[0]) > MANY_PANES:
             return True
-        return self._codes_waiting > MANY_CODES
+        return self._waiting_codes.size > MANY_CODES
 
     def _observe(
         self, labelled: Labelled, scored: Scored, sign: int, late: int, measured: Measured | None = None
@@ -151,31 +151,28 @@ class Ledger:
         weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
         times, weighed = labelled.times(sign), labelled.copies is not None
         impressions = LedgerLabels(labelled.label, known.block, item, value, apart, weight, times, weighed)
-        missed, coded = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        missed = np.zeros(1, np.int64)
         for j, pane in enumerate(known.panes):
-            codes = np.empty(sum(int(cut[j + 1] - cut[j]) for cut in known.cuts), np.uint64)
-            coded[0] = 0
             for giver, cut in enumerate(known.cuts):
                 begin, end = int(cut[j]), int(cut[j + 1])
                 start = begin
                 while start < end:
                     if pane not in self._waiting[late]:
                         self._due.add(pane, late)
-                    sums = self._matrix(self._waiting[late], pane, len(self._numbers.rows), self.width)
+                    until, rows = min(end, start + CODED_AT_ONCE), len(self._numbers.rows)
+                    sums = self._matrix(self._waiting[late], pane, rows, self.width)
                     parts = self.parts.of_pane(pane, late)
                     kind, add = (PAIRS, add_pairs) if giver else (SERVED, add_served)
+                    codes, coded = self._waiting_codes.room(rows, until - start)
                     out = LedgerTarget(sums, parts[kind], parts[LEVELS], codes, coded, missed)
-                    start = add(start, end, scores, impressions, self._numbers.columns, sign, out)
-                    if start < end:
+                    start = add(start, until, scores, impressions, self._numbers.columns, sign, out)
+                    self._waiting_codes.add(pane, late, codes, coded, sign)
+                    if start < until:
                         self._numbers.give(start, end, first, scores, impressions)
                 if begin < end:
                     row_of, fields, policies = self._numbers.columns.row_of, labelled.fields, labelled.policies
                     some = PieceScores(begin, end, scores, impressions, row_of, fields, sign, policies)
                     self.pieces.add(some, giver > 0, sums, self._head)
-            made = codes[: coded[0]] if sign > 0 else codes[: coded[0]] | OUT
-            if made.size:
-                self._waiting_codes[late].setdefault(pane, []).append(made)
-                self._codes_waiting += made.size
         self.untracked += int(missed[0])
 
     def cut(self, pane: int) -> None:
@@ -210,11 +207,10 @@ class Ledger:
             leaves = not late and pane in put_off
             if leaves and self._cap is not None:
                 self._set_apart(gained)
-            for codes in self._waiting_codes[late].pop(pane, ()):
-                self._codes_waiting -= codes.size
+            for row, codes, clicks in self._waiting_codes.pop(pane, late):
                 if leaves:
                     np.bitwise_or(codes, APART, out=codes)
-                self.open.add(pane, codes)
+                self.open.add(pane, row, codes, clicks)
             total = self._matrix(self._segments, number, len(gained), self.width)
             total[: len(gained)] += gained
             out.append((number, self._by_key(gained)))
@@ -272,7 +268,7 @@ class Ledger:
     def nbytes(self) -> int:
         """Bytes of everything."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
-        codes = 8 * self._codes_waiting + self.open.nbytes
+        codes = self._waiting_codes.nbytes + self.open.nbytes
         users = 0 if self._cap is None else self._cap.nbytes
         return sums + self.parts.nbytes + codes + users + self._numbers.nbytes
 
@@ -286,11 +282,7 @@ class Ledger:
             "waiting": [
                 [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
             ],
-            "waiting_codes": [
-                [late, pane, np.concatenate(parts)]
-                for late in (0, 1)
-                for pane, parts in sorted(self._waiting_codes[late].items())
-            ],
+            "waiting_codes": self._waiting_codes.state(),
             "open": self.open.state(),
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
             **self.parts.state(),
@@ -316,9 +308,7 @@ class Ledger:
         for late, pane, matrix in state["waiting"]:
             self._waiting[late][pane] = self.pieces.fitted(matrix, pieces, self._core)
             self._due.add(pane, late)
-        for late, pane, some in state["waiting_codes"]:
-            self._waiting_codes[late][pane] = [some.copy()]
-            self._codes_waiting += some.size
+        self._waiting_codes.restore(state["waiting_codes"])
         self.open = OpenScores.restore(state["open"])
         self._segments = {pane: self.pieces.fitted(matrix, pieces, self._core) for pane, matrix in state["segments"]}
         self.parts.restore(state)
@@ -340,8 +330,7 @@ class Ledger:
 
     def _make_room(self) -> None:
         """Takes the numbers of rows and parts back that nothing is kept of."""
-        coded = used_rows(self._waiting_codes[0]) | used_rows(self._waiting_codes[1])
-        coded |= set(self.open.rows())
+        coded = self._waiting_codes.rows() | set(self.open.rows())
         rows = [
             i
             for i, key in enumerate(self._numbers.rows)
@@ -360,11 +349,7 @@ class Ledger:
 
     def _renumber_codes(self, row: NDArray[np.int64]) -> None:
         """Row r is `row[r]` from now on; -1: its scores are forgotten."""
-        self._codes_waiting = 0
-        for waiting in self._waiting_codes:
-            for pane, parts in waiting.items():
-                waiting[pane] = [renumbered(codes, row) for codes in parts]
-                self._codes_waiting += sum(codes.size for codes in waiting[pane])
+        self._waiting_codes.renumber(row)
         self.open.renumber(row)
 
     def _by_key(self, matrix: Matrix) -> dict[Key, NDArray[np.int64]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.ledger.placements import ScoreCodes, by_rows, renumbered, rows_of
+from streameval.compare.ledger.placements import ScoreCodes, renumbered
+from streameval.compare.ledger.waiting_codes import split
 
 
 @dataclass(slots=True)
@@ -29,21 +29,16 @@ class OpenScores:
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
 
-    def add(self, pane: int, codes: ScoreCodes) -> None:
-        """Adds a pane's codes, of any rows."""
-        ordered, ends, clicks = by_rows(codes)
-        start = 0
-        for number, end in enumerate(ends.tolist()):
-            if end > start:
-                row, some, clicked = self._rows.setdefault(number, _Row()), ordered[start:end], int(clicks[number])
-                if not row.codes:
-                    row.first = pane
-                elif row.first is not None:
-                    row.first = min(row.first, pane)
-                row.codes[pane] = np.concatenate((row.codes[pane], some)) if pane in row.codes else some
-                row.clicks[pane] = row.clicks.get(pane, 0) + clicked
-                row.all_scores, row.all_clicks = row.all_scores + some.size, row.all_clicks + clicked
-            start = end
+    def add(self, pane: int, row: int, codes: ScoreCodes, clicks: int) -> None:
+        """Adds codes of a row in a pane, so many of them of clicks."""
+        some = self._rows.setdefault(row, _Row())
+        if not some.codes:
+            some.first = pane
+        elif some.first is not None:
+            some.first = min(some.first, pane)
+        some.codes[pane] = np.concatenate((some.codes[pane], codes)) if pane in some.codes else codes
+        some.clicks[pane] = some.clicks.get(pane, 0) + clicks
+        some.all_scores, some.all_clicks = some.all_scores + codes.size, some.all_clicks + clicks
 
     def rows(self) -> list[int]:
         """The rows that have any."""
@@ -105,10 +100,6 @@ class OpenScores:
         """From what `state` gave."""
         out = cls()
         for pane, codes in state:
-            out.add(pane, codes)
+            for row, some, clicks in split(codes):
+                out.add(pane, row, some, clicks)
         return out
-
-
-def used_rows(waiting: Mapping[int, list[ScoreCodes]]) -> set[int]:
-    """The rows that codes are of."""
-    return {row for parts in waiting.values() for codes in parts for row in np.unique(rows_of(codes)).tolist()}

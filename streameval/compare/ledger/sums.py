@@ -81,8 +81,8 @@ class LedgerTarget(NamedTuple):
     sums: Matrix
     parts: Matrix
     levels: Matrix
-    codes: NDArray[np.uint64]
-    coded: NDArray[np.int64]  # [1]: how many codes
+    codes: NDArray[np.uint64]  # [row, n-th code of the row]
+    coded: NDArray[np.int64]  # [row, 2]: how many codes it has, and how many of clicks
     untracked: NDArray[np.int64]  # [1]
 
 
@@ -204,8 +204,9 @@ def add_served(
         if thing != NO_ITEM:
             blocks.add_counts(sums, r, ITEMS + thing * SERIES_CELLS, p_fixed, loss_fixed, clicked, many)
         if many != 0:
-            codes[coded[0]] = code_of(r, thing, user, clicked, bins[k], 0) | copied(abs(many))
-            coded[0] += 1
+            codes[r, np.uint32(coded[r, 0])] = code_of(r, thing, user, clicked, bins[k], 0) | copied(abs(many))
+            coded[r, 0] += 1
+            coded[r, 1] += clicked
         for d in range(value.shape[1]):
             q = np.uint32(part_of[r, np.uint32(value[i, d])])
             parts[q, SERVED_N] += many
@@ -325,8 +326,9 @@ def add_pairs(
             code = weighted(code, weight[i])
         if many != 0:
             code |= copied(abs(many))
-            codes[coded[0]] = code | APART if apart[i] else code
-            coded[0] += 1
+            codes[r, np.uint32(coded[r, 0])] = code | APART if apart[i] else code
+            coded[r, 0] += 1
+            coded[r, 1] += clicked
         for d in range(value.shape[1]):
             q = np.uint32(part_of[r, np.uint32(value[i, d])])
             parts[q, PART_N + user] += many
