@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from streameval.compare.ledger import numbering, strata
+from streameval.compare.ledger import ledger, numbering, strata
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED
 from streameval.compare.ledger.placements import ITEMS
@@ -364,6 +364,12 @@ def test_numbering_a_few_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPat
     whole = counted(Traffic(600, 7), []).content()
     monkeypatch.setattr(numbering, "_PARTS_AT_ONCE", 1)
     assert counted(Traffic(600, 7), []).content() == whole
+
+
+def test_writing_the_codes_of_a_few_scores_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = counted(Traffic(500, 6), []).content()
+    monkeypatch.setattr(ledger, "CODED_AT_ONCE", 7)
+    assert counted(Traffic(500, 6), []).content() == expected
 
 
 def test_impressions_without_a_logged_pclick_count_for_nobody() -> None:
