@@ -34,7 +34,7 @@ from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import score_key
 
 MOST_OF_A_USER = 4096  # impressions in a window: who has more is no person, and would outweigh everybody
-MOST_PAIRS = 128
+MOST_PAIRS = 128  # numbers of 8 bits
 _NEAR = 64  # windows that are computed together
 _FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
 _SCALARS = BLOCKS * GAUC_CELLS
@@ -114,45 +114,47 @@ def _add(
     groups = window.size
     logged_at = np.full(group.size, -1, np.int32)
     for k in range(first):
-        logged_at[row[k]] = k
+        logged_at[np.uint32(row[k])] = k
+    # of the others; indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
+    rows, others, ps = row[first:], series[first:], p[first:]
     found = 0
-    pair = np.full(series.size, -1, np.int32)  # of each score
-    for k in range(first, series.size):
-        s = logged_at[row[k]]
+    pair = np.full(rows.size, -1, np.int8)  # of each score
+    for k in range(rows.size):
+        s = logged_at[np.uint32(rows[k])]
         if s >= 0:
-            if series[s] != series[k] and pair_of[series[s], series[k]] < 0 and found < len(pairs):
-                pair_of[series[s], series[k]] = found
-                pairs[found, 0], pairs[found, 1] = series[s], series[k]
+            served, other = np.uint32(series[s]), np.uint32(others[k])
+            if served != other and pair_of[served, other] < 0 and found < len(pairs):
+                pair_of[served, other] = found
+                pairs[found, 0], pairs[found, 1] = served, other
                 found += 1
-            pair[k] = pair_of[series[s], series[k]]
+            pair[k] = pair_of[served, other]
     start = np.zeros(groups * found + 1, np.int32)  # a group's pairs are neighbours, in memory too
-    for k in range(first, series.size):
+    for k in range(rows.size):
         if pair[k] >= 0:
-            start[group[row[k]] * found + pair[k] + 1] += 1
+            start[np.uint32(group[np.uint32(rows[k])] * found + pair[k] + 1)] += 1
     for i in range(groups * found):
         start[i + 1] += start[i]
     both = np.empty((start[-1], 2), np.uint32)  # the server's entry and the other's: one place in memory to go to
     many = np.empty(start[-1] if weighed else 0, np.uint32)
-    front, back = start[:-1].copy(), start[1:].copy()  # a user's clicks first, then the others from the end
-    for k in range(first, series.size):
+    # by cell, where the next non-click goes, from the end, and the next click, from the beginning
+    ends = np.empty((groups * found, 2), np.int32)
+    ends[:, 0], ends[:, 1] = start[1:], start[:-1]
+    for k in range(rows.size):
         if pair[k] >= 0:
-            s, cell = logged_at[row[k]], group[row[k]] * found + pair[k]
-            clicked = np.int64(label[row[k]])
-            if clicked:
-                place = front[cell]
-                front[cell] += 1
-            else:
-                back[cell] -= 1
-                place = back[cell]
+            i = np.uint32(rows[k])
+            s, cell = np.uint32(logged_at[i]), np.uint32(group[i] * found + pair[k])
+            clicked = np.uint8(label[i])
+            place = np.uint32(ends[cell, clicked] - 1 + clicked)
+            ends[cell, clicked] += 2 * np.int32(clicked) - 1
             both[place, 0] = (score_key(p[s]) << 1) | clicked
-            both[place, 1] = (score_key(p[k]) << 1) | clicked
+            both[place, 1] = (score_key(ps[k]) << 1) | clicked
             if weighed:
-                many[place] = copies[row[k]]
+                many[place] = copies[i]
     entries = np.empty((2, MOST_OF_A_USER), np.uint32)
     for g in range(groups):
         for i in range(found):
             a, b = start[g * found + i], start[g * found + i + 1]
-            w, clicks = np.int64(b - a), np.int64(front[g * found + i] - a)
+            w, clicks = np.int64(b - a), np.int64(ends[g * found + i, 1] - a)
             if w > MOST_OF_A_USER or clicks in (0, w):
                 continue
             for j in range(w):
