@@ -122,12 +122,12 @@ def _add(
     for k in range(rows.size):
         s = logged_at[np.uint32(rows[k])]
         if s >= 0:
-            served, other = np.uint32(series[s]), np.uint32(others[k])
-            if served != other and pair_of[served, other] < 0 and found < len(pairs):
-                pair_of[served, other] = found
-                pairs[found, 0], pairs[found, 1] = served, other
+            server, other = np.uint32(series[s]), np.uint32(others[k])
+            if server != other and pair_of[server, other] < 0 and found < len(pairs):
+                pair_of[server, other] = found
+                pairs[found, 0], pairs[found, 1] = server, other
                 found += 1
-            pair[k] = pair_of[served, other]
+            pair[k] = pair_of[server, other]
     start = np.zeros(groups * found + 1, np.int32)  # a group's pairs are neighbours, in memory too
     for k in range(rows.size):
         if pair[k] >= 0:
@@ -141,15 +141,15 @@ def _add(
     ends[:, 0], ends[:, 1] = start[1:], start[:-1]
     for k in range(rows.size):
         if pair[k] >= 0:
-            i = np.uint32(rows[k])
-            s, cell = np.uint32(logged_at[i]), np.uint32(group[i] * found + pair[k])
-            clicked = np.uint8(label[i])
-            place = np.uint32(ends[cell, clicked] - 1 + clicked)
-            ends[cell, clicked] += 2 * np.int32(clicked) - 1
-            both[place, 0] = (score_key(p[s]) << 1) | clicked
+            shown = np.uint32(rows[k])
+            at, mine = np.uint32(logged_at[shown]), np.uint32(group[shown] * found + pair[k])
+            clicked = np.uint8(label[shown])
+            place = np.uint32(ends[mine, clicked] - 1 + clicked)
+            ends[mine, clicked] += 2 * np.int32(clicked) - 1
+            both[place, 0] = (score_key(p[at]) << 1) | clicked
             both[place, 1] = (score_key(ps[k]) << 1) | clicked
             if weighed:
-                many[place] = copies[i]
+                many[place] = copies[shown]
     entries = np.empty((2, MOST_OF_A_USER), np.uint32)
     for g in range(groups):
         for i in range(found):
