@@ -19,7 +19,7 @@ FAST    := not slow and not kafka and not promtool
 # the tests start some hundreds of processes, each with a thousand modules: nobody compiles them twice
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast check lint types kernels bench bench-compare docs clean $(PARTS)
+.PHONY: help demo test test-fast check lint types kernels bench bench-record bench-compare docs clean $(PARTS)
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ part-golden:
 bench: $(VENV)/.dev ## the benchmarks' tables of ratios
 	@echo "== benchmarks"
 	$(BIN)/python -m benchmarks
+
+bench-record: $(VENV)/.dev ## this commit's numbers into benchmarks/results.jsonl, and the drawing anew: NAMES="pipeline compare"
+	$(BIN)/python -m benchmarks record $(NAMES)
 
 bench-compare: $(VENV)/.dev ## this tree against another commit, in turn: BASE=commit NAMES="pipeline compare"
 	$(BIN)/python -m benchmarks against $(BASE) $(NAMES)

@@ -1,6 +1,6 @@
 """Prints the tables: `python -m benchmarks [name ...]`.
 
-Or `python -m benchmarks detection nulls|power|laws ...`, or `python -m benchmarks against BASE name ...`.
+Or `python -m benchmarks detection nulls|power|laws ...`, `python -m benchmarks against BASE name ...`, `record name ...` or `plot`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks import (
     pipeline,
     questions,
     ranking,
+    record,
     sampling,
     serving,
     snapshot,
@@ -57,6 +58,12 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["against"]:
         against.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["record"]:
+        record.main(sys.argv[2:])
+        return
+    if sys.argv[1:] == ["plot"]:
+        record.plot()
         return
     names = sys.argv[1:] or list(ALL)
     for name in names:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import plot, record
 from benchmarks.against import compared, run, tree_of
 from benchmarks.printed import Place, numbers
 
@@ -54,6 +56,31 @@ def test_a_commit_is_compared_with_the_tree_that_stands_there(tmp_path: Path) ->
             run(tmp_path, "b")
     assert not base.exists()
     assert compared(rounds) == ["| b | it | n | 10 | 15 | 1.500 (1.500, 1.500) |"]
+
+
+def test_what_is_kept_of_a_commit_is_read_back_and_drawn(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t.example", "-C", str(tmp_path)]
+    (tmp_path / "streameval").mkdir()
+    (tmp_path / "streameval" / "a.py").write_text("one\n")
+    for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = record.commit_of(tmp_path)
+    (tmp_path / "streameval" / "a.py").write_text("two\n")
+    changed = record.commit_of(tmp_path)
+    assert changed == {**clean, "commit": clean["commit"] + "+"}
+
+    column = "against River in the same round: median (least, most)"
+    file = tmp_path / "results.jsonl"
+    for commit, value in ((clean, 20.0), (clean, 22.0), (clean, 30.0), (changed, 99.0)):
+        record.keep(record.lines(commit, {Place("pipeline", "streameval: the same, logged", column): value}), file)
+    kept = record.read(file)
+    assert [line["value"] for line in kept] == [20.0, 22.0, 30.0, 99.0]
+    assert plot.series(kept, plot.PANELS[0], "streameval: the same") == [(clean["date"], clean["commit"], 22.0)]
+    drawing = ElementTree.fromstring(plot.draw(kept))
+    words = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert "22" in words
+    assert clean["commit"][:7] in words
+    assert "99" not in words
 
 
 def test_every_benchmark_can_be_imported() -> None:

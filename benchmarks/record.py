@@ -1,0 +1,93 @@
+"""What benchmarks print, kept in the repository by commit, and drawn.
+
+    python -m benchmarks record NAME ...                    this commit's numbers, at the end of results.jsonl
+    python -m benchmarks record --of COMMIT --of COMMIT NAME ...    those of others, by their own benchmarks, here and now
+    python -m benchmarks plot                               draws results.jsonl again: docs/pictures/speed.svg
+
+A line is one number: of which commit and its date, measured when, on which machine, where it stood in the table. Numbers of one commit from several runs are
+kept side by side. Only ratios against a rival in the same run compare from machine to machine; those are what is drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.against import ROOT, run, tree_of
+from benchmarks.plot import draw
+from benchmarks.printed import Place
+
+RESULTS = Path(__file__).parent / "results.jsonl"
+PICTURE = ROOT / "docs" / "pictures" / "speed.svg"
+
+
+def machine() -> str:
+    """The processor's name and how many cores there are."""
+    name = "unknown processor"
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        names = [line.split(":", 1)[1].strip() for line in information.read_text().splitlines() if "model name" in line]
+        name = names[0] if names else name
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def commit_of(tree: Path) -> dict[str, str]:
+    """The commit that a tree is of, and its date; "+" behind one with changes."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(tree), *arguments], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "streameval", "benchmarks/*.py")
+    return {
+        "commit": git("rev-parse", "--short=10", "HEAD") + ("+" if changed else ""),
+        "date": git("log", "-1", "--format=%cI"),
+    }
+
+
+def lines(commit: dict[str, str], found: dict[Place, float]) -> list[dict[str, Any]]:
+    """What is kept of a run."""
+    at = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
+    return [commit | at | place._asdict() | {"value": value} for place, value in found.items()]
+
+
+def read(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """All that is kept, in the order of the file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def keep(some: Iterable[dict[str, Any]], path: Path = RESULTS) -> None:
+    """Adds lines to the file."""
+    with path.open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in some)
+
+
+def plot() -> None:
+    """Draws what is kept."""
+    PICTURE.write_text(draw(read()))
+    print(f"{PICTURE.relative_to(ROOT)}: drawn")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks record", description=__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="+", help="benchmarks")
+    parser.add_argument("--of", metavar="COMMIT", action="append", default=[], help="another commit instead")
+    given = parser.parse_args(arguments)
+    for commit in given.of or [None]:
+        for name in given.names:
+            if commit is None:
+                found = lines(commit_of(ROOT), run(ROOT, name))
+            else:
+                with tree_of(commit) as tree:
+                    found = lines(commit_of(tree), run(tree, name))
+            keep(found)
+            print(f"{found[0]['commit'] if found else commit}: {len(found)} numbers of {name}", file=sys.stderr)
+    plot()
