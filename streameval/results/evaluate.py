@@ -174,8 +174,9 @@ class Evaluator:
     def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:
         if len(vectors) == 1:
             return vectors[0]
-        out = np.zeros(max((v.size for v in vectors), default=0), np.int64)
-        for vector in vectors:
+        first, *others = sorted(vectors, key=np.size, reverse=True) or [np.zeros(0, np.int64)]
+        out = first.copy()
+        for vector in others:
             out[: vector.size] += vector
         return out
 
