@@ -9,7 +9,7 @@ from random import Random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from streameval.counting import join_panes
@@ -115,7 +115,9 @@ def report(pipeline: Pipeline) -> dict:
     sizes=st.lists(st.sampled_from([7, 60, 400, 1500]), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 32),
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=(Phase.reuse, Phase.generate)
+)  # examples are slow: to make them smaller takes longer than to understand them
 def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run(
     weighting: str,
     score_at: str,
