@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,7 @@ USERS, HOURLY = 3000, 2500
 SIGNAL = 0.7**2 + 0.9**2
 GRID = np.linspace(-14.0, 0.0, 1400)  # of log p
 DAY_HOURS = 24
+GUIDES = 4096
 Key = tuple[Series, Series | None]
 
 
@@ -34,6 +36,31 @@ GOOD = Quality()
 BAD = Quality(2.1)  # NE +2.5%, AUC -0.03
 
 
+class Picks:
+    """Numbers with given chances, the very ones of NumPy's `choice` (a search in the chances added up) at a fifth of its time."""
+
+    def __init__(self, chance: NDArray[np.float64]) -> None:
+        self._upto = chance.cumsum()
+        self._upto /= self._upto[-1]
+        # where to begin: the number at every 4096th of the way
+        self._first = self._upto.searchsorted(np.arange(GUIDES) / GUIDES, side="right")
+
+    def at(self, drawn: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Of numbers drawn from [0, 1)."""
+        return _pick(self._upto, self._first, drawn)
+
+
+@numba.njit(cache=True)
+def _pick(upto: NDArray[np.float64], first: NDArray[np.int64], drawn: NDArray[np.float64]) -> NDArray[np.int64]:
+    out = np.empty(drawn.size, np.int64)
+    for i in range(drawn.size):
+        at = first[int(drawn[i] * first.size)]
+        while upto[at] <= drawn[i]:
+            at += 1
+        out[i] = at
+    return out
+
+
 class Days:
     """Hours in order. Days differ in odds (5%) and in how much items can be told apart (`mix`, relative), unknown to the versions;
     on two days of the week items differ by `weekend` more.
@@ -42,7 +69,7 @@ class Days:
     def __init__(self, seed: int, mix: float = 0.03, base: float = -3.0, weekend: float = 0.0) -> None:
         self._rng = rng = np.random.default_rng(seed)
         activity = np.exp(rng.standard_normal(USERS))
-        self._activity = activity / activity.sum()
+        self._picks = Picks(activity / activity.sum())
         self._user = 0.7 * rng.standard_normal(USERS)
         self._block = rng.integers(0, BLOCKS, USERS)
         self._mix, self._base, self._day, self._odds, self._spread = mix, base, -1, 0.0, 1.0
@@ -77,7 +104,7 @@ class Days:
 
     def _draw(self, n: int, hour: int, odds: float, spread: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         rng = self._rng
-        user = rng.choice(USERS, n, p=self._activity)
+        user = self._picks.at(rng.random(n))
         truth = spread * (self._user[user] + 0.9 * rng.standard_normal(n))
         logit = self._base + 0.25 * np.sin(hour * np.pi / 12) + odds + truth
         return user, truth, rng.random(n) < 1 / (1 + np.exp(-logit))

@@ -16,7 +16,6 @@ from benchmarks.detection.worlds import HOUR, WORLDS, Stream, draw
 from streameval.compare.reading.reading import COMPARED, Comparison
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
-from streameval.testing import readers_see
 
 NAMES = ("overall", *COMPARED)
 RULES: Mapping[str, Mapping[str, object]] = {
@@ -80,9 +79,9 @@ class Outcome:
     at: dict[float, dict[str, Difference]] = field(default_factory=dict)  # by mark
 
 
-def run(case: Case) -> Outcome:
-    """Feeds the stream and reads the comparison at every step."""
-    stream = case.stream()
+def run(case: Case, stream: Stream | None = None) -> Outcome:
+    """Feeds the stream and reads the comparison at every step. `stream`: the case's, where it has been drawn for another plan."""
+    stream = stream or case.stream()
     return read(stream, case.plan, case.settings(), case.marks, case.until)
 
 
@@ -116,12 +115,11 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
     due = sorted(marks)
     # labels of a mark are complete once the attribution window and the lateness are over
     slack = settings.join.attribution_window + settings.join.allowed_lateness + settings.windows.pane
-    for number, (end, some) in enumerate(batches(stream, plan, pipeline.catalog, snapshots(stream))):
+    for end, some in batches(stream, plan, pipeline.catalog, snapshots(stream)):
         for batch in some:
             pipeline.take(batch)
         now[0] = end / 1000.0
-        # readers' columns now and then: it is with them that old panes are let go
-        found = _comparison(readers_see(pipeline, with_history=number % 24 == 0).comparisons, setup)
+        found = _comparison(pipeline.compare(), setup)
         if found is None:
             continue
         _note(out, found, stream)
@@ -130,7 +128,7 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
         if until is not None and out.final["overall"] == until:
             return out
     pipeline.finish()
-    found = _comparison(readers_see(pipeline, with_history=False).comparisons, setup)
+    found = _comparison(pipeline.compare(), setup)
     if found is not None:
         _note(out, found, stream)
         out.at |= {mark: differences(found) for mark in due}

@@ -183,11 +183,16 @@ class Comparisons:
             log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
             self._cut(partitions)
 
-    def readings(self, partitions: Sequence[Counted], users: Mapping[Series, UserSums]) -> tuple[Comparison, ...]:
-        """For the readers, with all that partitions and users add."""
+    def readings(
+        self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None
+    ) -> tuple[Comparison, ...]:
+        """For the readers, with all that partitions and users add. `users`: None: nobody asks for whom and why."""
         self._board.place(self._placing(partitions))
-        self._explanations.begin(partitions, users, [t for t in self._board.tracked if t.explained])
-        out = self._board.readings(self._finish)
+        if users is None:
+            out = self._board.readings(self._with_roles)
+        else:
+            self._explanations.begin(partitions, users, [t for t in self._board.tracked if t.explained])
+            out = self._board.readings(self._finish)
         for comparison in out:
             if comparison.verdict != self._said.get(comparison.id, "undecided"):
                 self._said[comparison.id] = comparison.verdict
@@ -204,6 +209,10 @@ class Comparisons:
         """Adds what the sums do not contain."""
         if tracked.explained:
             reading = self._explanations.finish(tracked, reading)
+        return self._with_roles(tracked, reading)
+
+    def _with_roles(self, tracked: Tracked, reading: Comparison) -> Comparison:
+        del tracked
         return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
 
     def state(self) -> dict[str, Any]:

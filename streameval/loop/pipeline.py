@@ -10,6 +10,7 @@ from typing import Any
 from streameval.compare.announce import Announcements
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.counted import Counted
+from streameval.compare.reading.reading import Comparison
 from streameval.counting.scoreboard import SliceRows
 from streameval.events.batch import Batch, Catalog, Series
 from streameval.join.policy import NEVER
@@ -162,12 +163,8 @@ class Pipeline:
         `complete`: every partition of this process has been heard of; until then no comparison takes a look.
         `with_history`: also panes and users, and versions retire.
         """
-        partitions = [self.partitions[p] for p in sorted(self.partitions)]
-        for part in partitions:
-            part.show()
-        self._background.wait()
+        partitions, parts = self._shown()
         now = self._clock()
-        parts = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.joiner.progress.idle) for m in partitions]
         boards = [m.scoreboard for m in partitions]
         frames = self._evaluator.frames(parts)
         end = frames[0].end
@@ -179,12 +176,11 @@ class Pipeline:
         results = self._evaluator.results(parts, reasons)
         panes, sketches = {}, None
         if with_history:
-            keep = end - max(*self._windows, 0, self.settings.join.correction_horizon // self._pane)
+            keep = self._kept_from(end)
             panes = self._panes.update(boards, end, keep)
             sketches = None if self.has_history else self._panes.sketches(boards)
             self._users.refresh([board.users for board in boards], {r.series for r in results if r.totals.impressions})
-            for part in partitions:
-                part.forget_before(keep, UNWRITTEN_PANES if self.has_history else 0)
+            self._forget_before(keep)
         self._retirement.see(results, now)
         if with_history:
             self._retire(partitions)
@@ -216,6 +212,18 @@ class Pipeline:
             roles=self._comparisons.roles(),
             auctions=self._evaluator.auctions(parts, self.settings.auction),
         )
+
+    def compare(self, complete: bool = True) -> tuple[Comparison, ...]:
+        """Moves on comparisons alone, as `advance` does, and lets old panes go: for whoever reads nothing but what comparisons say.
+
+        They say it without findings, mixes and early readings. Results, panes and users are not made, which takes most of
+        the time of a snapshot; `snapshot` shows what `advance` left.
+        """
+        _, parts = self._shown()
+        if complete:
+            self._comparisons.advance(self._counted())
+        self._forget_before(self._kept_from(self._evaluator.end(parts)))
+        return self._comparisons.readings(self._counted(), None)
 
     def snapshot(self, around: Surroundings | None = None) -> Snapshot:
         """Everything that readers may know, as `advance` left it. `around`: what is known of the source and the disk."""
@@ -299,6 +307,23 @@ class Pipeline:
         self._share_users(len(self.partitions))
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _shown(self) -> tuple[list[Partition], list[PartTotals]]:
+        """The partitions in order, all that they have taken being counted, and their totals."""
+        partitions = [self.partitions[p] for p in sorted(self.partitions)]
+        for part in partitions:
+            part.show()
+        self._background.wait()
+        totals = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.joiner.progress.idle) for m in partitions]
+        return partitions, totals
+
+    def _kept_from(self, end: int) -> int:
+        """The first pane that readers may still ask for; `end`: where windows end."""
+        return end - max(*self._windows, 0, self.settings.join.correction_horizon // self._pane)
+
+    def _forget_before(self, pane: int) -> None:
+        for part in self.partitions.values():
+            part.forget_before(pane, UNWRITTEN_PANES if self.has_history else 0)
 
     def _missing(self) -> list[tuple[int, int, str]]:
         """Stretches [first pane, end pane) in which events are missing, and why."""

@@ -72,15 +72,19 @@ class Evaluator:
         self._windows = list(windows)
         self._reuse = Reuse()
 
-    def frames(self, parts: Sequence[PartTotals]) -> list[Frame]:
-        """The windows as they stand: sliding ones end where the labels of every partition are complete."""
+    def end(self, parts: Sequence[PartTotals]) -> int:
+        """The pane at which sliding windows end: there the labels of every partition are complete."""
         speaking = [part for part in parts if part.panes.total[PANE_SEEN] and not part.idle]
         known = [part.complete_until for part in speaking or parts]
         complete = min((c for c in known if c is not None), default=None)
         newest = max((max(part.panes.by_pane, default=0) for part in parts), default=0)
-        end = 0
-        if complete is not None:
-            end = newest + 1 if complete >= FOREVER else min(complete // self._pane, newest + 1)
+        if complete is None:
+            return 0
+        return newest + 1 if complete >= FOREVER else min(complete // self._pane, newest + 1)
+
+    def frames(self, parts: Sequence[PartTotals]) -> list[Frame]:
+        """The windows as they stand."""
+        end = self.end(parts)
         frames = [Frame(ALL, None, 0, end)]
         for index, length in enumerate(self._windows):
             frames.append(Frame(format_duration(length * self._pane), index, end - length, end))
@@ -170,8 +174,9 @@ class Evaluator:
     def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:
         if len(vectors) == 1:
             return vectors[0]
-        out = np.zeros(max((v.size for v in vectors), default=0), np.int64)
-        for vector in vectors:
+        first, *others = sorted(vectors, key=np.size, reverse=True) or [np.zeros(0, np.int64)]
+        out = first.copy()
+        for vector in others:
             out[: vector.size] += vector
         return out
 

@@ -8,6 +8,8 @@ cells of whole numbers hold 8e5 of the largest terms; of clicks as gains, 9e14.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +58,7 @@ def strata_ndcg(strata: PropensityStrata, cuts: tuple[int, ...], gain: str) -> s
     return "_".join((strata.clicks, "ndcg", *map(str, cuts), gain, *(() if strata.edges else ("spans",))))
 
 
+@lru_cache(maxsize=64)  # thousands of names, which every pipeline and partition asks for
 def strata_ndcg_tallies(strata: PropensityStrata | None, cuts: tuple[int, ...], gain: str) -> tuple[Tally, ...]:
     """Lists with a gain in a stratum, and the sums of the NDCG of those items at every cut, by what strata are made of.
 

@@ -127,13 +127,19 @@ def _write_all(number: int, data: bytes | memoryview) -> None:
         left = left[os.write(number, left) :]
 
 
+# nearly all that a tree holds, in lists of thousands: told at once, where to ask what else it may be takes ten times as long
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def _flatten(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
+    if type(node) in _PLAIN:
+        return node
     if callable(node):
         node = node()
     if isinstance(node, Mapping):
         return {name: _flatten(part, arrays) for name, part in node.items()}
     if isinstance(node, (list, tuple)):
-        return [_flatten(part, arrays) for part in node]
+        return [part if type(part) in _PLAIN else _flatten(part, arrays) for part in node]
     if isinstance(node, bytes):
         node = np.frombuffer(node, np.uint8)
     if isinstance(node, np.ndarray):
@@ -148,5 +154,5 @@ def _build(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
             return arrays[node[_ARRAY]]
         return {name: _build(part, arrays) for name, part in node.items()}
     if isinstance(node, list):
-        return [_build(part, arrays) for part in node]
+        return [part if type(part) in _PLAIN else _build(part, arrays) for part in node]
     return node

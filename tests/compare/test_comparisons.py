@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streameval.compare.reading.as_json import comparison_json
+from streameval.compare.reading.as_json import comparison_json, looks_json
 from streameval.compare.reading.reading import Comparison
 from streameval.loop.pipeline import Pipeline
 from streameval.store import container
@@ -99,6 +100,32 @@ def test_a_verdict_outlives_the_sums_that_it_rests_on(tmp_path: Path) -> None:
         assert after.difference == pytest.approx(before.difference, abs=before.stderr)
         assert (after.verdict, after.log_e_worse, after.p_worse) == (before.verdict, before.log_e_worse, before.p_worse)
     assert comparison_json(paired(again)) == comparison_json(gone)
+
+
+def whole_json(found: Comparison) -> tuple[object, object]:
+    return comparison_json(found), looks_json(found.looks)
+
+
+def test_comparisons_alone_say_what_they_say_in_snapshots_and_old_panes_go() -> None:
+    joins = {"attribution_window": "2m", "allowed_lateness": "30s", "correction_horizon": "5m", "request_gap": "1m"}
+    alone, whole = (make_pipeline(compare=RULE, join=joins, windows={"sliding": ["5m"]}) for _ in range(2))
+    verdicts = set()
+    steps = zip(*(batches(pipeline, broken(scenario())) for pipeline in (alone, whole)), strict=True)
+    for batch, same in steps:
+        alone.take(batch)
+        whole.take(same)
+        said = alone.compare()
+        explained = readers_see(whole).comparisons
+        plain = [
+            replace(c, findings=(), mixes=(), mixes_unknown=(), calibration_buckets=(), early=()) for c in explained
+        ]
+        assert [whole_json(c) for c in said] == [whole_json(c) for c in plain if c.impressions]
+        verdicts |= {c.verdict for c in said}
+        kept = [pipeline.partitions[0].scoreboard.overall.numbers() for pipeline in (alone, whole)]
+        assert kept[0] == kept[1]
+    assert verdicts == {"undecided", "worse"}
+    assert any(c.findings for c in explained)
+    assert 0 < len(kept[0]) < 15  # of 40
 
 
 @pytest.mark.parametrize("withheld", ["too_many_clicks_without_an_impression", None])

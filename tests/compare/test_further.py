@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from streameval.simulate.scenario import Version
 from streameval.sources.formats.decode import Decoder
 from streameval.store import container
 from streameval.testing import readers_see
-from tests.compare.explain.test_explanations import batches, comparison, counted, make_pipeline, scenario, traffic
+from tests.compare.explain.test_explanations import batches, counted, make_pipeline, scenario, traffic
 
 pytestmark = pytest.mark.slow
 
@@ -109,9 +109,14 @@ def over(partitions: int, some: Iterator[Message], **sections: Any) -> Pipeline:
     return pipeline
 
 
-def told(pipeline: Pipeline, setup: str) -> tuple[Comparison, dict[str, Any]]:
-    found = comparison(readers_see(pipeline), setup)
+def told(pipeline: Pipeline, setup: str, whole: bool = False) -> tuple[Comparison, dict[str, Any]]:
+    """A comparison, and its metrics by name. `whole`: with what explains it, for which panes and users are made, too."""
+    found = comparison(readers_see(pipeline).comparisons if whole else pipeline.compare(), setup)
     return found, {m.metric: m for m in found.metrics}
+
+
+def comparison(some: Iterable[Comparison], setup: str) -> Comparison:
+    return next(c for c in some if c.setup == setup)
 
 
 def without(found: Comparison, more: tuple[str, ...]) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def without(found: Comparison, more: tuple[str, ...]) -> dict[str, Any]:
 
 def test_what_is_worse_where_little_is_shown_is_worse_by_more_as_if_all_were_shown_alike() -> None:
     more = ("log_loss_snips", "ctr")
-    found, metrics = told(counted(with_propensities(True), compare={**RULE, "more": more}), "paired")
+    found, metrics = told(counted(with_propensities(True), compare={**RULE, "more": more}), "paired", whole=True)
     snips, plain = metrics["log_loss_snips"], metrics["log_loss"]
     assert snips.verdict == "worse"
     assert snips.difference > 2.0 * plain.difference > 0.0
@@ -138,16 +143,16 @@ def test_what_is_worse_where_little_is_shown_is_worse_by_more_as_if_all_were_sho
         "undecided",
         None,
     )
-    plainly, _ = told(counted(with_propensities(True), compare=RULE), "paired")
+    plainly, _ = told(counted(with_propensities(True), compare=RULE), "paired", whole=True)
     assert without(found, more) == without(plainly, more)  # to the bit, looks included
 
 
 def test_ctr_is_found_worse_by_itself_and_overall_only_where_it_decides() -> None:
-    found, metrics = told(counted(split(0.4), compare={**RULE, "more": ["ctr"]}), "split")
+    found, metrics = told(counted(split(0.4), compare={**RULE, "more": ["ctr"]}), "split", whole=True)
     assert metrics["ctr"].verdict == "worse"
     assert metrics["ctr"].difference == pytest.approx(-0.4, abs=3.0 * metrics["ctr"].stderr)
     assert metrics["ctr"].candidate / metrics["ctr"].baseline - 1.0 == pytest.approx(metrics["ctr"].difference)
-    plainly, _ = told(counted(split(0.4), compare=RULE), "split")
+    plainly, _ = told(counted(split(0.4), compare=RULE), "split", whole=True)
     assert without(found, ("ctr",)) == without(plainly, ("ctr",))
     assert "ctr" not in {m.metric for m in plainly.metrics}
     alone, _ = told(counted(split(0.4), compare={**RULE, "more": ["ctr"], "decide": ["ctr"]}), "split")
@@ -230,9 +235,9 @@ def test_a_restart_changes_nothing_and_a_new_metric_begins_with_it(tmp_path: Pat
         for batch in list(batches(again, with_propensities(True)))[cut:]:
             again.take(batch)
         again.finish()
-        return told(again, "paired")[0]
+        return told(again, "paired", whole=True)[0]
 
-    whole, _ = told(counted(with_propensities(True), compare=compare), "paired")
+    whole, _ = told(counted(with_propensities(True), compare=compare), "paired", whole=True)
     assert without(through(compare, compare), ()) == without(whole, ())
     later = through(RULE, compare)
     snips = later.metrics[-3]
@@ -244,12 +249,12 @@ def test_a_restart_changes_nothing_and_a_new_metric_begins_with_it(tmp_path: Pat
 
 def test_however_batches_are_cut_the_further_sums_are_the_same() -> None:
     compare = {**RULE, "more": ["log_loss_snips", "mrr"], "gauc_window": "5m"}
-    one, _ = told(counted(with_propensities(True), compare=compare), "paired")
+    one, _ = told(counted(with_propensities(True), compare=compare), "paired", whole=True)
     pipeline = make_pipeline(compare=compare)
     for batch in batches(pipeline, with_propensities(True), size=701):
         pipeline.take(batch)
     pipeline.finish()
-    other, _ = told(pipeline, "paired")
+    other, _ = told(pipeline, "paired", whole=True)
     assert np.isfinite(one.metrics[-2].difference or np.nan)
     assert without(one, ()) == without(other, ())
 
@@ -297,14 +302,16 @@ def test_a_second_click_that_is_worth_more_counts_whenever_it_comes() -> None:
 def test_what_is_worse_at_the_top_of_the_curve_is_worse_in_partial_auc() -> None:
     compare = {**RULE, "more": ["pauc"]}
     found, metrics = told(
-        counted(with_propensities(True), compare=compare, metrics={"operating_range": [0.0, 0.2]}), "paired"
+        counted(with_propensities(True), compare=compare, metrics={"operating_range": [0.0, 0.2]}),
+        "paired",
+        whole=True,
     )
     area = metrics["pauc"]
     assert area.verdict == "worse"
     assert area.candidate - area.baseline == pytest.approx(area.difference)
     assert area.lower < area.difference < area.upper < 0.0
     assert area.difference < 1.3 * metrics["auc"].difference  # the wrong ones are at the top
-    plainly, _ = told(counted(with_propensities(True), compare=RULE), "paired")
+    plainly, _ = told(counted(with_propensities(True), compare=RULE), "paired", whole=True)
     assert without(found, ("pauc",)) == without(plainly, ("pauc",))
     _, same = told(counted(with_propensities(False), compare=compare), "paired")
     assert (same["pauc"].difference, same["pauc"].stderr, same["pauc"].verdict) == (0.0, 0.0, "not_worse")

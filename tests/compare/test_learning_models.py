@@ -31,10 +31,11 @@ SIZE = 2_000
 
 
 def pipeline_over(count: int | None = None, size: int = SIZE) -> Pipeline:
+    """It is looked at comparisons after each batch."""
     pipeline = make_pipeline(**SETTINGS)
     for batch in itertools.islice(batches(pipeline, traffic(scenario(**STREAM)), size), count):
         pipeline.take(batch)
-        readers_see(pipeline)
+        pipeline.compare()
     return pipeline
 
 
@@ -92,6 +93,6 @@ def test_a_restart_on_the_way_changes_nothing(tmp_path: Path, count: int) -> Non
     again.restore_partition(0, container.read(tmp_path / "state"))
     for batch in itertools.islice(batches(again, traffic(scenario(**STREAM)), SIZE), count, None):
         again.take(batch)
-        readers_see(again)
+        again.compare()
     again.finish()
     assert plain(readers_see(again)) == plain(undisturbed())

@@ -41,11 +41,11 @@ def test_pclick_times_a_factor_ranks_the_same(partitions: int) -> None:
 
 def test_equal_arms_differ_by_no_more_than_their_error() -> None:
     # every stream also with the arms exchanged: what luck users bring is gone, and what favours a newcomer is left
-    outs = [
-        run(replace(SPLIT, seed=seed, plan=Plan("split", mirrored=mirrored)))
-        for seed in range(3)
-        for mirrored in (False, True)
-    ]
+    outs = []
+    for seed in range(3):
+        case = replace(SPLIT, seed=seed)
+        stream = case.stream()
+        outs += [run(replace(case, plan=Plan("split", mirrored=mirrored)), stream) for mirrored in (False, True)]
     for mark in SPLIT.marks:
         for name in ("log_loss", "auc", "calibration"):
             z = np.array([out.at[mark][name].z for out in outs])
@@ -57,7 +57,8 @@ def test_equal_arms_differ_by_no_more_than_their_error() -> None:
 
 def test_the_number_of_partitions_changes_no_verdict() -> None:
     case = replace(PAIRED, pair="exchangeable", seed=1, world="zipf 0.8", hours=12.0, marks=(12.0,))
-    outs = [run(replace(case, plan=Plan(partitions=partitions))) for partitions in (1, 4, 8, 32)]
+    stream = case.stream()
+    outs = [run(replace(case, plan=Plan(partitions=partitions)), stream) for partitions in (1, 4, 8, 32)]
     for name in ("log_loss", "auc", "gauc"):
         first, *others = (out.at[12.0][name] for out in outs)
         for other in others:

@@ -15,6 +15,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.store import container
 
 PARTITIONS = 2
+WHOLE = 0.4  # of the looks in between, for which everything that readers may ask is made
 BROKEN_S = (150.0, 185.0)  # of the stream: most of its clicks are for impressions that nobody has heard of
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +72,10 @@ class HourSums:
         self._baseline, self._candidate = baseline, candidate
         self._rows: dict[RowName, dict[int, Ints]] = {}  # by hour: int64[G, 8], or int64[1, 8] of placebo days
         self._all: dict[int, int] = {}  # impressions of the model by hour
+        self._served: dict[RowName, dict[int, int]] = {}  # impressions by hour, of `_rows`
+        # sums of placebo days, int64[1, 8]: asked for at every look, and other ones only where an hour of theirs gains something
+        self._days: dict[tuple[Series | None, Series | None, tuple[int, ...]], Ints] = {}
+        self._in_days: set[int] = set()
 
     def count(self, hour: int, impressions: int) -> None:
         """Adds what the model served, whatever its version."""
@@ -81,20 +85,26 @@ class HourSums:
         """Adds a row of the ledger: int64[G, 8], or int64[1, 8] where only the sum over blocks counts."""
         by_hour = self._rows.setdefault(key, {})
         by_hour[hour] = by_hour[hour] + rows if hour in by_hour else rows.copy()
+        served = self._served.setdefault(key, {})
+        served[hour] = served.get(hour, 0) + int(rows[:, cells.N].sum())
+        if hour in self._in_days:
+            self._days.clear()
+            self._in_days.clear()
 
     def usual(self, version: Series | None, day: Sequence[int]) -> bool:
         """Whether a placebo day is a version's, but for hours in which nobody served any; or, with None, anybody's."""
         if version is None:
             return any(self._all.get(hour, 0) for hour in day)
-        return all(self.alone(version, hour, silent=True) for hour in day)
+        served = self._served.get((version, None), {})
+        return all(self._nearly_alone(served, hour) or not self._all.get(hour, 0) for hour in day)
 
-    def alone(self, version: Series, hour: int, silent: bool = False) -> bool:
-        """Whether a version served nearly all of an hour; `silent`: also if nobody served any."""
+    def alone(self, version: Series, hour: int) -> bool:
+        """Whether a version served nearly all of an hour."""
+        return self._nearly_alone(self._served.get((version, None), {}), hour)
+
+    def _nearly_alone(self, served: Mapping[int, int], hour: int) -> bool:
         whole = self._all.get(hour, 0)
-        if whole == 0:
-            return silent
-        rows = self._rows.get((version, None), {}).get(hour)
-        return rows is not None and int(rows[:, cells.N].sum()) >= SHARE * whole
+        return whole > 0 and hour in served and served[hour] >= SHARE * whole
 
     def sum(self, version: Series | None, hours: Sequence[int], by: Series | None = None) -> Ints:
         """int64[G, 8] of a version's served rows (None: of all versions'), or of its pairs with `by`; of placebo days only the sum
@@ -110,14 +120,22 @@ class HourSums:
                     out[: len(some)] += some
         return out
 
+    def of_day(self, version: Series | None, day: Sequence[int], by: Series | None = None) -> Ints:
+        """The same over all blocks, int64[1, 8], of a placebo day."""
+        name = version, by, tuple(day)
+        if name not in self._days:
+            self._days[name] = self.sum(version, day, by).sum(axis=0, keepdims=True)
+            self._in_days.update(day)
+        return self._days[name]
+
     def periods(self, hours: Hours, by: Series | None) -> Periods | None:
         """None: not enough is known of how the online model compares."""
         placebo = hours.placebo
         if by is not None:
-            placebo = [day for day in placebo if self._covered(hours.usual, day, by)]
+            placebo = [day for day in placebo if self._covered_day(hours.usual, day, by)]
             if len(placebo) < hours.fewest or not self._covered(self._candidate, hours.after, by):
                 return None
-        days = np.stack([self.sum(hours.usual, day, by).sum(axis=0, keepdims=True) for day in placebo])
+        days = np.stack([self.of_day(hours.usual, day, by) for day in placebo])
         return Periods(self.sum(self._baseline, hours.before, by), self.sum(self._candidate, hours.after, by), days)
 
     def shift(self, kind: LevelKind, periods: Periods | None, elapsed: float, by: Series | None) -> Shift:
@@ -139,7 +157,7 @@ class HourSums:
         )
         best, least = None, self._variance(hours, None)
         for one in online:
-            days = [day for day in hours.placebo if self._covered(hours.usual, day, one)]
+            days = [day for day in hours.placebo if self._covered_day(hours.usual, day, one)]
             periods = (self._candidate, hours.after), (self._baseline, hours.before)
             if not all(self._covered(*period, one) for period in periods) or len(days) < max(
                 hours.fewest, len(hours.placebo) / 2
@@ -160,7 +178,7 @@ class HourSums:
         """Whether the difference to an online model has a trend: a week of it is more than the difference's own error."""
         when = np.array([day[0] / DAY_HOURS for day in days])
         when = when - when.mean()
-        rows = np.stack([self.sum(hours.usual, day, by).sum(axis=0, keepdims=True) for day in days])
+        rows = np.stack([self.of_day(hours.usual, day, by) for day in days])
         periods, elapsed = self.periods(hours, by), len(hours.after) / DAY_HOURS
         for kind in THROUGH:
             value = _level(kind, by, rows).over(_unit(kind, periods, by)).value
@@ -174,8 +192,14 @@ class HourSums:
 
     def _covered(self, version: Series | None, hours: Sequence[int], by: Series) -> bool:
         """Whether an online model has scored nearly all that a version served in these hours."""
-        scored = self.sum(version, hours, by)[:, cells.PAIR_N].sum()
-        return bool(scored >= SHARE * self.sum(version, hours)[:, cells.N].sum())
+        return _nearly_all(self.sum(version, hours, by), self.sum(version, hours))
+
+    def _covered_day(self, version: Series | None, day: Sequence[int], by: Series) -> bool:
+        return _nearly_all(self.of_day(version, day, by), self.of_day(version, day))
+
+
+def _nearly_all(scored: Ints, served: Ints) -> bool:
+    return bool(scored[:, cells.PAIR_N].sum() >= SHARE * served[:, cells.N].sum())
 
 
 def _unit(kind: LevelKind, periods: Periods | None, by: Series | None) -> float:
