@@ -22,6 +22,7 @@ WEEK_DAYS, DAY_HOURS = 7, 24
 WEEK_HOURS = WEEK_DAYS * DAY_HOURS
 SHARE = 0.9  # of the model's impressions in an hour, from which a version served it alone
 FEWEST_DAYS = 3  # of history, below which nothing can be said: the same hours of a week ago
+_MOST_DAYS = 512  # sums of days that are kept
 
 THROUGH: tuple[LevelKind, ...] = ("log_loss", "auc")  # may be compared through an online model
 assert SERIES_CELLS == PAIR_CELLS
@@ -124,6 +125,9 @@ class HourSums:
         """The same over all blocks, int64[1, 8], of a placebo day."""
         name = version, by, tuple(day)
         if name not in self._days:
+            if len(self._days) >= _MOST_DAYS:  # of hours ago: days grow with what has passed since the deploy
+                self._days.clear()
+                self._in_days.clear()
             self._days[name] = self.sum(version, day, by).sum(axis=0, keepdims=True)
             self._in_days.update(day)
         return self._days[name]
