@@ -25,13 +25,13 @@ from benchmarks.detection.whole import Case
 from benchmarks.detection.worlds import HOUR, Stream
 from streameval.compare.comparisons import RESTART
 from streameval.compare.evidence.evidence import DEFAULT_MARGINS, DEFAULT_TOLERANCES, Rule
-from streameval.compare.ledger.gauc_rows import Groups
 from streameval.compare.ledger.list_rows import ListMetrics
 from streameval.compare.ledger.pieces import PieceScores
 from streameval.compare.ledger.placements import BINS, add_labels, code_of
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
 from streameval.compare.ledger.row_shape import shape_of
 from streameval.compare.ledger.sums import WIDTH, LedgerLabels, LedgerScores
+from streameval.compare.ledger.user_aucs import Groups
 from streameval.compare.ledger.window_choice import LiveRows, Wanted
 from streameval.compare.reading.reading import Setup
 from streameval.compare.tracking.further import FurtherMetrics

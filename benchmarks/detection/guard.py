@@ -23,8 +23,8 @@ from streameval.compare.explain.uniform_exposure import paired_mixes
 from streameval.compare.explain.who import Terms
 from streameval.compare.ledger.exposed_lists import ExposedCut, GuardedLists
 from streameval.compare.ledger.exposure import EXPOSED, X_N
-from streameval.compare.ledger.gauc_rows import Groups
 from streameval.compare.ledger.list_rows import ListMetrics
+from streameval.compare.ledger.user_aucs import Groups
 from streameval.compare.reading.reading import Mix
 from streameval.events.columns import ScoreList
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, PAIR_N, PAIR_SCALARS, PAIR_Y, BlockSums

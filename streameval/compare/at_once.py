@@ -15,10 +15,11 @@ import numpy as np
 from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
-from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, Groups
+from streameval.compare.ledger.gauc_rows import Gathered, GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
 from streameval.compare.ledger.strata import Strata
+from streameval.compare.ledger.user_aucs import Groups, UserScores
 from streameval.compare.reading.reading import Comparison, Deploy, Setup
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.counting.scoreboard import Labelled
@@ -129,6 +130,8 @@ class AtOnce:
         if copies:
             groups = groups._replace(copies=np.concatenate(copies)[rows])
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
-        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scored, np.zeros(rows.size, np.uint64)))
+        scores = UserScores()
+        scores.add(groups, scored)
+        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores, np.zeros(rows.size, np.uint64), scored))
         for _, sums in gauc.take(WHOLE):
             yield from sums.items()

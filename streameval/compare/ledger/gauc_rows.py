@@ -14,44 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare.ledger.list_rows import NO_LISTS, ListMetrics
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
+from streameval.compare.ledger.user_aucs import MOST_PAIRS, Groups, UserScores
 from streameval.compare.ledger.window_choice import MOST_CHOSEN, LiveRows, Wanted, choose
 from streameval.events.batch import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED
 from streameval.join.sampled import copies
-from streameval.sketches import blocks
-from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
-from streameval.sketches.concordance import concordant_pairs, weighted_pairs
-from streameval.sketches.grid import score_key
 
-MOST_OF_A_USER = 4096  # impressions in a window: who has more is no person, and would outweigh everybody
-MOST_PAIRS = 128  # numbers of 8 bits
 _NEAR = 64  # windows that are computed together
-_FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
-_SCALARS = BLOCKS * GAUC_CELLS
-
-_NO_COPIES = np.empty(0, np.int64)
+_AT_ONCE = 1 << 16  # impressions whose scores are brought together at a time: so they stay in the processor's cache
 _Key = tuple[int, int]  # (series that served, series that scored too; -1: rows of requests)
 Sums = dict[_Key, NDArray[np.int64]]  # int64[WIDTH]: cells by block, then scalars (see `blocks`)
-
-
-class Groups(NamedTuple):
-    """Impressions of a user in a window, and by impression which of them it is in."""
-
-    window: NDArray[np.int32]  # index of the window
-    block: NDArray[np.int8]
-    group: NDArray[np.int32]  # by impression
-    label: NDArray[np.int8]
-    copies: NDArray[np.int64] = _NO_COPIES  # how often each counts; empty: once
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,126 +42,13 @@ class Gathered:
     late: int  # 1: with what was late
     windows: NDArray[np.int64]  # numbers of the windows
     groups: Groups
-    scored: Scored
+    scores: UserScores
     request: NDArray[np.uint64]  # by impression; 0: none
+    scored: Scored | None = None  # whole, where lists are looked at
     served: Mapping[int, Sums] = field(
         default_factory=dict
     )  # by window, of requests by who served them (see `request_rows`)
     propensity: NDArray[np.float64] | None = None  # by impression; None: no list is weighted
-
-
-@numba.njit(inline="always")
-def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
-    """Twice the concordant pairs of a user's score << 1 | label entries, the clicks first; a tie counts 1 of 2."""
-    others = entries.size - clicks
-    if min(clicks, others) > _FEW:
-        entries.sort()
-        return concordant_pairs(entries, entries.size)[0]
-    pairs = np.int64(0)
-    for i in range(clicks):
-        above, at_least = np.int32(0), np.int32(0)
-        strictly = entries[i] ^ np.uint32(1)
-        for j in range(clicks, entries.size):
-            above += np.int32(strictly > entries[j])
-            at_least += np.int32(entries[i] > entries[j])
-        pairs += np.int64(above) + np.int64(at_least)
-    return int(pairs)
-
-
-@numba.njit(inline="always")
-def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clicks: int, others: int) -> float:
-    """The AUC of a user's entries, each of which counts as often as `copies` says: `clicks` and `others` in all."""
-    order = np.argsort(entries)
-    pairs, _, _, _ = weighted_pairs(entries[order], copies[order], entries.size)
-    return float(pairs / (2.0 * clicks * others))
-
-
-@numba.njit(cache=True, nogil=True)
-def _add(
-    by: Groups,
-    scores: ScoreList,
-    first: int,
-    pair_of: NDArray[np.int32],
-    pairs: NDArray[np.int32],
-    sums: NDArray[np.int64],
-) -> int:
-    """Adds up rows: sums[window, pair] (see WIDTH) of pairs[pair] = (served, other); returns how many pairs there are.
-
-    Scores from `first` on are others'; pairs for which `pairs` has no room are left out.
-    """
-    window, block, group, label, copies = by
-    weighed = copies.size > 0
-    row, series, p = scores
-    groups = window.size
-    logged_at = np.full(group.size, -1, np.int32)
-    for k in range(first):
-        logged_at[np.uint32(row[k])] = k
-    # of the others; indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
-    rows, others, ps = row[first:], series[first:], p[first:]
-    found = 0
-    pair = np.full(rows.size, -1, np.int8)  # of each score
-    for k in range(rows.size):
-        s = logged_at[np.uint32(rows[k])]
-        if s >= 0:
-            server, other = np.uint32(series[s]), np.uint32(others[k])
-            if server != other and pair_of[server, other] < 0 and found < len(pairs):
-                pair_of[server, other] = found
-                pairs[found, 0], pairs[found, 1] = server, other
-                found += 1
-            pair[k] = pair_of[server, other]
-    start = np.zeros(groups * found + 1, np.int32)  # a group's pairs are neighbours, in memory too
-    for k in range(rows.size):
-        if pair[k] >= 0:
-            start[np.uint32(group[np.uint32(rows[k])] * found + pair[k] + 1)] += 1
-    for i in range(groups * found):
-        start[i + 1] += start[i]
-    both = np.empty((start[-1], 2), np.uint32)  # the server's entry and the other's: one place in memory to go to
-    many = np.empty(start[-1] if weighed else 0, np.uint32)
-    # by cell, where the next non-click goes, from the end, and the next click, from the beginning
-    ends = np.empty((groups * found, 2), np.int32)
-    ends[:, 0], ends[:, 1] = start[1:], start[:-1]
-    for k in range(rows.size):
-        if pair[k] >= 0:
-            shown = np.uint32(rows[k])
-            at, mine = np.uint32(logged_at[shown]), np.uint32(group[shown] * found + pair[k])
-            clicked = np.uint8(label[shown])
-            place = np.uint32(ends[mine, clicked] - 1 + clicked)
-            ends[mine, clicked] += 2 * np.int32(clicked) - 1
-            both[place, 0] = (score_key(p[at]) << 1) | clicked
-            both[place, 1] = (score_key(ps[k]) << 1) | clicked
-            if weighed:
-                many[place] = copies[shown]
-    entries = np.empty((2, MOST_OF_A_USER), np.uint32)
-    for g in range(groups):
-        for i in range(found):
-            a, b = start[g * found + i], start[g * found + i + 1]
-            w, clicks = np.int64(b - a), np.int64(ends[g * found + i, 1] - a)
-            if w > MOST_OF_A_USER or clicks in (0, w):
-                continue
-            for j in range(w):
-                entries[0, j], entries[1, j] = both[a + j, 0], both[a + j, 1]
-            if weighed:
-                of_clicks, of_others = np.int64(many[a : a + clicks].sum()), np.int64(many[a + clicks : b].sum())
-                if of_clicks == 0 or of_others == 0:
-                    continue
-                served = _auc_of_copies(entries[0, :w], many[a:b], of_clicks, of_others)
-                difference = _auc_of_copies(entries[1, :w], many[a:b], of_clicks, of_others) - served
-                w = of_clicks + of_others
-            else:
-                old, new = _concordant(entries[0, :w], clicks), _concordant(entries[1, :w], clicks)
-                pairs_of_user = np.float64(2 * clicks * (w - clicks))
-                served, difference = np.float64(old) / pairs_of_user, np.float64(new - old) / pairs_of_user
-            wd = w * difference
-            out = sums[window[g], i]
-            cell = np.int64(block[g]) * GAUC_CELLS
-            out[cell + blocks.G_W] += w
-            out[cell + blocks.G_WD] += np.int64(np.rint(wd * SCALE))
-            out[_SCALARS + blocks.G_WD_SQ] += np.int64(np.rint(wd * wd * SCALE))
-            out[_SCALARS + blocks.G_W_WD] += np.int64(np.rint(w * wd * SCALE))
-            out[_SCALARS + blocks.G_W_SQ] += w * w
-            out[_SCALARS + blocks.G_ROWS] += 1
-            out[_SCALARS + blocks.G_W_SERVER] += np.int64(np.rint(w * served * SCALE))
-    return found
 
 
 class GaucRows:
@@ -234,10 +102,10 @@ class GaucRows:
             columns = RequestColumns(table.request[live], table.series[live], table.pclick[live], table.item[live])
             served, halved = request_rows(known, columns, wanted, due)
             self.sampled += halved
+        scores = UserScores()
         if not online_series and not joiner.runs.has_shadow:
-            nobody = Scored((0, 0), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0, np.bool_))
             no_groups = Groups(np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int8))
-            return Gathered(late, np.array(due), no_groups, nobody, np.empty(0, np.uint64), served)
+            return Gathered(late, np.array(due), no_groups, scores, np.empty(0, np.uint64), None, served)
         most = min(MOST_CHOSEN, joiner.known)
         rows, group = np.empty(most, np.int64), np.empty(most, np.int32)
         halvings = 0
@@ -247,28 +115,35 @@ class GaucRows:
             self.sampled += 1
             n, _, window, block = choose(known, wanted, halvings, rows, group)
         chosen = rows[:n] + joiner.front
-        scored = joiner.scored(chosen, online_series, grace)
         clicked = (table.state[chosen] & CLICKED) != 0
         if not late:
             clicked &= (table.state[chosen] & CORRECTED) == 0
         label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
-        groups = Groups(window, block, group[:n], label, _NO_COPIES if stand_for is None else stand_for.now)
+        groups = Groups(window, block, group[:n], label, *([] if stand_for is None else [stand_for.now]))
+        whole = None
+        if self.lists.wanted:
+            whole = joiner.scored(chosen, online_series, grace)
+            scores.add(groups, whole)
+        else:
+            for start in range(0, n, _AT_ONCE):
+                some = slice(start, start + _AT_ONCE)
+                scores.add(groups.part(some), joiner.scored(chosen[some], online_series, grace))
         weights = None if self.lists.guard is None else table.given_field("propensity", chosen)
-        return Gathered(late, np.array(due), groups, scored, table.request[chosen], served, weights)
+        return Gathered(late, np.array(due), groups, scores, table.request[chosen], whole, served, weights)
 
     # -- counting, and who reads -----------------------------------------------------------------------------------
 
     def compute(self, some: Gathered) -> None:
         """The sums of windows as they are now."""
-        scored = some.scored
-        codes = int(scored.series.max(initial=-1)) + 1
         sums = np.zeros((some.windows.size, MOST_PAIRS, self.lists.width), np.int64)
-        pairs, pair_of = np.empty((MOST_PAIRS, 2), np.int32), np.full((codes, codes), -1, np.int32)
-        scores = ScoreList(scored.row, scored.series, scored.p)
-        found = _add(some.groups, scores, scored.bounds[1], pair_of, pairs, sums)
-        self.lists.add(some.groups, some.request, scores, scored.bounds[1], pair_of, sums, some.propensity)
-        keys = [(int(served), int(other)) for served, other in pairs[:found]]
+        some.scores.add_up(some.groups, sums)
+        if some.scored is not None:
+            scored = some.scored
+            scores = ScoreList(scored.row, scored.series, scored.p)
+            first, pair_of = scored.bounds[1], some.scores.pair_of
+            self.lists.add(some.groups, some.request, scores, first, pair_of, sums, some.propensity)
+        keys = some.scores.pairs
         for j, window in enumerate(some.windows.tolist()):
             of_pairs = {key: sums[j, i].copy() for i, key in enumerate(keys) if sums[j, i].any()}
             self.waiting[some.late][window] = {**of_pairs, **some.served.get(window, {})}

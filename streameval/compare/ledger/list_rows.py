@@ -30,7 +30,7 @@ from streameval.sketches.list_terms import (
 )
 
 if TYPE_CHECKING:
-    from streameval.compare.ledger.gauc_rows import Groups
+    from streameval.compare.ledger.user_aucs import Groups
 
 GAUC_WIDTH = BLOCKS * GAUC_CELLS + GAUC_SCALARS
 MOST_OF_A_LIST = 4096  # items: what is longer is no list
@@ -70,6 +70,11 @@ class ListMetrics:
     def exposed(self, row: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """What a row has of `exposed_lists`, int64[EXPOSED_LISTS]: a view; None: nobody asks."""
         return None if self.guard is None else row[self.width - EXPOSED_LISTS :]
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a row has anything of lists."""
+        return self.width > GAUC_WIDTH
 
     @property
     def names(self) -> list[str]:

@@ -12,8 +12,8 @@ from sklearn.metrics import ndcg_score
 
 from streameval.compare.explain.uniform_exposure import uniform_exposure_of_lists
 from streameval.compare.ledger.exposed_lists import EXPOSED_LISTS, XL_KNOWN, ExposedCut, turned_lists
-from streameval.compare.ledger.gauc_rows import Groups
 from streameval.compare.ledger.list_rows import GAUC_WIDTH, ListMetrics
+from streameval.compare.ledger.user_aucs import Groups
 from streameval.compare.reading.reading import Comparison
 from streameval.events.columns import ScoreList
 from streameval.results.publish import Publisher

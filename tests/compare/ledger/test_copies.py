@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from streameval.compare.evidence import paired, split
-from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, Groups
+from streameval.compare.ledger.gauc_rows import Gathered, GaucRows
 from streameval.compare.ledger.numbering import PAIRS
 from streameval.compare.ledger.sums import ITEMS, PART_D_SQ, SCALARS, WIDTH
+from streameval.compare.ledger.user_aucs import Groups, UserScores
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, BlockSums
 from streameval.sketches.copies import Copies
@@ -126,7 +127,9 @@ def test_gauc_rows_are_those_of_as_many_impressions() -> None:
         window, block = np.zeros(users.size, np.int32), (np.arange(users.size) % 64).astype(np.int8)
         groups = Groups(window, block, of.astype(np.int32), labelled.label, *([] if copies is None else [copies]))
         gauc = GaucRows(1 << 60, 0, 0)
-        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scored, np.zeros(rows.size, np.uint64)))
+        scores = UserScores()
+        scores.add(groups, scored)
+        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores, np.zeros(rows.size, np.uint64)))
         sums.append(dict(gauc.take(1 << 60)[0][1]))
     assert sums[0].keys() == sums[1].keys()
     for key, row in sums[0].items():

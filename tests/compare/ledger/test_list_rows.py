@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import ndcg_score
 
 from streameval.compare.evidence import paired
-from streameval.compare.ledger.gauc_rows import Groups
 from streameval.compare.ledger.list_rows import GAUC_WIDTH, ListMetrics
+from streameval.compare.ledger.user_aucs import Groups
 from streameval.events.columns import ScoreList
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE, BlockSums

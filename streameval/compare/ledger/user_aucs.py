@@ -1,0 +1,244 @@
+"""AUCs of users by pair: of the impressions that one version served and another scored too, the other's AUC less the server's.
+
+Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that they
+and the label put them in. They are put together once all are there (`add_up`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.columns import Scored, ScoreList
+from streameval.sketches import blocks
+from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
+from streameval.sketches.concordance import concordant_pairs, weighted_pairs
+from streameval.sketches.grid import score_key
+
+MOST_OF_A_USER = 4096  # impressions in a window: who has more is no person, and would outweigh everybody
+_PAIR_BITS = 7  # of a cell's number
+MOST_PAIRS = 1 << _PAIR_BITS
+_FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
+_SCALARS = BLOCKS * GAUC_CELLS
+_NO_COPIES = np.empty(0, np.uint32)
+
+
+class Groups(NamedTuple):
+    """Impressions of a user in a window, and by impression which of them it is in."""
+
+    window: NDArray[np.int32]  # index of the window
+    block: NDArray[np.int8]
+    group: NDArray[np.int32]  # by impression
+    label: NDArray[np.int8]
+    copies: NDArray[np.int64] = np.empty(0, np.int64)  # how often each counts; empty: once
+
+    def part(self, some: slice) -> Groups:
+        """Of some of the impressions."""
+        return self._replace(group=self.group[some], label=self.label[some], copies=self.copies[some])
+
+
+class _Some(NamedTuple):
+    """Scores of pairs."""
+
+    cell: NDArray[np.uint32]  # the group, and below `_PAIR_BITS` the number of the pair
+    both: NDArray[
+        np.uint32
+    ]  # [n, 2]: score key << 1 | label, the server's and the other's: one place in memory to go to
+    copies: NDArray[np.uint32]  # empty: each counts once
+
+
+@numba.njit(inline="always")
+def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
+    """Twice the concordant pairs of a user's score << 1 | label entries, the clicks first; a tie counts 1 of 2."""
+    others = entries.size - clicks
+    if min(clicks, others) > _FEW:
+        entries.sort()
+        return concordant_pairs(entries, entries.size)[0]
+    pairs = np.int64(0)
+    for i in range(clicks):
+        above, at_least = np.int32(0), np.int32(0)
+        strictly = entries[i] ^ np.uint32(1)
+        for j in range(clicks, entries.size):
+            above += np.int32(strictly > entries[j])
+            at_least += np.int32(entries[i] > entries[j])
+        pairs += np.int64(above) + np.int64(at_least)
+    return int(pairs)
+
+
+@numba.njit(inline="always")
+def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clicks: int, others: int) -> float:
+    """The AUC of a user's entries, each of which counts as often as `copies` says: `clicks` and `others` in all."""
+    order = np.argsort(entries)
+    pairs, _, _, _ = weighted_pairs(entries[order], copies[order], entries.size)
+    return float(pairs / (2.0 * clicks * others))
+
+
+@numba.njit(cache=True, nogil=True)
+def _take(
+    by: Groups,
+    scores: ScoreList,
+    first: int,
+    pair_of: NDArray[np.int32],
+    pairs: NDArray[np.int32],
+    found: int,
+    out: _Some,
+) -> tuple[int, int]:
+    """Writes scores from `first` on, others', of impressions that a version served; returns how many, and how many pairs there are.
+
+    New pairs are numbered, as far as `pairs` has room; others are left out.
+    """
+    _, _, group, label, copies = by
+    weighed = copies.size > 0
+    row, series, p = scores
+    cell, both, many = out
+    logged_at = np.full(group.size, -1, np.int32)
+    for k in range(first):
+        logged_at[np.uint32(row[k])] = k
+    # of the others; indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
+    rows, others, ps = row[first:], series[first:], p[first:]
+    n = 0
+    for k in range(rows.size):
+        shown = np.uint32(rows[k])
+        logged = logged_at[shown]
+        if logged < 0:
+            continue
+        at = np.uint32(logged)
+        server, other = np.uint32(series[at]), np.uint32(others[k])
+        pair = pair_of[server, other]
+        if pair < 0:
+            if server == other or found == len(pairs):
+                continue
+            pair = pair_of[server, other] = found
+            pairs[found, 0], pairs[found, 1] = server, other
+            found += 1
+        clicked, place = np.uint32(label[shown]), np.uint32(n)
+        cell[place] = (np.uint32(group[shown]) << np.uint32(_PAIR_BITS)) | np.uint32(pair)
+        both[place, 0] = np.uint32(score_key(p[at]) << 1) | clicked
+        both[place, 1] = np.uint32(score_key(ps[k]) << 1) | clicked
+        if weighed:
+            many[place] = copies[shown]
+        n += 1
+    return n, found
+
+
+@numba.njit(inline="always")
+def _place_of(cell: np.uint32, found: int) -> np.uint32:
+    """Where a cell's count stands: a group's pairs are neighbours, in memory too."""
+    return np.uint32((cell >> np.uint32(_PAIR_BITS)) * found + (cell & np.uint32(MOST_PAIRS - 1)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(cell: NDArray[np.uint32], found: int, start: NDArray[np.int32]) -> None:
+    """Adds how many scores each cell has, one place behind it."""
+    for k in range(cell.size):
+        start[np.uint32(_place_of(cell[k], found) + np.uint32(1))] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _place(
+    some: _Some, found: int, ends: NDArray[np.int32], both: NDArray[np.uint32], many: NDArray[np.uint32]
+) -> None:
+    """Puts scores where they belong. `ends`: by cell, where the next non-click goes, from the end, and the next click, from the beginning."""
+    cell, entries, copies = some
+    for k in range(cell.size):
+        mine, clicked = _place_of(cell[k], found), entries[k, 0] & np.uint32(1)
+        place = np.uint32(ends[mine, clicked] - 1 + np.int32(clicked))
+        ends[mine, clicked] += 2 * np.int32(clicked) - 1
+        both[place, 0], both[place, 1] = entries[k, 0], entries[k, 1]
+        if copies.size:
+            many[place] = copies[k]
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_up(
+    by: Groups,
+    found: int,
+    start: NDArray[np.int32],
+    ends: NDArray[np.int32],
+    both: NDArray[np.uint32],
+    many: NDArray[np.uint32],
+    sums: NDArray[np.int64],
+) -> None:
+    """Adds rows to sums[window, pair], see `blocks`; a cell's scores are from `start` on, its clicks first, which `ends` tells."""
+    window, block = by.window, by.block
+    weighed = many.size > 0
+    entries = np.empty((2, MOST_OF_A_USER), np.uint32)
+    for g in range(window.size):
+        for i in range(found):
+            a, b = start[g * found + i], start[g * found + i + 1]
+            w, clicks = np.int64(b - a), np.int64(ends[g * found + i, 1] - a)
+            if w > MOST_OF_A_USER or clicks in (0, w):
+                continue
+            for j in range(w):
+                entries[0, j], entries[1, j] = both[a + j, 0], both[a + j, 1]
+            if weighed:
+                of_clicks, of_others = np.int64(many[a : a + clicks].sum()), np.int64(many[a + clicks : b].sum())
+                if of_clicks == 0 or of_others == 0:
+                    continue
+                served = _auc_of_copies(entries[0, :w], many[a:b], of_clicks, of_others)
+                difference = _auc_of_copies(entries[1, :w], many[a:b], of_clicks, of_others) - served
+                w = of_clicks + of_others
+            else:
+                old, new = _concordant(entries[0, :w], clicks), _concordant(entries[1, :w], clicks)
+                pairs_of_user = np.float64(2 * clicks * (w - clicks))
+                served, difference = np.float64(old) / pairs_of_user, np.float64(new - old) / pairs_of_user
+            wd = w * difference
+            out = sums[window[g], i]
+            cell = np.int64(block[g]) * GAUC_CELLS
+            out[cell + blocks.G_W] += w
+            out[cell + blocks.G_WD] += np.int64(np.rint(wd * SCALE))
+            out[_SCALARS + blocks.G_WD_SQ] += np.int64(np.rint(wd * wd * SCALE))
+            out[_SCALARS + blocks.G_W_WD] += np.int64(np.rint(w * wd * SCALE))
+            out[_SCALARS + blocks.G_W_SQ] += w * w
+            out[_SCALARS + blocks.G_ROWS] += 1
+            out[_SCALARS + blocks.G_W_SERVER] += np.int64(np.rint(w * served * SCALE))
+
+
+class UserScores:
+    """The scores of pairs of some groups."""
+
+    def __init__(self) -> None:
+        self.pair_of = np.full((0, 0), -1, np.int32)  # [served, other]: numbers of the pairs; -1: none
+        self._pairs = np.empty((MOST_PAIRS, 2), np.int32)
+        self._found = 0
+        self._some: list[_Some] = []
+
+    def add(self, by: Groups, scored: Scored) -> None:
+        """Adds some impressions' scores; pairs beyond `MOST_PAIRS` are left out."""
+        codes = int(scored.series.max(initial=-1)) + 1
+        if codes > len(self.pair_of):
+            more = np.full((codes, codes), -1, np.int32)
+            more[: len(self.pair_of), : len(self.pair_of)] = self.pair_of
+            self.pair_of = more
+        first = scored.bounds[1]
+        size = scored.row.size - first
+        room = _Some(
+            np.empty(size, np.uint32),
+            np.empty((size, 2), np.uint32),
+            np.empty(size if by.copies.size else 0, np.uint32),
+        )
+        scores = ScoreList(scored.row, scored.series, scored.p)
+        n, self._found = _take(by, scores, first, self.pair_of, self._pairs, self._found, room)
+        self._some.append(_Some(*(column[:n] for column in room)))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """(series that served, series that scored too), by number."""
+        return [(int(served), int(other)) for served, other in self._pairs[: self._found]]
+
+    def add_up(self, by: Groups, sums: NDArray[np.int64]) -> None:
+        """Adds the rows of all groups to sums[window, pair]."""
+        cells = by.window.size * self._found
+        start = np.zeros(cells + 1, np.int32)
+        for some in self._some:
+            _count(some.cell, self._found, start)
+        np.cumsum(start, out=start)
+        both = np.empty((int(start[-1]), 2), np.uint32)
+        many = np.empty(len(both), np.uint32) if by.copies.size else _NO_COPIES
+        ends = np.stack((start[1:], start[:-1]), axis=1)
+        for some in self._some:
+            _place(some, self._found, ends, both, many)
+        _add_up(by, self._found, start, ends, both, many, sums)
