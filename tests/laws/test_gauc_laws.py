@@ -142,6 +142,13 @@ def test_sums_are_those_of_a_loop_over_users_and_windows() -> None:
             assert found[key][cell] == sums[cell]
 
 
+def test_bringing_scores_together_a_few_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = Traffic(1)
+    whole = counted(traffic, [50])
+    monkeypatch.setattr(gauc_rows, "_AT_ONCE", 7)
+    assert counted(traffic, [50]) == whole
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 99), st.lists(st.sampled_from([1, 7, 40, 300, 2000]), min_size=1, max_size=4))
 def test_batches_and_looks_do_not_matter(seed: int, sizes: list[int]) -> None:
