@@ -15,7 +15,7 @@ import numpy as np
 from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
-from streameval.compare.ledger.gauc_rows import Gathered, GaucRows
+from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, ListScores
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
 from streameval.compare.ledger.strata import Strata
@@ -132,6 +132,8 @@ class AtOnce:
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
         scores = UserScores()
         scores.add(groups, scored)
-        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores, np.zeros(rows.size, np.uint64), scored))
+        gauc.compute(
+            Gathered(0, np.zeros(1, np.int64), groups, scores, ListScores(scored, np.zeros(rows.size, np.uint64)))
+        )
         for _, sums in gauc.take(WHOLE):
             yield from sums.items()

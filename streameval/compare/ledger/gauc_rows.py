@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,14 @@ _Key = tuple[int, int]  # (series that served, series that scored too; -1: rows 
 Sums = dict[_Key, NDArray[np.int64]]  # int64[WIDTH]: cells by block, then scalars (see `blocks`)
 
 
+class ListScores(NamedTuple):
+    """What lists are made of, by impression."""
+
+    scored: Scored
+    request: NDArray[np.uint64]  # 0: none
+    propensity: NDArray[np.float64] | None = None  # None: no list is weighted
+
+
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """The impressions of some windows by users who clicked there."""
@@ -43,12 +51,10 @@ class Gathered:
     windows: NDArray[np.int64]  # numbers of the windows
     groups: Groups
     scores: UserScores
-    request: NDArray[np.uint64]  # by impression; 0: none
-    scored: Scored | None = None  # whole, where lists are looked at
+    lists: ListScores | None = None  # None: nobody asks for their lists
     served: Mapping[int, Sums] = field(
         default_factory=dict
     )  # by window, of requests by who served them (see `request_rows`)
-    propensity: NDArray[np.float64] | None = None  # by impression; None: no list is weighted
 
 
 class GaucRows:
@@ -105,7 +111,7 @@ class GaucRows:
         scores = UserScores()
         if not online_series and not joiner.runs.has_shadow:
             no_groups = Groups(np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int8))
-            return Gathered(late, np.array(due), no_groups, scores, np.empty(0, np.uint64), None, served)
+            return Gathered(late, np.array(due), no_groups, scores, None, served)
         most = min(MOST_CHOSEN, joiner.known)
         rows, group = np.empty(most, np.int64), np.empty(most, np.int32)
         halvings = 0
@@ -115,22 +121,22 @@ class GaucRows:
             self.sampled += 1
             n, _, window, block = choose(known, wanted, halvings, rows, group)
         chosen = rows[:n] + joiner.front
-        clicked = (table.state[chosen] & CLICKED) != 0
+        state = table.state[chosen]
+        clicked = (state & CLICKED) != 0
         if not late:
-            clicked &= (table.state[chosen] & CORRECTED) == 0
+            clicked &= (state & CORRECTED) == 0
         label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
         groups = Groups(window, block, group[:n], label, *([] if stand_for is None else [stand_for.now]))
-        whole = None
-        if self.lists.wanted:
-            whole = joiner.scored(chosen, online_series, grace)
-            scores.add(groups, whole)
-        else:
+        if not self.lists.wanted:
             for start in range(0, n, _AT_ONCE):
                 some = slice(start, start + _AT_ONCE)
                 scores.add(groups.part(some), joiner.scored(chosen[some], online_series, grace))
+            return Gathered(late, np.array(due), groups, scores, None, served)
+        whole = joiner.scored(chosen, online_series, grace)
+        scores.add(groups, whole)
         weights = None if self.lists.guard is None else table.given_field("propensity", chosen)
-        return Gathered(late, np.array(due), groups, scores, table.request[chosen], whole, served, weights)
+        return Gathered(late, np.array(due), groups, scores, ListScores(whole, table.request[chosen], weights), served)
 
     # -- counting, and who reads -----------------------------------------------------------------------------------
 
@@ -138,11 +144,10 @@ class GaucRows:
         """The sums of windows as they are now."""
         sums = np.zeros((some.windows.size, MOST_PAIRS, self.lists.width), np.int64)
         some.scores.add_up(some.groups, sums)
-        if some.scored is not None:
-            scored = some.scored
+        if some.lists is not None:
+            scored, request, propensity = some.lists
             scores = ScoreList(scored.row, scored.series, scored.p)
-            first, pair_of = scored.bounds[1], some.scores.pair_of
-            self.lists.add(some.groups, some.request, scores, first, pair_of, sums, some.propensity)
+            self.lists.add(some.groups, request, scores, scored.bounds[1], some.scores.pair_of, sums, propensity)
         keys = some.scores.pairs
         for j, window in enumerate(some.windows.tolist()):
             of_pairs = {key: sums[j, i].copy() for i, key in enumerate(keys) if sums[j, i].any()}

@@ -129,7 +129,7 @@ def test_gauc_rows_are_those_of_as_many_impressions() -> None:
         gauc = GaucRows(1 << 60, 0, 0)
         scores = UserScores()
         scores.add(groups, scored)
-        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores, np.zeros(rows.size, np.uint64)))
+        gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores))
         sums.append(dict(gauc.take(1 << 60)[0][1]))
     assert sums[0].keys() == sums[1].keys()
     for key, row in sums[0].items():
