@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,6 @@ from streameval.sketches.layout import (
     BLOCK_CELLS,
     BLOCK_REQUEST_W,
     BLOCK_REQUEST_WA,
-    BUCKETS,
     REQUEST_AUC,
     REQUEST_IMPRESSIONS,
     REQUEST_WEIGHT,
@@ -25,6 +26,7 @@ from streameval.sketches.layout import (
 
 _WEIGHTINGS = ("impressions", "clicks", "uniform", "value")
 _CELLS = np.array([REQUESTS, REQUEST_IMPRESSIONS, REQUEST_WEIGHT, REQUEST_WEIGHT + 1, REQUEST_AUC, REQUEST_AUC + 1])
+_LISTS, _IMPRESSIONS, _WEIGHT, _AUC = 0, 1, 2, 4  # where they are in `_CELLS`; the last two are of two limbs
 
 
 @numba.njit(cache=True, nogil=True)
@@ -37,7 +39,7 @@ def _terms(
     key: NDArray[np.int64],
     cells: NDArray[np.int64],
 ) -> int:
-    """One row of cells for every group (sorted) with both labels; returns how many."""
+    """One row of `_CELLS` for every group (sorted) with both labels; returns how many."""
     n = 0
     i = 0
     while i < group.size:
@@ -59,10 +61,10 @@ def _terms(
                 if weighting == 2
                 else values
             )
-            cells[n, REQUESTS] += sign
-            cells[n, REQUEST_IMPRESSIONS] += sign * (j - i)
-            add_real(cells[n], REQUEST_WEIGHT, weight, sign)
-            add_real(cells[n], REQUEST_AUC, weight * auc, sign)
+            cells[n, _LISTS] += sign
+            cells[n, _IMPRESSIONS] += sign * (j - i)
+            add_real(cells[n], _WEIGHT, weight, sign)
+            add_real(cells[n], _AUC, weight * auc, sign)
             key[n] = group[i]
             n += 1
         i = j
@@ -82,27 +84,32 @@ def observe_requests(
     at = np.flatnonzero(both[scored.row])
     row, of_series = scored.row[at], scored.series[at]
     group = request[row].astype(np.int64) * series_count + of_series
-    ranked = (score_keys(scored.p[at]) << np.uint32(1)) | labelled.label[row].astype(np.uint32)
-    order = np.lexsort((ranked, group))
-    value = labelled.fields["value"][row][order] if board.weighting == "value" else np.zeros(order.size)
-    cells = np.zeros((order.size, BUCKETS), np.int64)
-    key = np.empty(order.size, np.int64)
-    n = _terms(group[order], ranked[order], value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
+    entries = (group << 32) | (score_keys(scored.p[at]).astype(np.int64) << 1) | labelled.label[row]
+    if board.weighting == "value":
+        order = np.argsort(entries, kind="stable")
+        entries, value = entries[order], labelled.fields["value"][row][order]
+    else:
+        entries, value = np.sort(entries), np.zeros(entries.size)
+    cells = np.zeros((entries.size, _CELLS.size), np.int64)
+    key = np.empty(entries.size, np.int64)
+    ranked = entries.astype(np.uint32)  # what is below 2**32
+    n = _terms(entries >> 32, ranked, value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
     cells, of_request = cells[:n], key[:n] // series_count
     user = np.zeros(pane.size, np.uint64)
     np.maximum.at(user, request, labelled.user)  # one of its users, whatever the order; nearly always there is only one
     block = board.overall_layout.blocks + blocks_of(user)[of_request].astype(np.int64) * BLOCK_CELLS
-    of_pane = pane[of_request]
-    series = (key[:n] % series_count).astype(np.int32)
-    for number in np.unique(of_pane).tolist():
-        for one in np.unique(series[of_pane == number]).tolist():
-            mine = (of_pane == number) & (series == one)
-            board.add_cells(number, np.full(_CELLS.size, one, np.int32), _CELLS, cells[mine].sum(axis=0)[_CELLS])
-            where = np.concatenate((block[mine] + BLOCK_REQUEST_W, block[mine] + BLOCK_REQUEST_WA))
-            terms = np.concatenate(
-                (_coarse(cells[mine], REQUEST_WEIGHT, sign), _coarse(cells[mine], REQUEST_AUC, sign))
-            )
-            board.add_cells(number, np.full(where.size, one, np.int32), where, terms)
+    # by pane and series, so that each is a stretch
+    by = pane[of_request] * series_count + key[:n] % series_count
+    order = np.argsort(by, kind="stable")
+    by, cells, block = by[order], cells[order], block[order]
+    bounds = np.flatnonzero(np.diff(by, prepend=-1, append=-1))
+    for start, end in pairwise(bounds.tolist()):
+        number, one = divmod(int(by[start]), series_count)
+        mine, where = cells[start:end], block[start:end]
+        board.add_cells(number, np.full(_CELLS.size, one, np.int32), _CELLS, mine.sum(axis=0))
+        places = np.concatenate((where + BLOCK_REQUEST_W, where + BLOCK_REQUEST_WA))
+        terms = np.concatenate((_coarse(mine, _WEIGHT, sign), _coarse(mine, _AUC, sign)))
+        board.add_cells(number, np.full(places.size, one, np.int32), places, terms)
 
 
 def _coarse(cells: NDArray[np.int64], limb: int, sign: int) -> NDArray[np.int64]:
