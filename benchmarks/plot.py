@@ -27,8 +27,8 @@ PANELS = (
     Panel(
         "times River, impressions per second, in the same run", "pipeline", "against River",
         {
-            "streameval: join, FTRL, users": "with FTRL", "streameval: the same, logged": "logged pClick only",
-            "streameval: from Arrow": "from Arrow messages",
+            "streameval: join, FTRL, users": "with FTRL", "streameval: from Arrow": "from Arrow messages",
+            "streameval: the same, logged": "logged pClick only",
         },
     ),
     Panel(
@@ -89,6 +89,7 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
         )
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number]
+        beside, anchor = (8, "start") if number % 2 == 0 else (-8, "end")
         places = [(x(commits.index((date, commit))), y(value), value) for date, commit, value in line]
         out.append(
             f'  <path d="M{" L".join(f"{a:.1f} {b:.1f}" for a, b, _ in places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
@@ -100,10 +101,10 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
                 f'  <circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"><title>{escape(name)}: {value:.3g}</title></circle>'
             )
             out.append(
-                f'  <text x="{a:.1f}" y="{b - 8:.1f}" text-anchor="middle" font-size="11" fill="{colour}">{value:.3g}</text>'
+                f'  <text x="{a + beside:.1f}" y="{b + 4:.1f}" text-anchor="{anchor}" font-size="11" fill="{colour}">{value:.3g}</text>'
             )
-        out.append(f'  <circle cx="{LEFT + 6 + 190 * number}" cy="{top + 42}" r="4" fill="{colour}"/>')
-        out.append(f'  <text x="{LEFT + 16 + 190 * number}" y="{top + 46}">{escape(name)}</text>')
+        out.append(f'  <circle cx="{LEFT + 6 + 240 * number}" cy="{top + 42}" r="4" fill="{colour}"/>')
+        out.append(f'  <text x="{LEFT + 16 + 240 * number}" y="{top + 46}">{escape(name)}</text>')
     return out
 
 
