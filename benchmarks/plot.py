@@ -91,11 +91,9 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
         colour = COLOURS[number]
         beside, anchor = (8, "start") if number % 2 == 0 else (-8, "end")
         places = [(x(commits.index((date, commit))), y(value), value) for date, commit, value in line]
-        out.append(
-            f'  <path d="M{" L".join(f"{a:.1f} {b:.1f}" for a, b, _ in places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            if places
-            else ""
-        )
+        if places:
+            way = " L".join(f"{a:.1f} {b:.1f}" for a, b, _ in places)
+            out.append(f'  <path d="M{way}" fill="none" stroke="{colour}" stroke-width="2"/>')
         for a, b, value in places:
             out.append(
                 f'  <circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"><title>{escape(name)}: {value:.3g}</title></circle>'

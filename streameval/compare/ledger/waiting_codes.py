@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streameval.compare.ledger.placements import OUT, ScoreCodes, by_rows, renumbered
 
 CODED_AT_ONCE = 1 << 15  # scores that a kernel writes the codes of, so that what it writes to stays small
+_KEPT = 1 << 17  # codes that there is room for from one call to the next: 1 MB a partition, that of four versions
 
 CodedRun = tuple[ScoreCodes, int]  # codes of one row, and how many are of clicks
 _Panes = dict[int, dict[int, list[CodedRun]]]  # by pane and row
@@ -26,9 +27,12 @@ class WaitingCodes:
 
     def room(self, rows: int, scores: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """What a kernel writes the codes of so many scores to: [row, n-th of the row], and [row, 2] how many, and how many of clicks."""
-        if self._room.size < rows * scores:
-            self._room = np.empty(rows * scores, np.uint64)
-        return self._room[: rows * scores].reshape(rows, scores), np.zeros((rows, 2), np.int64)
+        room = self._room
+        if room.size < rows * scores:
+            room = np.empty(rows * scores, np.uint64)
+            if room.size <= _KEPT:
+                self._room = room
+        return room[: rows * scores].reshape(rows, scores), np.zeros((rows, 2), np.int64)
 
     def add(self, pane: int, late: int, codes: NDArray[np.uint64], coded: NDArray[np.int64], sign: int) -> None:
         """Takes in what was written to `room`; with `sign` -1 as taken out again."""
