@@ -210,7 +210,7 @@ class Feed:
         state = (MATURED | np.where(s.clicked[part], CLICKED, 0)).astype(np.uint8)
         hour = int(s.ts[part][0]) // HOUR if n else 0
         columns = RequestColumns(self.week.request[part], self.arm[part].astype(np.int32), np.zeros(n), self.item[part])
-        known = LiveRows(s.ts[part], s.user[part].astype(np.uint64), state)
+        known = LiveRows(s.ts[part], s.user[part].astype(np.uint64), state, np.array([[0, n]]))
         rows, _ = request_rows(known, columns, Wanted.of(HOUR, [hour], 0), [hour])
         nothing = np.zeros(YIELD_WIDTH, np.int64)
         return [rows.get(hour, {}).get((arm, -1), nothing) for arm in range(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 from streameval.compare.announce import Announcements
@@ -217,7 +217,7 @@ class Comparisons:
 
     def state(self) -> dict[str, Any]:
         """For `restore`; every partition's checkpoint has it, so that none is needed."""
-        strata = self._strata.state(lambda code: list(astuple(self._catalog.series[code])))
+        strata = self._strata.state(lambda code: list(self._catalog.series[code]))
         return {**self._board.state(), "strata": strata, "silence": self._silence.state()}
 
     def restore(self, state: Mapping[str, Any], partitions: Sequence[Counted]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -132,8 +132,7 @@ class Batch:
         return len(self.impressions) + len(self.clicks)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(NamedTuple):  # a key everywhere: a tuple's hash is the cheapest
     """One stream of scores: who gave them. `source` is "logged" (production) or "online" (a model learning here).
 
     `objective`: by whose labels they are counted; "" is the click itself.
@@ -272,7 +271,7 @@ class Catalog:
     @_alone
     def objective_code(self, series: int, objective: str) -> int:
         """The code of a plain series as an objective counts it."""
-        named = replace(self.series[series], objective=objective)
+        named = self.series[series]._replace(objective=objective)
         code = self._of_objectives.get(named)
         if code is None:
             code = self._of_objectives[named] = self._place(named, self._free_of_objectives)

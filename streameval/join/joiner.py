@@ -30,6 +30,7 @@ from streameval.join.progress import Progress
 from streameval.join.rows import UNCHANGING, Table, run_of, split_fields
 from streameval.join.runs import Runs
 from streameval.join.scores import scores_of
+from streameval.join.times import RowTimes
 
 _NO_TIMES = np.empty(0, np.int64)
 _NO_NUMBERS = np.empty(0, np.int32)
@@ -82,7 +83,7 @@ class Joiner:
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
         self._online = online_models
-        self.table = self._allocate(1024)
+        self.table = Table.allocate(1024, policy, online_models)
         self._index = IdIndex()
         self._start = 0  # rows before it are forgotten
         self._end = 0
@@ -90,6 +91,7 @@ class Joiner:
         self._mature = 0
         self._on_show = 0  # rows that are shown, and not mature
         self.runs = Runs()  # of the live rows
+        self._times = RowTimes()
         self._held = HeldClicks(of_clicks)
         self._found: list[NDArray[np.int64]] = []  # see take_judged
         self._lost: list[NDArray[np.int64]] = []
@@ -129,6 +131,7 @@ class Joiner:
             self.accepted = accepted = out.accepted[: rows.size]
             self.table.fill(start, imp, accepted, self.policy)
             self.runs.add(run_of(imp, accepted, start, self.table.ts), self.table.ts)
+            self._times.add(start, self.table.ts[start : self._end])
         self._count(batch, out.counters, rows.size)
         again = slice(out.counters[kernel.DUPLICATE_IMPRESSIONS])
         repeated = out.repeated[again]
@@ -213,6 +216,7 @@ class Joiner:
             self._start = forced
         self._mature -= self._start - before
         self.runs.forget_before(self._start)
+        self._times.forget_before(self._start)
 
     def pressure_watermark(self) -> int:
         """The watermark that brings the pending impressions under the limit: NEVER while they are."""
@@ -259,6 +263,10 @@ class Joiner:
     def front(self) -> int:
         """The first row that is still known."""
         return self._start
+
+    def rows_between(self, low: int, high: int) -> NDArray[np.int64]:
+        """[n, 2]: from which row up to which all known rows of times [low, high), in ms, are; others are among them."""
+        return self._times.between(low, high, self._start, self._end)
 
     def overdue_clicks(self, since: int = NEVER) -> int:
         """Held clicks from `since` on that are older than the watermark: their impression should have come by now."""
@@ -327,7 +335,7 @@ class Joiner:
         rows["series"] = codes.series[rows["series"]]
         rows["slices"] = codes.slices(rows["slices"].astype(np.int64))
         n = self._touched = self._end = len(rows["id"])
-        self.table = table = self._allocate(max(1024, n + n // 4))
+        self.table = table = Table.allocate(max(1024, n + n // 4), self.policy, self._online)
         table.restore(rows, fields, n)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
             column[:n] = saved
@@ -338,6 +346,7 @@ class Joiner:
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
         self.runs.restore(state["runs"], codes, table.ts)
+        self._times.add(0, table.ts[:n])
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -356,18 +365,10 @@ class Joiner:
         return others
 
     def _count(self, batch: Batch, counters: NDArray[np.int64], added: int) -> None:
-        counts, c = self.counts, counters.tolist()
-        counts["impressions"] += added
-        counts["clicks"] += len(batch.clicks)
-        counts["duplicate_impressions"] += c[kernel.DUPLICATE_IMPRESSIONS]
-        counts["expired_impressions"] += c[kernel.EXPIRED]
-        counts["late_impressions"] += c[kernel.LATE_IMPRESSIONS]
-        counts["matched_clicks"] += c[kernel.MATCHED]
-        counts["duplicate_clicks"] += c[kernel.DUPLICATE_CLICKS]
-        counts["unmatched_clicks"] += c[kernel.UNMATCHED]
-        counts["late_clicks"] += c[kernel.LATE_CLICKS]
-        counts["early_clicks"] += c[kernel.EARLY_CLICKS]
-        counts["corrected"] += c[kernel.FIXED]
+        self.counts["impressions"] += added
+        self.counts["clicks"] += len(batch.clicks)
+        for name, cell in kernel.COUNTED.items():
+            self.counts[name] += int(counters[cell])
 
     def _reserve(self, impressions: int, clicks: int) -> None:
         capacity = self.table.id.size
@@ -376,12 +377,9 @@ class Joiner:
             if self._start > self._end // 4 and live + impressions <= capacity and not self._shown:
                 self._move(self.table)
             else:  # untouched room takes no memory
-                self._move(self._allocate(max(live + impressions, 2 * live)))
+                self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online))
         self._index.reserve(impressions, self.table.id, self._start, self._end)
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
-
-    def _allocate(self, n: int) -> Table:
-        return Table.allocate(n, self.policy, self._online)
 
     def _move(self, to: Table) -> None:
         """Moves the live rows to the front of a table (maybe the same) and numbers them from 0."""
@@ -394,6 +392,7 @@ class Joiner:
             self.table, self._touched, self._shown = to, live, False
         self._start, self._end = 0, live
         self.runs.move(shift)
+        self._times.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

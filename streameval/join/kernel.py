@@ -34,6 +34,17 @@ MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
 FOUND, LOST = 8, 9  # clicks whose times were written to found_ts and lost_ts
 EARLY_CLICKS = 10
 COUNTERS = 11
+COUNTED = {  # by the name that they are counted under
+    "duplicate_impressions": DUPLICATE_IMPRESSIONS,
+    "expired_impressions": EXPIRED,
+    "late_impressions": LATE_IMPRESSIONS,
+    "matched_clicks": MATCHED,
+    "duplicate_clicks": DUPLICATE_CLICKS,
+    "unmatched_clicks": UNMATCHED,
+    "late_clicks": LATE_CLICKS,
+    "early_clicks": EARLY_CLICKS,
+    "corrected": FIXED,
+}
 
 
 MOST_BEHIND = (1 << 32) - 1  # ms, 49 days: further back than that nobody looks for an impression

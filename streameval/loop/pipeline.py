@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 from streameval.compare.announce import Announcements
@@ -265,7 +265,7 @@ class Pipeline:
             **reading.state(),
             "names": self.catalog.names(),
             "slice_rows": rows.result,
-            "last_seen": [[*astuple(series), seen] for series, seen in self._retirement.last_seen.items()],
+            "last_seen": [[*series, seen] for series, seen in self._retirement.last_seen.items()],
             "monitor": state,
             "comparisons": self._comparisons.state(),
         }

@@ -165,7 +165,7 @@ def test_codes_of_objectives_do_not_count_against_the_limit_of_versions() -> Non
     one, other = (Catalog(max_series=3) for _ in range(2))
     for i in range(6):
         code = one.series_code("m", f"v{i}")
-        assert one.series[one.objective_code(code, "long")] == replace(one.series[code], objective="long")
+        assert one.series[one.objective_code(code, "long")] == one.series[code]._replace(objective="long")
         other.series_code("m", f"v{i}")
     assert [s for s in one.series if not s.objective] == other.series
     assert len(one.codes) == len(other.codes)

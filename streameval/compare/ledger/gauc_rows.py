@@ -100,19 +100,18 @@ class GaucRows:
 
     def gather(self, late: int, due: Sequence[int], joiner: Joiner, online_series: list[int], grace: int) -> Gathered:
         """What the sums of these windows are computed of: no users, when nobody but the servers scored."""
-        live, table = slice(joiner.front, joiner.front + joiner.known), joiner.table
-        known = LiveRows(table.ts[live], table.user[live], table.state[live])
-        wanted = Wanted.of(self.window, due, late)
+        table, wanted = joiner.table, Wanted.of(self.window, due, late)
+        known = LiveRows(table.ts, table.user, table.state, joiner.rows_between(*wanted.times))
         served: dict[int, Sums] = {}
         if self._requests:
-            columns = RequestColumns(table.request[live], table.series[live], table.pclick[live], table.item[live])
+            columns = RequestColumns(table.request, table.series, table.pclick, table.item)
             served, halved = request_rows(known, columns, wanted, due)
             self.sampled += halved
         scores = UserScores()
         if not online_series and not joiner.runs.has_shadow:
             no_groups = Groups(np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int8))
             return Gathered(late, np.array(due), no_groups, scores, None, served)
-        most = min(MOST_CHOSEN, joiner.known)
+        most = min(MOST_CHOSEN, int(np.diff(known.spans).sum()))
         rows, group = np.empty(most, np.int64), np.empty(most, np.int32)
         halvings = 0
         n, _, window, block = choose(known, wanted, halvings, rows, group)
@@ -120,7 +119,7 @@ class GaucRows:
             halvings += 1
             self.sampled += 1
             n, _, window, block = choose(known, wanted, halvings, rows, group)
-        chosen = rows[:n] + joiner.front
+        chosen = rows[:n]
         state = table.state[chosen]
         clicked = (state & CLICKED) != 0
         if not late:

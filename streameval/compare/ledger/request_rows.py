@@ -33,7 +33,7 @@ RequestSums = dict[int, dict[tuple[int, int], NDArray[np.int64]]]  # by window a
 
 
 class RequestColumns(NamedTuple):
-    """Live rows of the joiner, beside `LiveRows`."""
+    """Of the joiner's rows, beside `LiveRows`."""
 
     request: NDArray[np.uint64]  # 0: none
     series: NDArray[np.int32]
@@ -77,8 +77,9 @@ def _counts(
 @numba.njit(cache=True, nogil=True)
 def _count(known: LiveRows, columns: RequestColumns, wanted: Wanted, halvings: int) -> int:
     n = 0
-    for i in range(known.ts.size):
-        n += _counts(known, columns, wanted, halvings, i)
+    for start, end in known.spans:
+        for i in range(start, end):
+            n += _counts(known, columns, wanted, halvings, i)
     return n
 
 
@@ -100,35 +101,37 @@ def _add_up(
     )  # of a request: one of its users, and the row that it counts in
     at, of = np.empty(n, np.int64), np.empty(n, np.int32)
     codes = 0
-    for i in range(known.ts.size):
-        codes = max(codes, columns.series[i] + 1)
+    for start, end in known.spans:
+        for i in range(start, end):
+            codes = max(codes, columns.series[i] + 1)
     row_of = np.full((place.size, codes), -1, np.int32)
     by_series, by_window = np.empty(place.size * codes, np.int32), np.empty(place.size * codes, np.int32)
     rows = requests = k = 0
-    for i in range(known.ts.size):
-        if not _counts(known, columns, wanted, halvings, i):
-            continue
-        w = known.ts[i] // window
-        series = columns.series[i]
-        key = mix(columns.request[i] ^ mix(np.uint64(w) + WINDOW_SALT)) ^ mix(np.uint64(series) + np.uint64(1))
-        key = mix(key) | np.uint64(1)
-        h = (key >> np.uint64(1)) & mask
-        while table[h] != 0 and table[h] != key:
-            h = (h + np.uint64(1)) & mask
-        if table[h] == 0:
-            if row_of[w - first, series] < 0:
-                row_of[w - first, series] = rows
-                by_series[rows], by_window[rows] = series, place[w - first]
-                rows += 1
-            table[h], number[h] = key, requests
-            row[requests] = row_of[w - first, series]
-            requests += 1
-        e = number[h]
-        size[e] += 1
-        clicks[e] += is_click(known.state[i], late)
-        user[e] = max(user[e], known.user[i])
-        at[k], of[k] = i, e
-        k += 1
+    for start, end in known.spans:
+        for i in range(start, end):
+            if not _counts(known, columns, wanted, halvings, i):
+                continue
+            w = known.ts[i] // window
+            series = columns.series[i]
+            key = mix(columns.request[i] ^ mix(np.uint64(w) + WINDOW_SALT)) ^ mix(np.uint64(series) + np.uint64(1))
+            key = mix(key) | np.uint64(1)
+            h = (key >> np.uint64(1)) & mask
+            while table[h] != 0 and table[h] != key:
+                h = (h + np.uint64(1)) & mask
+            if table[h] == 0:
+                if row_of[w - first, series] < 0:
+                    row_of[w - first, series] = rows
+                    by_series[rows], by_window[rows] = series, place[w - first]
+                    rows += 1
+                table[h], number[h] = key, requests
+                row[requests] = row_of[w - first, series]
+                requests += 1
+            e = number[h]
+            size[e] += 1
+            clicks[e] += is_click(known.state[i], late)
+            user[e] = max(user[e], known.user[i])
+            at[k], of[k] = i, e
+            k += 1
     sums = np.zeros((rows, YIELD_WIDTH), np.int64)
     for e in range(requests):
         cell = Y_USERS + np.int64(block_of(user[e])) * YIELD_CELLS

@@ -18,11 +18,12 @@ WINDOW_SALT, _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x6A0C5A3B1
 
 
 class LiveRows(NamedTuple):
-    """Live rows of the joiner."""
+    """The joiner's rows, and which of them are looked through: all those of wanted windows are among them."""
 
     ts: NDArray[np.int64]
     user: NDArray[np.uint64]
     state: NDArray[np.uint8]
+    spans: NDArray[np.int64]  # [n, 2]: rows from where up to where, ascending
 
 
 class Wanted(NamedTuple):
@@ -39,6 +40,11 @@ class Wanted(NamedTuple):
         place = np.full(due[-1] - due[0] + 1, -1, np.int32)
         place[np.array(due) - due[0]] = np.arange(len(due))
         return cls(window, due[0], place, late)
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """From when to when the first window begins and the last ends, ms."""
+        return self.first * self.window, (self.first + self.place.size) * self.window
 
 
 @numba.njit(inline="always")
@@ -72,23 +78,24 @@ def choose(
 
     Returns (rows found, groups, the groups' windows, the groups' blocks); -1 rows: more than `rows` has room for.
     """
-    ts, user, state = known
+    ts, user, state, spans = known
     window, first, place, late = wanted
     most = rows.size
     low, high = first * window, (first + place.size) * window
     clicks = 0  # their rows stand in `rows` until there is more
-    for i in range(ts.size):
-        if (
-            low <= ts[i] < high
-            and is_click(state[i], late)
-            and state[i] & MATURED
-            and place[ts[i] // window - first] >= 0
-            and is_sampled(user[i], halvings)
-        ):
-            if clicks == most:
-                return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
-            rows[clicks] = i
-            clicks += 1
+    for span in range(len(spans)):
+        for i in range(spans[span, 0], spans[span, 1]):
+            if (
+                low <= ts[i] < high
+                and is_click(state[i], late)
+                and state[i] & MATURED
+                and place[ts[i] // window - first] >= 0
+                and is_sampled(user[i], halvings)
+            ):
+                if clicks == most:
+                    return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
+                rows[clicks] = i
+                clicks += 1
     size = 16
     while size < 2 * clicks:
         size *= 2
@@ -105,17 +112,18 @@ def choose(
             groups += 1
     n = 0
     begin, inside, salt = high, False, np.uint64(0)  # of the window of the row before
-    for i in range(ts.size):
-        if not (low <= ts[i] < high and state[i] & MATURED) or (not late and state[i] & LATE):
-            continue
-        if not begin <= ts[i] < begin + window:
-            w = ts[i] // window
-            begin, inside, salt = w * window, place[w - first] >= 0, mix(np.uint64(w) + WINDOW_SALT)
-        if inside and is_sampled(user[i], halvings):
-            at, key = _find(table, user[i], salt)
-            if table[at] == key:
-                if n == most:
-                    return -1, groups, windows[:groups], block[:groups]
-                rows[n], group[n] = i, number[at]
-                n += 1
+    for span in range(len(spans)):
+        for i in range(spans[span, 0], spans[span, 1]):
+            if not (low <= ts[i] < high and state[i] & MATURED) or (not late and state[i] & LATE):
+                continue
+            if not begin <= ts[i] < begin + window:
+                w = ts[i] // window
+                begin, inside, salt = w * window, place[w - first] >= 0, mix(np.uint64(w) + WINDOW_SALT)
+            if inside and is_sampled(user[i], halvings):
+                at, key = _find(table, user[i], salt)
+                if table[at] == key:
+                    if n == most:
+                        return -1, groups, windows[:groups], block[:groups]
+                    rows[n], group[n] = i, number[at]
+                    n += 1
     return n, groups, windows[:groups], block[:groups]

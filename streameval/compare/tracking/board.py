@@ -7,7 +7,7 @@ then. So whatever the batches, the speed and the restarts, the same events lead 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -191,7 +191,7 @@ class Board:
             "deploys": [asdict(deploy) for deploy in self.deploys],
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
             "roles": self._roles.state(),
-            "learning": [[*astuple(series), one.state()] for series, one in self._learning.items()],
+            "learning": [[*series, one.state()] for series, one in self._learning.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
@@ -363,7 +363,7 @@ class Board:
         """Sums count from the version's first pane, or from the first that nobody has looked at."""
         if deploy.replaces is None:
             return
-        baseline = replace(candidate, version=deploy.replaces)
+        baseline = candidate._replace(version=deploy.replaces)
         first = max(deploy.at // self._pane, self.looked)
         for setup in SETUPS:
             self._track(deploy, setup, baseline, candidate, first * self._pane, first)

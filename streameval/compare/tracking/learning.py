@@ -10,7 +10,6 @@ are compared as they are: a model that stands still leaves learning at the secon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
 from typing import Any
 
 from streameval.events.batch import Series
@@ -65,14 +64,14 @@ class Learning:
 
     def _no_better(self, before: _Sums, least: int) -> bool:
         """Against the version that served most, if enough is known of it in both windows."""
-        served = max(self._now, key=lambda s: (self._now[s][0], astuple(s)))
+        served = max(self._now, key=lambda s: (self._now[s][0], s))
         n, difference = self._now[served]
         n_before, difference_before = before.get(served, [0, 0])
         return min(n, n_before) >= least and difference * n_before >= difference_before * n
 
 
 def _plain(sums: _Sums) -> list[list[Any]]:
-    return [[*astuple(series), *of] for series, of in sorted(sums.items(), key=lambda item: astuple(item[0]))]
+    return [[*series, *of] for series, of in sorted(sums.items(), key=lambda item: item[0])]
 
 
 def _sums(plain: list[list[Any]]) -> _Sums:

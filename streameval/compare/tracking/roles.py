@@ -9,7 +9,6 @@ that are gone. One of which only scores without final labels are known is a shad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
 from typing import Any
 
 from streameval.compare.reading.reading import Role
@@ -32,7 +31,7 @@ class Roles:
             self._scoring[series] = model, missed + served.get(model, 0)
         self._scoring |= {series: (model, 0) for series, model in scored.items()}
         if len(self._scoring) > MOST_SCORING:
-            kept = sorted(self._scoring.items(), key=lambda item: (item[1][1], astuple(item[0])))
+            kept = sorted(self._scoring.items(), key=lambda item: (item[1][1], item[0]))
             self._scoring = dict(kept[:MOST_SCORING])
 
     def of(self, series: Series, watch: Watch, learned: bool) -> Role:
@@ -48,7 +47,7 @@ class Roles:
 
     def state(self) -> list[list[Any]]:
         """Everything, as plain values."""
-        return [[*astuple(series), model, missed] for series, (model, missed) in self._scoring.items()]
+        return [[*series, model, missed] for series, (model, missed) in self._scoring.items()]
 
     def restore(self, state: list[list[Any]]) -> None:
         """Restores what `state` returned."""

@@ -10,7 +10,6 @@ import base64
 import binascii
 import json
 import math
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -98,7 +97,7 @@ def _or_none(value: float) -> float | None:
 
 
 def _belongs(series: Series, query: UsersQuery) -> list[str]:
-    return [*astuple(series)[: 4 if series.objective else 3], query.sort, query.order]
+    return [*series[: 4 if series.objective else 3], query.sort, query.order]
 
 
 def _write_cursor(series: Series, query: UsersQuery, key: float, user: int) -> str:

@@ -47,7 +47,7 @@ class Live:
         self.item = rng.integers(0, NO_ITEM + 1, n).astype(np.int8)
 
     def rows(self, due: list[int], late: int) -> dict[int, dict[tuple[int, int], NDArray[np.int64]]]:
-        known = LiveRows(self.ts, self.user, self.state.astype(np.uint8))
+        known = LiveRows(self.ts, self.user, self.state.astype(np.uint8), np.array([[0, self.ts.size]]))
         columns = RequestColumns(self.request, self.series, self.pclick, self.item)
         return request_rows(known, columns, Wanted.of(WINDOW, due, late), due)[0]
 

@@ -145,7 +145,7 @@ def test_the_overview_has_the_overall_results_without_buckets(build) -> None:
     assert len(body["results"]) == sum(r.slice is None for r in snapshot.results)
     assert all("buckets" not in row for row in body["results"])
     assert (body["objectives"], body["auctions"]) == ([], True)
-    long = replace(snapshot.results[0], series=replace(snapshot.results[0].series, objective="long"))
+    long = replace(snapshot.results[0], series=snapshot.results[0].series._replace(objective="long"))
     some = overview(build.snapshot(results=(*snapshot.results, long), auctions=()))
     assert (some["objectives"], some["auctions"]) == (["long"], False)
     assert some["results"] == body["results"], "those are by clicks"

@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, form, keep) -> None:
 
 def test_names_that_no_database_can_hold_are_escaped(writer, path, form, pane) -> None:
     rows = pane(0)
-    odd = tuple(replace(name, version="half \ud800 a pair \0 'quoted'") for name in rows.series[:1]) + rows.series[1:]
+    odd = tuple(name._replace(version="half \ud800 a pair \0 'quoted'") for name in rows.series[:1]) + rows.series[1:]
     writer.write(0, 1, [replace(rows, series=odd)])
     assert [s.version for s in HistoryReader(path, form, 20).series_names()] == [
         "half \\ud800 a pair \0 'quoted'",

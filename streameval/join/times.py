@@ -1,0 +1,55 @@
+"""When rows are of, block by block: who wants the rows of some hours need not look through those of a day.
+
+Rows lie in order of arrival, so what is near in time is near in the table, but for what came late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 16_384  # rows
+
+
+class RowTimes:
+    """The least and the greatest time of every block of rows."""
+
+    def __init__(self) -> None:
+        self._moved = 0  # row r is in block (r + _moved) // _BLOCK
+        self._first = 0  # the block that comes first in the lists
+        self._least: list[int] = []
+        self._greatest: list[int] = []
+
+    def add(self, start: int, ts: NDArray[np.int64]) -> None:
+        """Rows from `start` on, behind all others, are of these times, ms."""
+        if not ts.size:
+            return
+        number = start + self._moved
+        begun, begins = number // _BLOCK, np.arange(-(number % _BLOCK), ts.size, _BLOCK)
+        begins[0] = 0
+        least, greatest = np.minimum.reduceat(ts, begins).tolist(), np.maximum.reduceat(ts, begins).tolist()
+        if not self._least:
+            self._first = begun
+        elif begun < self._first + len(self._least):
+            least[0], greatest[0] = min(least[0], self._least.pop()), max(greatest[0], self._greatest.pop())
+        self._least += least
+        self._greatest += greatest
+
+    def between(self, low: int, high: int, front: int, end: int) -> NDArray[np.int64]:
+        """[n, 2]: from which row up to which, of the rows [front, end), all those of times [low, high) are, ms."""
+        wanted = (np.array(self._least) < high) & (np.array(self._greatest) >= low)
+        edges = np.flatnonzero(np.diff(wanted.astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
+        rows = (edges.reshape(-1, 2) + self._first) * _BLOCK - self._moved
+        spans: NDArray[np.int64] = np.clip(rows, front, end)
+        return spans[spans[:, 0] < spans[:, 1]]
+
+    def forget_before(self, row: int) -> None:
+        """Nobody asks for rows before it any more."""
+        gone = min((row + self._moved) // _BLOCK - self._first, len(self._least))
+        if gone > 0:
+            self._first += gone
+            del self._least[:gone], self._greatest[:gone]
+
+    def move(self, shift: int) -> None:
+        """Every row number has become smaller by `shift`."""
+        self._moved += shift
