@@ -18,6 +18,8 @@ PYTEST  := $(BIN)/python -m pytest
 FAST    := not slow and not kafka and not promtool
 # the tests start some hundreds of processes, each with a thousand modules: nobody compiles them twice
 unexport PYTHONDONTWRITEBYTECODE
+# brokers that live for minutes: what the JVM's second compiler takes is never earned back
+$(PARTS): export KAFKA_OPTS ?= -XX:TieredStopAtLevel=1
 
 .PHONY: help demo test test-fast check lint types kernels bench bench-record bench-compare docs clean $(PARTS)
 

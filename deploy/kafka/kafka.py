@@ -9,8 +9,8 @@
                                   in its environment, stop it, and exit with COMMAND's status
 
 Needs Java 17 or newer on the PATH, and Maven the first time (the jars, about 43 MB, are kept in
-~/.cache/streameval/kafka-<version>, or in $KAFKA_JARS). Listens on 127.0.0.1 only, without TLS.
-Uses nothing but Python's standard library.
+~/.cache/streameval/kafka-<version>, or in $KAFKA_JARS). More options for the JVM may be in $KAFKA_OPTS, as for
+Kafka's own scripts. Listens on 127.0.0.1 only, without TLS. Uses nothing but Python's standard library.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -79,7 +80,8 @@ def start(folder: Path, settings: Iterable[str] = ()) -> str:
     java = shutil.which("java")
     if java is None:
         raise KafkaLaunchError("java: not found on the PATH; install Java 17 or newer")
-    command = [java, *JVM, f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}", "-cp", f"{jars()}/*"]
+    options = (*JVM, *shlex.split(os.environ.get("KAFKA_OPTS", "")))
+    command = [java, *options, f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}", "-cp", f"{jars()}/*"]
     folder.mkdir(parents=True, exist_ok=True)
     properties = folder / "server.properties"
     with (folder / "broker.log").open("ab") as log:

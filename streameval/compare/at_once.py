@@ -25,6 +25,7 @@ from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import Catalog, Series
 from streameval.events.columns import Scored, take_scored
+from streameval.join.scores import split_scored
 from streameval.settings.compare import Compare
 from streameval.sketches.blocks import blocks_of
 
@@ -131,7 +132,7 @@ class AtOnce:
             groups = groups._replace(copies=np.concatenate(copies)[rows])
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)
         scores = UserScores()
-        scores.add(groups, scored)
+        scores.add(groups, *split_scored(scored, groups.group.size))
         gauc.compute(
             Gathered(0, np.zeros(1, np.int64), groups, scores, ListScores(scored, np.zeros(rows.size, np.uint64)))
         )

@@ -1,10 +1,14 @@
-"""Every score of some rows, whoever gave it: logged, shadow and online, in that order."""
+"""The scores of some rows: all of them, whoever gave them (logged, shadow and online, in that order), or who served and all others."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.batch import Shadow
 from streameval.events.columns import Scored, ScoreList, entries, take_scores
 from streameval.join.rows import Table
 from streameval.join.runs import Runs
@@ -51,3 +55,47 @@ def _given(out: Scored, giver: int, p: NDArray[np.float64], on: NDArray[np.bool_
     which = np.flatnonzero(on)
     out.row[part], out.p[part] = which, p[which]
     return which
+
+
+class Served(NamedTuple):
+    """By row, who served it."""
+
+    series: NDArray[np.int32]
+    p: NDArray[np.float64]  # NaN: nobody
+
+
+class Others(NamedTuple):
+    """Scores of who did not serve, where they are kept: `scores.indptr[of[k]]` is the first one of row `at[k]` of those asked for."""
+
+    scores: Shadow
+    of: NDArray[np.int64]
+    at: NDArray[np.int64]
+
+
+def served_and_others(
+    table: Table, runs: Runs, rows: NDArray[np.int64], online_series: list[int]
+) -> tuple[Served, Iterator[Others]]:
+    """As they were given, and without a copy of what others gave."""
+
+    def others() -> Iterator[Others]:
+        for shadow, of, at in runs.shadows(rows):
+            yield Others(shadow, of, at)
+        for model, code in enumerate(online_series):
+            p = table.score[model][rows]
+            at = np.flatnonzero(~np.isnan(p))
+            yield Others(_one_each(np.full(at.size, code, np.int32), p[at]), np.arange(at.size), at)
+
+    return Served(table.series[rows], table.pclick[rows]), others()
+
+
+def split_scored(scored: Scored, n: int) -> tuple[Served, list[Others]]:
+    """The same of all scores of n rows."""
+    first = scored.bounds[1]
+    served = Served(np.full(n, -1, np.int32), np.full(n, np.nan))
+    served.series[scored.row[:first]], served.p[scored.row[:first]] = scored.series[:first], scored.p[:first]
+    at = scored.row[first:].astype(np.int64)
+    return served, [Others(_one_each(scored.series[first:], scored.p[first:]), np.arange(at.size), at)]
+
+
+def _one_each(series: NDArray[np.int32], p: NDArray[np.float64]) -> Shadow:
+    return Shadow(np.arange(p.size + 1), series, p)

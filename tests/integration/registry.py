@@ -60,7 +60,13 @@ class Registry:
 
     def start(self) -> None:
         """Return once it answers."""
-        arguments = ["-Xmx384m", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self._port}"]
+        arguments = [
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dquarkus.http.host=127.0.0.1",
+            f"-Dquarkus.http.port={self._port}",
+        ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["java", *arguments, "-jar", f"{NAME}-runner.jar"], cwd=fetched(), stdout=log, stderr=log

@@ -15,6 +15,9 @@ from streameval.compare.ledger import gauc_rows, list_rows
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.events.batch import Series, Shadow
 from streameval.events.hashing import hash_strings
+from streameval.join.rows import Table
+from streameval.join.runs import Runs
+from streameval.join.scores import Others, Served, scores_of, split_scored
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.sketches import blocks as cells
@@ -142,11 +145,14 @@ def test_sums_are_those_of_a_loop_over_users_and_windows() -> None:
             assert found[key][cell] == sums[cell]
 
 
-def test_bringing_scores_together_a_few_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_read_where_they_are_kept_give_what_a_copy_of_them_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(table: Table, runs: Runs, rows: NDArray[np.int64], online: list[int]) -> tuple[Served, list[Others]]:
+        return split_scored(scores_of(table, runs, rows, online, 0), rows.size)
+
     traffic = Traffic(1)
-    whole = counted(traffic, [50])
-    monkeypatch.setattr(gauc_rows, "_AT_ONCE", 7)
-    assert counted(traffic, [50]) == whole
+    found = counted(traffic, [50])
+    monkeypatch.setattr(gauc_rows, "served_and_others", copied)
+    assert counted(traffic, [50]) == found
 
 
 @settings(max_examples=15, deadline=None)

@@ -28,9 +28,9 @@ from streameval.events.columns import Scored, ScoreList
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED
 from streameval.join.sampled import copies
+from streameval.join.scores import served_and_others, split_scored
 
 _NEAR = 64  # windows that are computed together
-_AT_ONCE = 1 << 16  # impressions whose scores are brought together at a time: so they stay in the processor's cache
 _Key = tuple[int, int]  # (series that served, series that scored too; -1: rows of requests)
 Sums = dict[_Key, NDArray[np.int64]]  # int64[WIDTH]: cells by block, then scalars (see `blocks`)
 
@@ -127,15 +127,15 @@ class GaucRows:
         label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
         groups = Groups(window, block, group[:n], label, *([] if stand_for is None else [stand_for.now]))
-        if not self.lists.wanted:
-            for start in range(0, n, _AT_ONCE):
-                some = slice(start, start + _AT_ONCE)
-                scores.add(groups.part(some), joiner.scored(chosen[some], online_series, grace))
+        if not self.lists.wanted and joiner.policy.recalibrate is None:
+            scores.add(groups, *served_and_others(table, joiner.runs, chosen, online_series))
             return Gathered(late, np.array(due), groups, scores, None, served)
-        whole = joiner.scored(chosen, online_series, grace)
-        scores.add(groups, whole)
-        weights = None if self.lists.guard is None else table.given_field("propensity", chosen)
-        return Gathered(late, np.array(due), groups, scores, ListScores(whole, table.request[chosen], weights), served)
+        scored, lists = joiner.scored(chosen, online_series, grace), None
+        scores.add(groups, *split_scored(scored, n))
+        if self.lists.wanted:
+            weights = None if self.lists.guard is None else table.given_field("propensity", chosen)
+            lists = ListScores(scored, table.request[chosen], weights)
+        return Gathered(late, np.array(due), groups, scores, lists, served)
 
     # -- counting, and who reads -----------------------------------------------------------------------------------
 

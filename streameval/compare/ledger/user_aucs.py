@@ -6,13 +6,15 @@ and the label put them in. They are put together once all are there (`add_up`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.columns import Scored, ScoreList
+from streameval.events.columns import entries
+from streameval.join.scores import Others, Served
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
 from streameval.sketches.concordance import concordant_pairs, weighted_pairs
@@ -34,10 +36,6 @@ class Groups(NamedTuple):
     group: NDArray[np.int32]  # by impression
     label: NDArray[np.int8]
     copies: NDArray[np.int64] = np.empty(0, np.int64)  # how often each counts; empty: once
-
-    def part(self, some: slice) -> Groups:
-        """Of some of the impressions."""
-        return self._replace(group=self.group[some], label=self.label[some], copies=self.copies[some])
 
 
 class _Some(NamedTuple):
@@ -79,48 +77,46 @@ def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clic
 @numba.njit(cache=True, nogil=True)
 def _take(
     by: Groups,
-    scores: ScoreList,
-    first: int,
+    served: Served,
+    others: Others,
     pair_of: NDArray[np.int32],
     pairs: NDArray[np.int32],
     found: int,
     out: _Some,
 ) -> tuple[int, int]:
-    """Writes scores from `first` on, others', of impressions that a version served; returns how many, and how many pairs there are.
+    """Writes others' scores of impressions that a version served; returns how many, and how many pairs there are.
 
     New pairs are numbered, as far as `pairs` has room; others are left out.
     """
     _, _, group, label, copies = by
     weighed = copies.size > 0
-    row, series, p = scores
+    servers, served_p = served
+    (indptr, series, p), of, at = others
     cell, both, many = out
-    logged_at = np.full(group.size, -1, np.int32)
-    for k in range(first):
-        logged_at[np.uint32(row[k])] = k
-    # of the others; indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
-    rows, others, ps = row[first:], series[first:], p[first:]
     n = 0
-    for k in range(rows.size):
-        shown = np.uint32(rows[k])
-        logged = logged_at[shown]
-        if logged < 0:
+    # indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
+    for k in range(at.size):
+        shown, kept = np.uint32(at[k]), np.uint32(of[k])
+        if np.isnan(served_p[shown]):
             continue
-        at = np.uint32(logged)
-        server, other = np.uint32(series[at]), np.uint32(others[k])
-        pair = pair_of[server, other]
-        if pair < 0:
-            if server == other or found == len(pairs):
-                continue
-            pair = pair_of[server, other] = found
-            pairs[found, 0], pairs[found, 1] = server, other
-            found += 1
-        clicked, place = np.uint32(label[shown]), np.uint32(n)
-        cell[place] = (np.uint32(group[shown]) << np.uint32(_PAIR_BITS)) | np.uint32(pair)
-        both[place, 0] = np.uint32(score_key(p[at]) << 1) | clicked
-        both[place, 1] = np.uint32(score_key(ps[k]) << 1) | clicked
-        if weighed:
-            many[place] = copies[shown]
-        n += 1
+        server, clicked = np.uint32(servers[shown]), np.uint32(label[shown])
+        mine = np.uint32(score_key(served_p[shown]) << 1) | clicked
+        where = np.uint32(group[shown]) << np.uint32(_PAIR_BITS)
+        for j in range(indptr[kept], indptr[kept + np.uint32(1)]):
+            other = np.uint32(series[j])
+            pair = pair_of[server, other]
+            if pair < 0:
+                if server == other or found == len(pairs):
+                    continue
+                pair = pair_of[server, other] = found
+                pairs[found, 0], pairs[found, 1] = server, other
+                found += 1
+            place = np.uint32(n)
+            cell[place] = where | np.uint32(pair)
+            both[place, 0], both[place, 1] = mine, np.uint32(score_key(p[j]) << 1) | clicked
+            if weighed:
+                many[place] = copies[shown]
+            n += 1
     return n, found
 
 
@@ -206,23 +202,26 @@ class UserScores:
         self._found = 0
         self._some: list[_Some] = []
 
-    def add(self, by: Groups, scored: Scored) -> None:
-        """Adds some impressions' scores; pairs beyond `MOST_PAIRS` are left out."""
-        codes = int(scored.series.max(initial=-1)) + 1
+    def add(self, by: Groups, served: Served, others: Iterable[Others]) -> None:
+        """Adds impressions' scores; pairs beyond `MOST_PAIRS` are left out."""
+        self._reach(served.series)
+        for some in others:
+            self._reach(some.scores.series)
+            size = entries(some.scores.indptr, some.of)
+            room = _Some(
+                np.empty(size, np.uint32),
+                np.empty((size, 2), np.uint32),
+                np.empty(size if by.copies.size else 0, np.uint32),
+            )
+            n, self._found = _take(by, served, some, self.pair_of, self._pairs, self._found, room)
+            self._some.append(_Some(*(column[:n] for column in room)))
+
+    def _reach(self, series: NDArray[np.int32]) -> None:
+        codes = int(series.max(initial=-1)) + 1
         if codes > len(self.pair_of):
             more = np.full((codes, codes), -1, np.int32)
             more[: len(self.pair_of), : len(self.pair_of)] = self.pair_of
             self.pair_of = more
-        first = scored.bounds[1]
-        size = scored.row.size - first
-        room = _Some(
-            np.empty(size, np.uint32),
-            np.empty((size, 2), np.uint32),
-            np.empty(size if by.copies.size else 0, np.uint32),
-        )
-        scores = ScoreList(scored.row, scored.series, scored.p)
-        n, self._found = _take(by, scores, first, self.pair_of, self._pairs, self._found, room)
-        self._some.append(_Some(*(column[:n] for column in room)))
 
     @property
     def pairs(self) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ from streameval.compare.ledger.gauc_rows import Gathered, GaucRows
 from streameval.compare.ledger.numbering import PAIRS
 from streameval.compare.ledger.sums import ITEMS, PART_D_SQ, SCALARS, WIDTH
 from streameval.compare.ledger.user_aucs import Groups, UserScores
+from streameval.join.scores import split_scored
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, BlockSums
 from streameval.sketches.copies import Copies
@@ -128,7 +129,7 @@ def test_gauc_rows_are_those_of_as_many_impressions() -> None:
         groups = Groups(window, block, of.astype(np.int32), labelled.label, *([] if copies is None else [copies]))
         gauc = GaucRows(1 << 60, 0, 0)
         scores = UserScores()
-        scores.add(groups, scored)
+        scores.add(groups, *split_scored(scored, rows.size))
         gauc.compute(Gathered(0, np.zeros(1, np.int64), groups, scores))
         sums.append(dict(gauc.take(1 << 60)[0][1]))
     assert sums[0].keys() == sums[1].keys()
