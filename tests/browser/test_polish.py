@@ -82,7 +82,9 @@ def test_intervals_of_one_metric_say_which_is_which(address: str, watch) -> None
     then, now = page.locator(".decided dd").all_inner_texts()
     assert "Interval at the decision, each bound with 99%" in then
     assert "Interval now, each bound with 99%" in now
-    assert page.locator("table.intervals thead").get_by_text("Interval now, per metric: both bounds 99%").count() == 1
+    head = page.locator("table.intervals thead").get_by_role("button", name="Interval now, per metric: both bounds 99%")
+    assert head.count() == 1
+    assert head.bounding_box()["height"] < 3 * 16 * 1.5  # two lines, not broken within a number
     page = watch(address).open("overview")
     assert "(each bound with 99%)" in page.locator(".verdict .words").first.inner_text()
 

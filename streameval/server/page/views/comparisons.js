@@ -274,6 +274,6 @@ function metricTable(one, chosen, choose) {
     bounds(m.metric, m),
     difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin),
   ];
-  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", `Interval now, per metric: both bounds ${level(one)}`), term("margin", "Margin")];
+  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", [h("span", { class: "unbroken" }, "Interval now, per metric:"), " ", h("span", { class: "unbroken" }, `both bounds ${level(one)}`)]), term("margin", "Margin")];
   return table(names, one.metrics.map(row), { numeric: (i) => i > 2, class: "intervals" });
 }
