@@ -162,7 +162,7 @@ function drawAge() {
 }
 
 function drawZone() {
-  $("zone").textContent = inUtc() ? "UTC" : "Local";
+  $("zone").textContent = inUtc() ? "UTC" : "Local time";
   $("zone").setAttribute("aria-label", inUtc() ? `Times are in UTC; change to ${local}` : `Times are in ${local}; change to UTC`);
   $("zone").title = $("zone").getAttribute("aria-label");
 }

@@ -12,6 +12,7 @@ export function reading(row, name, more = {}) {
   return cell(row[name], row[`${name}_stderr`], df, row.reasons[name], { write: (v) => (digits ? number(v, digits) : count(v)), name, ...more });
 }
 
+// `words(why)`: the reason as text, or an element.
 export function cell(value, stderr, df, why, { write = number, words = reason, name = null } = {}) {
   const made = h("td", { class: "number reading", "data-metric": name });
   if (value === null || value === undefined) {

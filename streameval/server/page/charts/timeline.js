@@ -107,7 +107,7 @@ function options(uPlot, place, height, content) {
       { ...axis, size: 50 * large, space: (_, __, ___, ____, width) => (width < 400 ? 66 : 80 * large), values: times }, // a phone shows more than one time, too
       { ...axis, size: 72 * large, space: 36 * large, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
-    legend: { live: true, markers: { width: 3 } },
+    legend: { live: true, markers: { width: 3, dash: (u, i) => (u.series[i].dash?.length ? "dashed" : "solid") } },
     cursor: { drag: { x: true, y: false, setScale: false }, points: { size: 7 } },
     hooks: {
       drawClear: [(u) => shadeUnfinal(u, content())],

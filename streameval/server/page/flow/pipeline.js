@@ -27,6 +27,7 @@ const sum = (counts) => Object.values(counts ?? {}).reduce((all, n) => all + n, 
 export function pipeline(status, rate) {
   const { events, join, partitions, checkpoints, online_updates: learned } = status;
   const invalid = sum(events.invalid);
+  const scored = status.series.filter((one) => !one.objective).length;
   const lag = partitions.flatMap((p) => p.lag).reduce((all, l) => all + l.value, 0);
   const arriving = (rate("impressions") ?? 0) + (rate("clicks") ?? 0);
   const complete = partitions.map((p) => (p.label_complete ? Date.parse(p.label_complete) : null));
@@ -57,12 +58,12 @@ export function pipeline(status, rate) {
       lost("matured early", events.matured_early),
       lost("evicted early", events.forgotten_early),
     ]),
-    stage("Scored, learned", status.series.length ? [count(status.series.length), h("small", {}, " series")] : DASH, [
-      ...Object.entries(learned).slice(0, 3).map(([model, n]) => fact(`${model} learned`, short(n))),
+    stage("Scored, learned", scored ? [count(scored), h("small", {}, scored === 1 ? " version" : " versions")] : DASH, [
+      ...Object.entries(learned).slice(0, 3).map(([model, n]) => fact(`${model} learned from`, `${short(n)} labels`)),
       ...status.suspensions.map((one) => fact(`${one.model} suspended`, "", true)),
     ]),
     stage("Written", checkpoints ? (checkpoints.oldest ? [age(Date.parse(checkpoints.oldest)), h("small", {}, " ago")] : DASH) : "nothing", [
-      checkpoints ? fact(term("checkpoint", "checkpoints"), short(checkpoints.written)) : fact("store.path is not set", ""),
+      checkpoints ? fact(term("checkpoint", "checkpoints"), short(checkpoints.written)) : fact("results are not kept (store.path)", ""),
       checkpoints ? lost("failed", checkpoints.failures) : null,
       status.history ? lost("panes lost", status.history.lost) : null,
     ]),

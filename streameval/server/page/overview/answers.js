@@ -28,8 +28,8 @@ function verdict(one, asOf) {
   const calm = servesNobody(one);
   return h(
     "article",
-    { class: "verdict", "data-verdict": one.verdict, "data-calm": calm },
-    h("span", { class: "mark", "aria-hidden": "true" }, calm ? "·" : MARKS[one.verdict]),
+    { class: "verdict", "data-verdict": one.verdict, "data-calm": calm, "data-supported": one.supported_now === false ? "false" : null },
+    h("span", { class: "mark", "aria-hidden": "true" }, calm ? "·" : one.verdict === "not_worse" && one.supported_now === false ? MARKS.undecided : MARKS[one.verdict]),
     h(
       "div",
       { class: "says" },
@@ -51,10 +51,12 @@ const moment = (time, asOf) => [h("time", { datetime: time }, day(time) === day(
 function evidence(one, asOf) {
   const { decided_on: on, decided_now: now, supported_now: supported } = one;
   if (!on) return inZone(one.words.slice(one.claim.length).replace(/^: /, ""), asOf);
+  const level = /\((\S+%) per metric: /.exec(one.words)?.[1]; // as the words have it
   const size = (of) => [h("b", {}, difference(on.metric, of.difference)), ` (${bounds(on.metric, of)})`];
   return [
     on.alone ? "" : "All metrics together, first ", metricTerm(on.metric, metric(on.metric).name), " ", size(on), " when decided",
     now ? ["; now ", size(now)] : null,
+    level ? h("span", { class: "quiet more" }, ` (each bound with ${level})`) : null,
     supported === false ? [" ", h("span", { class: "badge" }, NOT_ANY_MORE)] : null,
   ];
 }

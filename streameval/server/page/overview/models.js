@@ -58,8 +58,7 @@ function modelRow(overview, row, lines, drawn) {
     "th",
     { scope: "row", class: style.class },
     h("span", { class: "name" }, h("span", { class: "swatch", "aria-hidden": "true" }), h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, shown(row.version, MOST_NAME)), copier(row.version, MOST_NAME)),
-    badge(row),
-    row.reliable ? null : h("span", { class: "pill", "data-state": "lost", title: row.reliable_reason ?? "" }, "not reliable"),
+    h("span", { class: "badges" }, badge(row), row.reliable ? null : h("span", { class: "pill", "data-state": "lost", title: row.reliable_reason ?? "" }, "not reliable")),
   );
   const newest = row.newest_label ? `last label ${age(Date.parse(row.newest_label))} ago` : "no label yet";
   return h(
@@ -67,15 +66,15 @@ function modelRow(overview, row, lines, drawn) {
     { class: style.class, "data-series": id },
     name,
     differences(overview, row),
-    SHOWN.map((of) => metricCell(row, of, lines[of]?.get(id), drawn)),
-    h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${short(row.clicks)} clicks${perSecond(lines.auc?.get(id))}`), h("span", { class: "quiet" }, newest)),
+    nothing(row) ?? SHOWN.map((of) => metricCell(row, of, lines[of]?.get(id), drawn)),
+    h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${perSecond(lines.auc?.get(id))}${short(row.clicks)} clicks`), h("span", { class: "quiet" }, newest)),
   );
 }
 
 // Impressions a second in the newest pane whose labels are final.
 function perSecond(line) {
   const last = line ? line.start.length - 1 : -1;
-  return last < 0 ? "" : `, ${significant(line.impressions[last] / line.seconds[last])}/s`;
+  return last < 0 ? "" : `${significant(line.impressions[last] / line.seconds[last])}/s, `;
 }
 
 // What a candidate differs by from what it replaced: a line a metric, with sign and word beside the colour.
@@ -97,6 +96,13 @@ function differences({ verdicts }, row) {
   const known = of.metrics.filter((one) => COMPARED.includes(one.metric) && one.difference !== null);
   if (!known.length) return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}: not known yet`));
   return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}`), h("ul", {}, known.map(line)));
+}
+
+// Why none of the metrics is known, where that is one and the same: said once.
+function nothing(row) {
+  const [why, ...others] = new Set(SHOWN.map((name) => ((row[name] ?? null) === null ? (row.reasons[name] ?? "") : null)));
+  if (!why || others.length) return null;
+  return h("td", { class: "number nothing", colspan: SHOWN.length, "data-label": "Metrics" }, h("span", { class: "value" }, DASH), h("span", { class: "quiet" }, reason(why)));
 }
 
 function metricCell(row, name, line, { scales, marks }) {

@@ -32,7 +32,10 @@ const SKIPPED = {
   no_position: "shown without a position",
   no_label: "shown, and the label is not known",
   no_room: "more than can be held at once",
+  too_many_candidates: "more than 10,000 candidates",
+  position_beyond_slots: "shown at a position beyond auction.slots",
   late_candidates: "candidates that came too late",
+  runaway_candidates: "candidates refused: dated far ahead of the others",
 };
 const words = (why) => UNKNOWN[why] ?? reason(why);
 

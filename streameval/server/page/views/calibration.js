@@ -2,11 +2,13 @@
 
 import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
+import { whole } from "../calibration/whole.js";
 import { byQuantile } from "../charts/quantiles.js";
 import { reliability, wilson } from "../charts/reliability.js";
 import { roc } from "../charts/roc.js";
 import { scoreChart } from "../charts/scores.js";
 import { button, refusal, select } from "../controls.js";
+import { folds, plainly } from "../fold.js";
 import { h, replace } from "../dom.js";
 import { count, dateTime, number, signedPercent, significant } from "../format.js";
 import { shorten } from "../names.js";
@@ -25,6 +27,7 @@ export function mount(root) {
   const note = h("div");
   const panels = h("div", { class: "panels" });
   root.append(tools, note, panels);
+  const fold = folds();
   const questions = asker();
   let overview = null;
   let given = {};
@@ -113,20 +116,22 @@ export function mount(root) {
       const [from, to] = now.range ?? [of?.window_start, of?.window_end].map((time) => (time ? Math.round(Date.parse(time) / 1000) : null));
       return href("calibration", { ...given, model: now.model, a: now.a.version, b: now.b?.version ?? "none", from, to });
     };
-    const shared = { link: fixed, model: () => choice().model, shown };
+    const shared = { link: fixed, model: () => choice().model, shown, fold: plainly };
     const buckets = { ...shared, csv: () => ["buckets", { ...at(), kind: "quantiles" }] };
     const each = (path, more) => ({
       ...shared,
+      fold,
       csv: shown.map((one, i) => [`CSV ${one.name}`, () => [path, { ...at(), version: [choice().a, choice().b][i].version, ...more }]]),
     });
     const used = (b) => (b.impressions > 0 ? b.log_loss : null);
     replace(
       panels,
+      whole(shown),
       panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the diagonal scores are calibrated; bars are 95% intervals (Wilson).", reliability(shown), buckets),
       panel("Prediction error by pClick quantile", "Predicted clicks over clicks, minus 1: above 0 the model over-predicts there.",
         byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true }), buckets),
       panel("Log loss by pClick quantile", "Where the loss comes from. It rises with CTR anyway: compare versions, not quantiles.",
-        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => significant(v) }), buckets),
+        byQuantile(shown, { title: "Log loss", name: "log loss, nats", of: used, format: (v) => significant(v) }), { ...buckets, fold }),
       panel("Scores by label", "How the scores of clicks (filled) and of non-clicks (broken line) are distributed: the further apart, the better the ranking; the further from the other version, the more the scores have shifted.",
         shown.some((one) => one.scores.edges.length) ? scoreChart(shown.filter((one) => one.scores.edges.length)) : h("p", { class: "quiet" }, "No scores in this window."), each("scores", { bins: 60 })),
       panel("ROC", `Thick: the quarter of the impressions with the highest scores; dots at the top 1, 5, 10 and 25%. Shaded: the operating range; partial AUC there: ${shown.map(({ name, pauc }) => `${name} ${number(pauc)}`).join(", ")}.`, roc(shown, shown[0].range), each("roc", { max_points: 5000 })),
@@ -146,9 +151,11 @@ export function mount(root) {
 }
 
 function panel(heading, about, chart, take) {
-  const figure = h("figure", { class: "panel" }, h("figcaption", {}, h("h2", {}, heading), h("p", { class: "quiet" }, about), legend(take.shown)), chart);
+  const figure = h("figure", { class: "panel" });
   figure.dataset.legend = JSON.stringify(take.shown.map((one) => [one.name, one.look.variable]));
-  figure.append(taking(heading, { ...take, title: () => `${heading}, ${take.model()}`, png: () => figure }));
+  const caption = h("figcaption", {}, h("p", { class: "quiet" }, about), legend(take.shown));
+  const own = taking(heading, { ...take, title: () => `${heading}, ${take.model()}`, png: () => figure });
+  figure.append(...[take.fold(heading, heading, caption, chart, own)].flat(2));
   return figure;
 }
 

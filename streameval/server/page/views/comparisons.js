@@ -11,6 +11,7 @@ import { metricTerm, term } from "../explain.js";
 import { count, dateTime, DASH, inZone, number, significant } from "../format.js";
 import { metric, reason, within } from "../metrics.js";
 import { badge, shorten, shown as named } from "../names.js";
+import { folds } from "../fold.js";
 import { servesNobody } from "../series.js";
 import { taking } from "../share.js";
 import { table } from "../tables.js";
@@ -55,6 +56,7 @@ export function mount(root) {
   let truncated = false; // more than are listed
   let shown = null; // the one in full
   const unfolded = new Set(); // dimensions of the breakdown that are shown in full
+  const fold = folds();
   let shownAsked = { id: null, at: -Infinity };
 
   const change = (part, how) => go("comparisons", { ...given, ...part }, how);
@@ -118,7 +120,7 @@ export function mount(root) {
           {},
           h(
             "button",
-            { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-focus": one.id, "aria-pressed": String(one.id === now), onclick: () => change({ id: one.id }) },
+            { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-supported": one.supported_now === false ? "false" : null, "data-focus": one.id, "aria-pressed": String(one.id === now), onclick: () => change({ id: one.id }) },
             h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate)),
             h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : one.reason === "learning" ? "learning" : VERDICTS[one.verdict]),
             h("span", { class: "quiet" }, `against ${shorten(one.baseline.version)}, ${SETUPS[one.setup]}`),
@@ -139,11 +141,11 @@ export function mount(root) {
     const now = one.metrics.find((m) => m.metric === name);
     replace(
       head,
-      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate) }, h("span", { class: "says" }, h("strong", {}, headline(one, overview)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${amount(one, count)} since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
+      h("div", { class: "verdict", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-supported": one.supported_now === false ? "false" : null }, h("span", { class: "says" }, h("strong", {}, headline(one, overview)), h("span", { class: "quiet" }, `${SETUPS[one.setup]}; ${amount(one, count)} since ${dateTime(one.start)}; last updated ${dateTime(one.looked)}`))),
       decided(one),
       handled(one),
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
-      h("p", { class: "quiet" }, `Each metric is evaluated on its own: its interval and its verdict hold at every moment, with ${level(one)} confidence. The verdict above weighs all metrics, with ${level(one)} in total; the bounds that it was decided on hold with ${level(one)} each.`),
+      h("p", { class: "quiet" }, `Each metric is evaluated on its own, and at every moment: in the table both bounds of its interval hold together with ${level(one)} confidence.${one.decided_on ? ` The bounds above it are those that the verdict rests on: each holds with ${level(one)} by itself, so they are closer.` : ""} The verdict weighs all metrics, with ${level(one)} in total.`),
     );
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
@@ -155,7 +157,7 @@ export function mount(root) {
       if (!unfolded.delete(dimension)) unfolded.add(dimension);
       drawRest();
     };
-    replace(rest, breakdown(shown, unfolded, toggle), calibrationByBucket(shown), mixes(shown), uniformExposure(shown), early(shown), changes(shown, deploys.find((one) => one.id === shown.deploy)));
+    replace(rest, breakdown(shown, unfolded, toggle, fold), calibrationByBucket(shown, fold), mixes(shown, fold), uniformExposure(shown, fold), early(shown, fold), changes(shown, deploys.find((one) => one.id === shown.deploy)));
   }
 
   function drawCharts(one, name, now) {
@@ -185,9 +187,12 @@ export function mount(root) {
   const unfold = () => {
     if (!shown) return;
     for (const { dimension } of shown.findings) unfolded.add(dimension);
+    fold.all(true);
     drawRest();
   };
+  const again = () => fold.all(false);
   window.addEventListener("beforeprint", unfold);
+  window.addEventListener("afterprint", again);
 
   return {
     update(now, address) {
@@ -202,6 +207,7 @@ export function mount(root) {
     },
     close() {
       window.removeEventListener("beforeprint", unfold);
+      window.removeEventListener("afterprint", again);
       questions.stop();
       details.stop();
       band.close();
@@ -230,13 +236,13 @@ function handled({ handling: said, verdict }) {
 function decided(one) {
   const { decided_on: on, decided_now: now, supported_now: supported } = one;
   if (!on) return null;
-  const told = (e) => `${difference(on.metric, e.difference)} (${bounds(on.metric, e)})`;
+  const told = (e, when) => [h("b", {}, difference(on.metric, e.difference)), ` (${bounds(on.metric, e)})`, h("span", { class: "quiet below" }, `${when}, each bound with ${level(one)}`)];
   const row = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
   return h(
     "dl",
     { class: "facts decided" },
-    row(`Decided ${dateTime(one.decided_at)} on ${metric(on.metric).name}${on.alone ? "" : ", together with the other metrics"}`, told(on)),
-    row(on.since && on.since !== one.start ? `Now, on the traffic since ${dateTime(on.since)}` : "Now", now ? told(now) : DASH, supported ? null : h("span", { class: "badge" }, NOT_ANY_MORE)),
+    row(`Decided ${dateTime(one.decided_at)} on ${metric(on.metric).name}${on.alone ? "" : ", together with the other metrics"}`, told(on, "Interval at the decision")),
+    row(on.since && on.since !== one.start ? `Now, on the traffic since ${dateTime(on.since)}` : "Now", now ? told(now, "Interval now") : DASH, supported ? null : h("span", { class: "badge" }, NOT_ANY_MORE)),
   );
 }
 
@@ -268,6 +274,6 @@ function metricTable(one, chosen, choose) {
     bounds(m.metric, m),
     difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin),
   ];
-  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", `${level(one)} interval, per metric`), term("margin", "Margin")];
+  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", [h("span", { class: "unbroken" }, "Interval now, per metric:"), " ", h("span", { class: "unbroken" }, `both bounds ${level(one)}`)]), term("margin", "Margin")];
   return table(names, one.metrics.map(row), { numeric: (i) => i > 2, class: "intervals" });
 }

@@ -4,6 +4,7 @@ import { button } from "../controls.js";
 import { MARKS, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
 import { count, dateTime, number, percent, short, signed, signedPercent } from "../format.js";
+import { halfWidth } from "../intervals.js";
 import { metric, reason } from "../metrics.js";
 import { headed, shorten } from "../names.js";
 import { taking } from "../share.js";
@@ -13,17 +14,20 @@ const AT_FIRST = 3; // parts of a dimension that are shown
 const MOST = 50; // that the API lists of all dimensions; users, who are no whole, come on top
 
 // A table per dimension, as each adds up to the whole by itself: the significant parts first, then those that carry most.
-export function breakdown({ findings: all, id }, unfolded, toggle) {
+export function breakdown({ findings: all, id }, unfolded, toggle, fold) {
   if (!all.length) return null;
   const dimensions = [...new Set(all.map((f) => f.dimension))];
   const cut = all.filter((f) => f.dimension !== "user").length >= MOST;
   return h(
     "section",
     {},
-    h("h2", {}, "Breakdown"),
-    h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” allows for the number of slices (false discovery rate controlled, e-BH)."),
-    dimensions.map((dimension) => parts(dimension, all.filter((f) => f.dimension === dimension), cut, unfolded.has(dimension), () => toggle(dimension))),
-    taking("breakdown", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "findings" }] }),
+    fold(
+      "breakdown",
+      "Breakdown",
+      h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” allows for the number of slices (false discovery rate controlled, e-BH)."),
+      dimensions.map((dimension) => parts(dimension, all.filter((f) => f.dimension === dimension), cut, unfolded.has(dimension), () => toggle(dimension))),
+      taking("breakdown", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "findings" }] }),
+    ),
   );
 }
 
@@ -64,7 +68,7 @@ function whole(sorted, open, total) {
   return [...others, line("Total", total)];
 }
 
-export function calibrationByBucket({ calibration_buckets: all, baseline, candidate, metrics, id }) {
+export function calibrationByBucket({ calibration_buckets: all, baseline, candidate, metrics, id }, fold) {
   if (!all.length) return null;
   const known = all.filter((b) => b.difference !== null);
   const row = (b) => [
@@ -72,7 +76,7 @@ export function calibrationByBucket({ calibration_buckets: all, baseline, candid
     b.significant ? "significant" : "not significant",
     number(b.baseline, 3),
     number(b.candidate, 3),
-    `${signedPercent(b.difference)}${b.stderr === null ? "" : ` ± ${percent(b.stderr)}`}`,
+    `${signedPercent(b.difference)}${b.stderr === null ? "" : ` ± ${percent(halfWidth(null) * b.stderr)}`}`,
     short(b.baseline_clicks),
     short(b.candidate_clicks),
   ];
@@ -83,13 +87,16 @@ export function calibrationByBucket({ calibration_buckets: all, baseline, candid
   return h(
     "section",
     {},
-    h("h2", {}, "Calibration by pClick"),
-    h("p", { class: "quiet" }, "Predicted clicks over clicks of each version on the impressions it served, by its own pClick. “Significant”: its calibration error is larger by more than the margin; this allows for the number of buckets (e-BH). ± is one standard error."),
-    known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), taking("calibration by pClick", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "calibration_buckets" }] })] : null,
-    known.length < all.length ? h("p", { class: "quiet" }, `Not shown: ${all.length - known.length} of ${all.length} buckets, in which one of the two served no clicks.`) : null,
-    whole?.verdict === "worse" && !all.some((b) => b.significant)
-      ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above is of everything that both versions scored.`)
-      : null,
+    fold(
+      "calibration",
+      "Calibration by pClick",
+      h("p", { class: "quiet" }, "Predicted clicks over clicks of each version on the impressions it served, by its own pClick. “Significant”: its calibration error is larger by more than the margin; this allows for the number of buckets (e-BH). ± is a 95% interval of one bucket by itself."),
+      known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), taking("calibration by pClick", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "calibration_buckets" }] })] : null,
+      known.length < all.length ? h("p", { class: "quiet" }, `Not shown: ${all.length - known.length} of ${all.length} buckets, in which one of the two served no clicks.`) : null,
+      whole?.verdict === "worse" && !all.some((b) => b.significant)
+        ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above is of everything that both versions scored.`)
+        : null,
+    ),
   );
 }
 
@@ -99,10 +106,10 @@ const simpson = (m) => (m.simpson ? h("td", { class: "text" }, h("span", { class
 
 // Of a metric, as the table above writes it.
 const by = ({ metric: name }, value) => signed(value, metric(name).digits || 4);
-const withError = (m) => (m.within_stderr === null ? by(m, m.within) : `${by(m, m.within)} ± ${number(m.within_stderr, metric(m.metric).digits || 4)}`);
+const withError = (m) => (m.within_stderr === null ? by(m, m.within) : `${by(m, m.within)} ± ${number(halfWidth(null) * m.within_stderr, metric(m.metric).digits || 4)}`);
 
 // Of a paired comparison: what was shown, against what would be if every item were shown alike.
-export function uniformExposure(one) {
+export function uniformExposure(one, fold) {
   const all = one.mixes.filter((m) => isOfExposure(one, m));
   const unknown = one.mixes_unknown ?? [];
   if (!all.length && !unknown.length) return null;
@@ -111,13 +118,16 @@ export function uniformExposure(one) {
   return h(
     "section",
     {},
-    h("h2", {}, "Uniform exposure"),
-    h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions."),
-    scroller("Uniform exposure", table(["Metric", "Difference, as shown", "Under uniform exposure", "Reading"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
+    fold(
+      "uniform",
+      "Uniform exposure",
+      h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions. ± is a 95% interval."),
+      scroller("Uniform exposure", table(["Metric", "Difference, as shown", "Under uniform exposure", "Reading"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
+    ),
   );
 }
 
-export function mixes(one) {
+export function mixes(one, fold) {
   const all = one.mixes.filter((m) => !isOfExposure(one, m));
   if (!all.length) return null;
   const row = (m) => [
@@ -131,9 +141,12 @@ export function mixes(one) {
   return h(
     "section",
     {},
-    h("h2", {}, "Traffic mix vs. model"),
-    h("p", { class: "quiet" }, "How much of the difference comes from different traffic (mix), and how much from the same kind of traffic (within). “Simpson”: the total and its slices point in opposite directions."),
-    scroller("Traffic mix vs. model", table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
+    fold(
+      "mix",
+      "Traffic mix vs. model",
+      h("p", { class: "quiet" }, "How much of the difference comes from different traffic (mix), and how much from the same kind of traffic (within). “Simpson”: the total and its slices point in opposite directions. ± is a 95% interval."),
+      scroller("Traffic mix vs. model", table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
+    ),
   );
 }
 
@@ -144,15 +157,18 @@ const EARLY = {
   score_shift: "Score shift (log odds)",
 };
 
-export function early({ early: all, baseline, candidate }) {
+export function early({ early: all, baseline, candidate }, fold) {
   if (!all.length) return null;
-  const row = (e) => [h("th", { scope: "row" }, EARLY[e.name] ?? e.name), number(e.baseline, 4), number(e.candidate, 4), reason(e.reason)];
+  const row = (e) => [h("th", { scope: "row" }, EARLY[e.name] ?? e.name, e.reason ? h("span", { class: "quiet below" }, reason(e.reason)) : null), number(e.baseline, 4), number(e.candidate, 4)];
   return h(
     "section",
     {},
-    h("h2", {}, "Preliminary estimates"),
-    h("p", { class: "quiet" }, "Made before labels are final; never used for a verdict."),
-    scroller("Preliminary estimates", table(["Estimate", headed(baseline.version), headed(candidate.version), ""], all.map(row), { numeric: (i) => i > 0 && i < 3 })),
+    fold(
+      "early",
+      "Preliminary estimates",
+      h("p", { class: "quiet" }, "Made before labels are final; never used for a verdict."),
+      scroller("Preliminary estimates", table(["Estimate", headed(baseline.version), headed(candidate.version)], all.map(row), { numeric: (i) => i > 0 })),
+    ),
   );
 }
 

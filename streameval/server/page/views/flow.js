@@ -5,31 +5,13 @@ import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { age, bytes, clock, count, DASH, duration, share } from "../format.js";
 import { pipeline, rates } from "../flow/pipeline.js";
+import { FATES, INVALID, LIMITS, named, plain, STAGES, TABLES } from "../flow/words.js";
+import { folds } from "../fold.js";
 import { taking } from "../share.js";
 import { scroller, table } from "../tables.js";
 import { awaited } from "../waiting.js";
 
 const AGAIN_MS = 2000;
-const FATES = [
-  ["matured", "Impressions with a final label"],
-  ["pending", "Impressions waiting for their label"],
-  ["matched_clicks", "Matched clicks"],
-  ["unmatched_clicks", "Unmatched clicks"],
-  ["corrected", "Labels corrected by a late click"],
-  ["duplicate_impressions", "Duplicate impressions"],
-  ["conflicting_impressions", "Conflicting impressions (id of another model or version)"],
-  ["duplicate_clicks", "Duplicate clicks"],
-  ["late_impressions", "Impressions too late to count"],
-  ["late_clicks", "Clicks too late to correct a label"],
-  ["early_clicks", "Clicks dated before their impression"],
-  ["late_unscored", "Late impressions not scored online"],
-  ["expired_impressions", "Expired impressions"],
-  ["quarantined", "Quarantined (far ahead of the stream)"],
-  ["runaway_impressions", "Refused impressions (stream never caught up)"],
-  ["runaway_clicks", "Refused clicks (stream never caught up)"],
-  ["matured_early", "Matured early (memory limit)"],
-  ["forgotten_early", "Evicted early (memory limit)"],
-];
 const HEALTHY = new Set(["matured", "pending", "matched_clicks"]);
 
 export function mount(root) {
@@ -37,6 +19,7 @@ export function mount(root) {
   const way = h("section", { class: "way" });
   const place = h("div", { class: "panels" });
   const rate = rates();
+  const fold = folds();
   const letters = h("section", { class: "panel wide" });
   root.append(note, way, place, letters);
   const questions = asker();
@@ -59,7 +42,7 @@ export function mount(root) {
       letters.hidden = false;
       replace(note);
       replace(way, pipeline(answers[0], rate(answers[0])));
-      draw(place, answers[0]);
+      draw(place, answers[0], fold);
     });
     samples.ask([["dead-letters"]], (error) => replace(letters, h("h2", {}, "Dead letters"), refusal(error, refresh, useToken))).then((answers) => answers && drawLetters(letters, answers[0], refresh));
   }
@@ -73,18 +56,18 @@ export function mount(root) {
   };
 }
 
-function draw(place, status) {
+function draw(place, status, fold) {
   replace(
     place,
-    panel("Event outcomes", fates(status.events)),
-    panel("Partitions", partitions(status)),
-    panel("Processing time by stage", stages(status.stage_seconds, status.uptime_seconds)),
-    panel("Memory", memory(status)),
-    panel("Checkpoints", checkpoints(status.checkpoints), h("h3", {}, "History"), history(status.history)),
+    panel(h("h2", {}, "Event outcomes"), fates(status.events, place.querySelector("details.none")?.open)),
+    panel(fold("partitions", "Partitions", partitions(status))),
+    panel(fold("stages", "Processing time by stage", stages(status.stage_seconds, status.uptime_seconds))),
+    panel(fold("memory", "Memory", memory(status))),
+    panel(fold("checkpoints", "Checkpoints", checkpoints(status.checkpoints), h("h3", {}, "History"), history(status.history))),
   );
 }
 
-const panel = (heading, ...content) => h("section", { class: "panel" }, h("h2", {}, heading), content);
+const panel = (...content) => h("section", { class: "panel" }, content);
 
 function bars(rows) {
   const most = Math.max(...rows.map((row) => row.value), 1e-12);
@@ -103,16 +86,16 @@ function fillBar(part) {
   return bar;
 }
 
-function fates(events) {
-  const known = FATES.filter(([name]) => name in events);
-  const more = Object.keys(events).filter((name) => typeof events[name] === "number" && !["impressions", "clicks"].includes(name) && !known.some(([k]) => k === name));
-  const rows = [...known, ...more.map((name) => [name, name.replaceAll("_", " ")])];
-  const all = rows.map(([name, text]) => ({ name: text, value: events[name], text: count(events[name]), bad: !HEALTHY.has(name), of: Math.max(events.impressions, 1) }));
-  const none = all.filter((row) => !row.value).map((row) => row.name[0].toLowerCase() + row.name.slice(1));
+function fates(events, open) {
+  const known = Object.keys(FATES).filter((name) => name in events);
+  const more = Object.keys(events).filter((name) => typeof events[name] === "number" && !["impressions", "clicks"].includes(name) && !known.includes(name));
+  const all = [...known, ...more];
+  const some = all.filter((name) => events[name]).map((name) => ({ name: named(FATES, name), value: events[name], text: count(events[name]), bad: !HEALTHY.has(name), of: Math.max(events.impressions, 1) }));
+  const none = all.filter((name) => !events[name]);
   return [
     h("p", {}, `${count(events.impressions)} impressions and ${count(events.clicks)} clicks received.`),
-    bars(all.filter((row) => row.value)),
-    none.length ? h("p", { class: "quiet" }, `None: ${none.join(", ")}.`) : null,
+    bars(some),
+    none.length ? h("details", { class: "none", open }, h("summary", {}, `${none.length} other outcomes, of which there are none`), h("ul", { class: "quiet" }, none.map((name) => h("li", {}, named(FATES, name))))) : null,
   ];
 }
 
@@ -135,17 +118,17 @@ function partitions({ partitions: all }) {
 function stages(seconds, uptime) {
   const rows = Object.entries(seconds).sort(([, a], [, b]) => b - a);
   return [
-    h("p", { class: "quiet" }, "Share of the time since start; “read” includes waiting for messages."),
-    bars(rows.map(([name, value]) => ({ name, value, text: `${share(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
+    h("p", { class: "quiet" }, "Share of the time since start."),
+    bars(rows.map(([name, value]) => ({ name: named(STAGES, name), value, text: `${share(value / Math.max(uptime, 1e-9))} (${duration(value)})`, of: Math.max(uptime, 1e-9) }))),
   ];
 }
 
 function memory({ table_bytes: tables, budget_used: budgets }) {
   return [
-    bars(Object.entries(tables).sort(([, a], [, b]) => b - a).map(([name, value]) => ({ name, value, text: bytes(value) }))),
+    bars(Object.entries(tables).sort(([, a], [, b]) => b - a).map(([name, value]) => ({ name: named(TABLES, name), value, text: bytes(value) }))),
     h("h3", {}, "Limits, share in use"),
     h("dl", { class: "bars" }, Object.entries(budgets).map(([name, used]) =>
-      h("div", { class: used > 0.9 ? "bad" : "" }, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, share(used)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: used, "aria-label": `${name}: share of the limit in use` }))))),
+      h("div", { class: used > 0.9 ? "bad" : "" }, h("dt", {}, named(LIMITS, name)), h("dd", {}, share(used)), h("dd", { class: "bar" }, h("meter", { min: 0, max: 1, high: 0.9, value: used, "aria-label": `${plain(LIMITS, name)}: share of the limit in use` }))))),
   ];
 }
 
@@ -185,7 +168,7 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
   replace(
     place,
     h("h2", {}, "Dead letters"),
-    total === 0 ? h("p", { class: "quiet" }, "None: all events were valid.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: name.replaceAll("_", " "), value: n, text: count(n) }))),
+    total === 0 ? h("p", { class: "quiet" }, "None: all events were valid.") : bars(Object.entries(counts).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a).map(([name, n]) => ({ name: named(INVALID, name), value: n, text: count(n) }))),
     samples === null ? refusal({ status: 401, message: withheld }, again, useToken) : null,
     samples?.length
       ? h(
@@ -202,7 +185,7 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
 const LETTER = ["When", "Reason", "Field", "Where", "Error", "Value"];
 const letter = (one) => [
   one.at ? clock(one.at) : DASH,
-  one.reason.replaceAll("_", " "),
+  plain(INVALID, one.reason),
   one.field || DASH,
   `${one.topic} [${one.partition}] ${one.offset}`,
   h("td", { class: "text" }, one.message),

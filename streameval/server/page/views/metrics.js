@@ -6,6 +6,7 @@ import { chips, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { count, number, percent, significant } from "../format.js";
 import { METRICS, metric, reason } from "../metrics.js";
+import { absence, absent, once } from "../metrics/absent.js";
 import { shorten, shown as named } from "../names.js";
 import { objective, objectiveControl } from "../objectives.js";
 import { cell, direction, reading } from "../readings.js";
@@ -21,6 +22,7 @@ const AT_FIRST = 3; // versions
 const OPERATING = ["pauc", "precision_at", "recall_at", "f1_at", "expected_cost", "rmse", "mse", "mae", "nmse"];
 const YIELDS = ["click_yield", "mainline_click_yield", "value_per_impression", "value_per_request", "value_per_user"];
 const USERS = ["gauc", "gauc_clicks", "gauc_uniform", "gauc_value", "gauc_request"];
+const BY_VERSION = [OPERATING, USERS, YIELDS]; // families with a line for every metric
 const LIST = /^((?:shown_)?(?:ndcg|map|precision|recall|hit_rate|click_hit_rate|mrr))(?:_(\d+))?(_by_user)?$/;
 const LISTS = Object.keys(METRICS).filter((name) => LIST.test(name));
 const ESTIMATORS = [["IPS", "ips"], ["IPS, clipped", "ips_clipped"], ["SNIPS", "snips"], ["SNIPS, clipped", "snips_clipped"]];
@@ -37,7 +39,8 @@ export function mount(root) {
     const place = h("div");
     return { place, root: h("details", { class: "family", "data-family": name, open: wide || i === 0, hidden: true }, h("summary", {}, h("h2", {}, name)), h("p", { class: "quiet" }, about), place, explained(has)) };
   });
-  root.append(tools, note, h("div", { class: "families" }, families.map((one) => one.root)));
+  const left = h("div");
+  root.append(tools, note, h("div", { class: "families" }, families.map((one) => one.root), left));
   const questions = asker();
   let overview = null;
   let given = {};
@@ -91,6 +94,7 @@ export function mount(root) {
     const rows = chosen(answer.results).map((row) => ({ ...row, own: look(overview, row).class }));
     replace(note, rows.length ? null : h("p", { role: "status" }, "No results of these versions."));
     for (const { root: own } of families) own.hidden = !rows.length;
+    replace(left, rows.length ? absent(rows, BY_VERSION) : null);
     if (!rows.length) return;
     families.forEach(({ place: own }, i) => replace(own, FAMILIES[i].content(rows, chosen(answer.strata))));
   }
@@ -107,7 +111,7 @@ export function mount(root) {
 }
 
 const version = (row) => h("span", { class: row.own }, h("span", { class: "swatch", "aria-hidden": "true" }), named(row.version));
-const heading = (name, text = metric(name).name, first = true) => h("th", { scope: "row", title: metric(name).about }, text, first ? h("span", { class: "quiet below" }, direction(name)) : null);
+const heading = (name, text = metric(name).name, first = true) => h("th", { scope: "row", class: first ? null : "again", title: metric(name).about }, text, first ? h("span", { class: "quiet below" }, direction(name)) : null);
 
 // What each metric is, in a sentence; of those cut after K the first.
 function explained(names) {
@@ -124,9 +128,10 @@ function nothing(rows, names) {
 
 // A line for every metric, a column for every version.
 function byVersion(names, rows) {
-  const some = names.filter((name) => rows.some((row) => row[name] !== null) || rows.some((row) => row.reasons[name] !== "not_configured"));
+  const some = names.filter((name) => !absence(rows, name));
+  const words = once();
   const head = ["Metric", ...rows.map((row) => shorten(row.version, 18))];
-  return nothing(rows, names) ?? scroller(names[0], table(head, some.map((name) => [heading(name), ...rows.map((row) => reading(row, name))])));
+  return nothing(rows, names) ?? scroller(names[0], table(head, some.map((name) => [heading(name), ...rows.map((row, i) => reading(row, name, { words: words(i) }))])));
 }
 
 // A line for every metric and version, a column for every K.

@@ -4,6 +4,7 @@ import { go } from "../address.js";
 import { ask, asker, useToken } from "../api.js";
 import { histogram } from "../charts/histogram.js";
 import { button, refusal, select } from "../controls.js";
+import { folds, onPhone, plainly } from "../fold.js";
 import { h, replace } from "../dom.js";
 import { count, DASH, number, percent, significant } from "../format.js";
 import { metric } from "../metrics.js";
@@ -17,6 +18,7 @@ export const needsLabels = true;
 const DISTRIBUTIONS = ["auc", "log_loss", "calibration", "impressions"];
 const SORTS = [["total log loss", "log_loss_nats"], ["impressions", "impressions"], ["clicks", "clicks"], ["AUC", "auc"], ["log loss", "log_loss"], ["calibration", "calibration"]];
 const AGAIN_MS = 8000;
+const AT_FIRST = 5; // users on a phone
 
 export function mount(root) {
   const tools = h("div", { class: "tools" });
@@ -38,6 +40,8 @@ export function mount(root) {
     h("button", { type: "submit", class: "button" }, "Look up"),
   );
   root.append(tools, panels, lookUp, found, note, usersPlace);
+  const fold = folds();
+  let whole = !onPhone(); // the list; on a phone its beginning
   const questions = asker();
   const list = asker();
   let overview = null;
@@ -71,7 +75,7 @@ export function mount(root) {
     const which = { model: now.one.model, version: now.one.version, source: now.one.source, objective: now.objective };
     questions
       .ask(DISTRIBUTIONS.map((name) => ["user-distribution", { ...which, metric: name }]), (error) => replace(panels, refusal(error, refresh, useToken)))
-      .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one)))));
+      .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one), i ? fold : plainly))));
     list
       .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }], ["results", { ...which, window: "all", slice: "none" }]], (error) => {
         replace(usersPlace);
@@ -84,15 +88,21 @@ export function mount(root) {
       });
   }
 
-  function drawTable(now, { users, total, users_sampled: sampled }, whole) {
-    const loss = whole?.log_loss === null || !whole ? null : whole.log_loss * whole.impressions;
+  function drawTable(now, found, all) {
+    const { users, total, users_sampled: sampled } = found;
+    const loss = all?.log_loss === null || !all ? null : all.log_loss * all.impressions;
+    const seen = whole ? users : users.slice(0, AT_FIRST);
+    const toggle = () => {
+      whole = !whole;
+      drawTable(now, found, all);
+    };
     const row = (user) => [
       h("th", { scope: "row" }, h("button", { type: "button", class: "link", "data-focus": user.user, onclick: () => one(`~${user.user}`) }, user.user)),
       ...metricsOf(user),
       loss ? [percent(user.log_loss_nats / loss, 2), meter(user.log_loss_nats / loss, users)] : DASH,
     ];
-    const meter = (share, all) => {
-      const most = Math.max(...all.map((u) => u.log_loss_nats)) / loss || 1;
+    const meter = (share, of) => {
+      const most = Math.max(...of.map((u) => u.log_loss_nats)) / loss || 1;
       return h("meter", { min: 0, max: most, value: share, "aria-label": "share of the loss" });
     };
     replace(
@@ -100,10 +110,11 @@ export function mount(root) {
       h("h2", {}, "Individual users"),
       h("div", { class: "tools" },
         select("Sort by", "sort", SORTS, now.sort, (sort) => change({ sort })),
-        button(now.order === "desc" ? "highest first" : "lowest first", () => change({ order: now.order === "desc" ? "asc" : null }))),
-      scroller("Users", table(["User", ...METRICS, "Share of the loss"], users.map(row))),
+        select("Order", "order", [["highest first", "desc"], ["lowest first", "asc"]], now.order, (order) => change({ order: order === "desc" ? null : order }))),
+      scroller("Users", table(["User", ...METRICS, "Share of the loss"], seen.map(row))),
+      users.length > AT_FIRST && onPhone() ? button(whole ? "Show fewer" : `Show ${users.length - AT_FIRST} more`, toggle, { "aria-expanded": String(whole), "data-focus": "more-users" }) : null,
       taking("users", { csv: () => ["users", { model: now.one.model, version: now.one.version, source: now.one.source, sort: now.sort, order: now.order, limit: 1000 }] }),
-      h("p", { class: "quiet" }, `${users.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are identified by a hash of their id.`),
+      h("p", { class: "quiet" }, `${seen.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are identified by a hash of their id.`),
     );
   }
 
@@ -148,15 +159,14 @@ const ABOUT = {
   impressions: "How active users are: a few usually make most of the traffic.",
 };
 
-function distribution(name, answer, style) {
+function distribution(name, answer, style, fold) {
   const { name: heading } = metric(name);
   const { edges, users, quantiles, users_total: total, users_undefined: undefinedUsers } = answer;
   const text = name === "impressions" ? "Impressions" : heading;
   return h(
     "figure",
     { class: "panel" },
-    h("figcaption", {}, h("h2", {}, `${text} by user`), h("p", { class: "quiet" }, ABOUT[name])),
-    edges.length
+    fold(name, `${text} by user`, h("p", { class: "quiet" }, ABOUT[name]), edges.length
       ? histogram({
           title: `${text} by user`, edges, log: name !== "auc", width: innerWidth < 500 ? 280 : innerWidth < 1900 ? 260 : 380, // as wide as its place
           yName: "share of users",
@@ -166,6 +176,6 @@ function distribution(name, answer, style) {
         })
       : h("p", { class: "quiet" }, "No users yet."),
     h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)}%`), h("dd", {}, name === "impressions" ? count(value) : number(value, 3))))),
-    h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`),
+    h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`)),
   );
 }

@@ -1,0 +1,24 @@
+// Parts of a view that open and close. On a phone they are closed at first: what somebody on call needs first fits on few screens.
+
+import { h } from "./dom.js";
+
+export const onPhone = () => matchMedia("(max-width: 760px)").matches;
+
+// `fold(name, heading, content)`: a part under its heading, which on a phone opens and closes it. What somebody has opened stays open
+// while the view is drawn again; `all(true)` opens everything, for paper.
+// What is never folded, as a part of a view of which others are.
+export const plainly = (_, heading, ...content) => [h("h2", {}, heading), content];
+
+export function folds() {
+  const chosen = new Map();
+  let every = false;
+  const fold = (name, heading, ...content) => {
+    if (!onPhone()) return plainly(name, heading, ...content);
+    const open = every || chosen.get(name);
+    const root = h("details", { class: "fold", "data-fold": name, open }, h("summary", { "data-focus": `fold-${name}` }, h("h2", {}, heading)), content);
+    root.firstChild.addEventListener("click", () => chosen.set(name, !root.open)); // before it changes
+    return root;
+  };
+  fold.all = (open) => (every = open);
+  return fold;
+}
