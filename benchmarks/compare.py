@@ -34,14 +34,14 @@ def settings() -> Settings:
     return Settings.model_validate({"join": {"correction_horizon": "1h"}, "slices": {"dimensions": ["country"]}})
 
 
-def batches(events: Events) -> list[Batch]:
+def batches(events: Events, size: int = BATCH) -> list[Batch]:
     """Decoded columns, every impression with the pClicks of two shadow versions."""
     pipeline = Pipeline(settings(), time.time)
     name_everything(pipeline, events)
     codes = [pipeline.catalog.series_code("ctr", version) for version in ("v2", "v3")]
     rng = np.random.default_rng(1)
     out = []
-    for batch in events.batches(pipeline.catalog, BATCH, learn=False):
+    for batch in events.batches(pipeline.catalog, size, learn=False):
         p = batch.impressions.pclick
         logit = np.log(p / (1 - p))[:, None] + rng.normal(0, 0.2, (p.size, 2))
         shadow = Shadow(

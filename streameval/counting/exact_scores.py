@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 import numba
@@ -21,14 +22,18 @@ from streameval.metrics.auc import ranked_auc
 RUN_START = -(1 << 62)  # pane from which the whole run begins
 _OLD = RUN_START + 1  # where panes go that no window will hold again
 _MERGE_AT = 64  # arrays that a pane collects before they become one
-_RANGES = 16  # AUCs that are remembered
+_MOST_CHANGES = 1 << 20  # scores that came or went since somebody asked; beyond, who asks looks at all of them
+
+_numbers = count()
+
+
+_Change = tuple[NDArray[np.uint64], int]
 
 
 @dataclass(slots=True)
 class _Pane:
     added: list[NDArray[np.uint64]] = field(default_factory=list)
     retracted: list[NDArray[np.uint64]] = field(default_factory=list)
-    changes: int = 0
 
     @property
     def kept(self) -> int:
@@ -38,8 +43,7 @@ class _Pane:
         """What is left of the added scores; sorted only if some were retracted."""
         if self.retracted:
             whole, gone = np.sort(np.concatenate(self.added)), np.sort(np.concatenate(self.retracted))
-            out = np.empty(whole.size, np.uint64)
-            self.added, self.retracted = [out[: _without(whole, gone, out)].copy()], []
+            self.added, self.retracted = [without(whole, gone)], []
         elif len(self.added) > 1:
             self.added = [np.concatenate(self.added)]
         return self.added[0]
@@ -55,7 +59,17 @@ class ExactScores:
         self._kept = 0
         self._old_before = _OLD  # panes before it are in _OLD
         self._gone_before = RUN_START  # panes before it are kept no more
-        self._known: dict[tuple[int, int], tuple[int, float | None]] = {}  # AUCs of pane ranges, and as of which change
+        self.number = next(_numbers)  # no other scores have it, nor have these after they were dropped
+        self._change = 0
+        self._changed: dict[int, int] = {}  # by pane its last change, in order of them
+        self._since: list[_Change] | None = (
+            None  # what came and went since `take_changes`; None: too much, or nobody asked
+        )
+        self._since_size = 0
+
+    def keeps(self, start: int) -> bool:
+        """Whether every score from a pane on, or from `RUN_START`, is kept."""
+        return start >= self._gone_before
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +89,7 @@ class ExactScores:
         parts.append(scores)
         if len(parts) >= _MERGE_AT:  # little batches must not leave an array each
             parts[:] = [np.concatenate(parts)]
-        mine.changes += 1
+        self._note(pane, scores, sign)
         self._kept += scores.size
         while self._kept > self._limit:
             self._drop_oldest()
@@ -84,7 +98,8 @@ class ExactScores:
         """Forgets everything, and keeps nothing from now on."""
         self._panes.clear()
         self._oldest.clear()
-        self._known.clear()
+        self._changed.clear()
+        self._since, self.number = None, next(_numbers)
         self._kept, self._gone_before = 0, 1 << 62
 
     def forget_before(self, pane: int) -> None:
@@ -94,6 +109,8 @@ class ExactScores:
         if old in ([], [_OLD]):
             return
         parts = [self._panes.pop(n) for n in old]
+        for n in old:
+            self._changed.pop(n, None)
         self._oldest = sorted(self._panes)
         if self._gone_before > RUN_START:  # the run is not whole, so nobody will ask for them
             self._kept -= sum(part.kept for part in parts)
@@ -101,11 +118,11 @@ class ExactScores:
         whole = np.concatenate([part.scores() for part in parts])
         self._kept -= sum(part.kept for part in parts) - whole.size
         heappush(self._oldest, _OLD)
-        self._panes[_OLD] = _Pane([whole], [], sum(part.changes for part in parts))
+        self._panes[_OLD] = _Pane([whole], [])
 
     def scores(self, start: int, end: int) -> NDArray[np.uint64] | None:
         """The sorted scores of the panes [start, end); None when some are not kept."""
-        if start < self._gone_before:
+        if not self.keeps(start):
             return None
         parts = [self._panes[n].scores() for n in self._within(start, end)]
         self._kept = sum(pane.kept for pane in self._panes.values())
@@ -113,19 +130,17 @@ class ExactScores:
 
     def auc(self, start: int, end: int) -> float | None:
         """The AUC of `scores`; None also when it is undefined."""
-        if start < self._gone_before:
-            return None
-        panes = self._within(start, end)
-        if not panes:
-            return None
-        changes, span = sum(self._panes[n].changes for n in panes), (panes[0], panes[-1])
-        known = self._known.get(span)
-        if known is None or known[0] != changes:
-            scores = self.scores(start, end)
-            if len(self._known) >= _RANGES:
-                self._known.clear()
-            known = self._known[span] = changes, None if scores is None else ranked_auc(scores)
-        return known[1]
+        scores = self.scores(start, end)
+        return None if scores is None else ranked_auc(scores)
+
+    def last_change(self, start: int, end: int) -> int:
+        """The number of the last change of the panes [start, end)."""
+        return next((change for pane, change in reversed(self._changed.items()) if start <= pane < end), -1)
+
+    def take_changes(self) -> list[_Change] | None:
+        """(scores, 1 that came or -1 that went) since the last call; None: look at all of them."""
+        since, self._since, self._since_size = self._since, [], 0
+        return since
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`; the scores are packed when the writer calls for them."""
@@ -142,12 +157,23 @@ class ExactScores:
         for number, sign, start, end in parts:
             self.add(number, packed["scores"][start:end].copy(), sign)
 
+    def _note(self, pane: int, scores: NDArray[np.uint64], sign: int) -> None:
+        self._change += 1
+        self._changed.pop(pane, None)
+        self._changed[pane] = self._change
+        if self._since is not None:
+            self._since.append((scores, sign))
+            self._since_size += scores.size
+            if self._since_size > _MOST_CHANGES:
+                self._since = None
+
     def _within(self, start: int, end: int) -> list[int]:
         return sorted(n for n in self._panes if start <= n < end)
 
     def _drop_oldest(self) -> None:
         oldest = heappop(self._oldest)
         self._kept -= self._panes.pop(oldest).kept
+        self._changed.pop(oldest, None)
         self._gone_before = self._old_before if oldest == _OLD else oldest + 1
 
 
@@ -170,9 +196,14 @@ def _pack(panes: Mapping[int, _Kept]) -> dict[str, NDArray[np.generic]]:
     }
 
 
+def without(scores: NDArray[np.uint64], gone: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sorted scores less the sorted ones that were retracted."""
+    out = np.empty(scores.size, np.uint64)
+    return out[: _without(scores, gone, out)].copy()
+
+
 @numba.njit(cache=True, nogil=True)
 def _without(scores: NDArray[np.uint64], gone: NDArray[np.uint64], out: NDArray[np.uint64]) -> int:
-    """Sorted scores less the sorted ones that were retracted."""
     k = 0
     g = 0
     for i in range(scores.size):

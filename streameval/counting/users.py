@@ -194,15 +194,9 @@ class Users:
             spread = float(((auc_w - w * (terms.weighted_auc / terms.weight)) ** 2).sum())
         return terms, spread
 
-    def scores(self, series: int, window: int | None, end: int) -> NDArray[np.uint64] | None:
-        """Every score of a series in a window, sorted (see `ExactScores`); None when there are too many."""
-        exact = self._exact.get(series)
-        return np.empty(0, np.uint64) if exact is None else exact.scores(*self._range(window, end))
-
-    def exact_auc(self, series: int, window: int | None, end: int) -> float | None:
-        """The AUC of `scores`; None when it is undefined or there are too many."""
-        exact = self._exact.get(series)
-        return None if exact is None else exact.auc(*self._range(window, end))
+    def scores(self, series: int) -> ExactScores | None:
+        """Every score of a series, as far as they are kept; None: it has none."""
+        return self._exact.get(series)
 
     def pane_ranked(self, series: int, pane: int) -> Ranked | None:
         """GAUC's terms within one pane; None when only a sample of users is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,7 @@ from streameval.process.background import Background
 from streameval.results.evaluate import Evaluator, PartTotals
 from streameval.results.health import HealthJudge, Joined, unreliable
 from streameval.results.panes import PaneHistory
+from streameval.results.result import undefined
 from streameval.results.snapshot import (
     Snapshot,
     Surroundings,
@@ -200,7 +201,7 @@ class Pipeline:
             stage_seconds=usage.sums([self.seconds, *(m.seconds for m in partitions)]),
             table_bytes=usage.table_bytes(partitions),
             options=self._latest.options,
-            undefined=dict(Counter(f"{name}:{why}" for r in results for name, why in r.reasons.items())),
+            undefined=undefined(results),
             online_updates=usage.updates(partitions, self.settings.models),
             online_failures=usage.failures(partitions, self.settings.models),
             suspensions=tuple(one.suspended for m in partitions for one in m.learners if one.suspended is not None),

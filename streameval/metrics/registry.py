@@ -7,7 +7,7 @@ is imported: its schema is made of the table, once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -131,7 +131,7 @@ def means_over_users(options: Options | None = None) -> tuple[str, ...]:
     return tuple(metric.name for metric in rows(options) if metric.of_users and metric.name != "gauc")
 
 
-def evaluate(view: View) -> tuple[dict[str, float | int | None], dict[str, str]]:
+def evaluate(view: View) -> tuple[dict[str, float | int | None], Mapping[str, str]]:
     """(values, reasons): every metric by name, None where undefined, and why."""
     values: dict[str, float | int | None] = {}
     reasons: dict[str, str] = {}
@@ -150,4 +150,10 @@ def evaluate(view: View) -> tuple[dict[str, float | int | None], dict[str, str]]
             reasons[metric.name] = value.reason
         else:
             values[metric.name] = value
-    return values, reasons
+    return values, _shared(tuple(reasons.items()))
+
+
+@lru_cache(maxsize=1024)
+def _shared(reasons: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """One mapping for all results with the same reasons: most slices have them."""
+    return dict(reasons)

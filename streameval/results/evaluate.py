@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.growing_auc import Aucs
 from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
 from streameval.counting.scoreboard import Scoreboard, SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.join.policy import FOREVER
-from streameval.metrics.auc import ranked_auc
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
 from streameval.results.result import Result, Span, make_result
@@ -71,6 +71,7 @@ class Evaluator:
         self._pane = pane
         self._windows = list(windows)
         self._reuse = Reuse()
+        self._aucs = Aucs()
 
     def end(self, parts: Sequence[PartTotals]) -> int:
         """The pane at which sliding windows end: there the labels of every partition are complete."""
@@ -98,6 +99,7 @@ class Evaluator:
         boards = [part.board for part in parts]
         out: list[Result] = []
         self._reuse.begin()
+        self._aucs.begin()
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
@@ -214,16 +216,13 @@ class Evaluator:
             beside = (whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df, whole.sampled)
         return self._reuse.result((series, span.name, where), row, beside, span, make)
 
-    @staticmethod
-    def _exact_auc(boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
-        having = [board.users for board in boards if code in board.users.series()]
-        if len(having) == 1:
-            return having[0].exact_auc(code, frame.index, frame.end)
-        parts = [users.scores(code, frame.index, frame.end) for users in having]
-        if any(p is None for p in parts):
+    def _exact_auc(self, boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
+        kept = [scores for board in boards if (scores := board.users.scores(code)) is not None]
+        if not kept:
             return None
-        whole = [p for p in parts if p is not None]
-        return ranked_auc(np.sort(np.concatenate(whole))) if whole else None
+        if frame.index is None:
+            return self._aucs.of_run(code, kept)
+        return self._aucs.of_window(code, frame.index, kept, (frame.start, frame.end))
 
     def _span(self, parts: Sequence[PartTotals], frame: Frame, unreliable: str | None) -> Span:
         rows = [part.panes.total for part in parts]

@@ -152,7 +152,7 @@ def number_names(options: Options) -> list[str]:
     return [*names(options), *(f"{name}_stderr" for name in with_stderr(options)), "sampling", "df", "gauc_df", *own]
 
 
-def numbers(view: View, sampling_error: float | None = None) -> tuple[NDArray[np.float64], dict[str, str]]:
+def numbers(view: View, sampling_error: float | None = None) -> tuple[NDArray[np.float64], Mapping[str, str]]:
     """Every metric of one view with its standard error, float64 by `number_names`, NaN: unknown; and why one is undefined."""
     values, reasons = evaluate(view)
     errors = standard_errors(view, values)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -215,6 +216,17 @@ def moved(result: Result, span: Span) -> Result:
         reliable=unreliable is None,
         reliable_reason=unreliable,
     )
+
+
+def undefined(results: Iterable[Result]) -> dict[str, int]:
+    """By "metric:reason", in how many results a metric is undefined."""
+    alike: dict[int, list[Mapping[str, str]]] = {}
+    for result in results:
+        alike.setdefault(id(result.reasons), []).append(result.reasons)
+    counts: Counter[str] = Counter()
+    for same in alike.values():
+        counts.update({f"{name}:{why}": len(same) for name, why in same[0].items()})
+    return dict(counts)
 
 
 def _unreliable(violations: int, span: Span) -> str | None:

@@ -54,3 +54,68 @@ def weighted_pairs(
         else:
             tied += w
     return pairs, int(clicks), int(many), int(many_clicks)
+
+
+_BLOCK = np.int64(64)
+
+
+@numba.njit(cache=True, nogil=True)
+def clicks_by_block(sorted_entries: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """How many clicks are before every 64th of sorted score << 1 | label entries, and, last, how many there are."""
+    n = np.int64(sorted_entries.size)
+    out = np.empty(n // _BLOCK + 2, np.int64)
+    clicks = np.int64(0)
+    for i in range(n):
+        if i % _BLOCK == 0:
+            out[i // _BLOCK] = clicks
+        clicks += np.int64(sorted_entries[i] & np.uint64(1))
+    if n % _BLOCK == 0:
+        out[n // _BLOCK] = clicks
+    out[-1] = clicks
+    return out
+
+
+@numba.njit(inline="always")
+def _first(sorted_entries: NDArray[np.uint64], entry: np.uint64) -> int:
+    """How many entries are less than one."""
+    low, high = np.int64(0), np.int64(sorted_entries.size)
+    while low < high:
+        middle = (low + high) >> np.int64(1)
+        if sorted_entries[middle] < entry:
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
+
+
+@numba.njit(inline="always")
+def _clicks_before(sorted_entries: NDArray[np.uint64], by_block: NDArray[np.int64], place: int) -> int:
+    block = place // _BLOCK
+    clicks = by_block[block]
+    for i in range(block * _BLOCK, place):
+        clicks += np.int64(sorted_entries[i] & np.uint64(1))
+    return int(clicks)
+
+
+@numba.njit(cache=True, nogil=True)
+def pairs_between(sorted_entries: NDArray[np.uint64], by_block: NDArray[np.int64], others: NDArray[np.uint64]) -> int:
+    """Twice the concordant pairs of one of n sorted entries and one of m others; a tie counts 1. `by_block`: `clicks_by_block`."""
+    one = np.uint64(1)
+    pairs, all_clicks = np.int64(0), by_block[-1]
+    for entry in others:
+        least = entry & ~one  # of this score; its non-clicks come before its clicks
+        below = _first(sorted_entries, least)
+        clicks_below = _clicks_before(sorted_entries, by_block, below)
+        if entry & one:
+            tied = _first(sorted_entries, least | one) - below
+            pairs += 2 * (below - clicks_below) + tied
+        else:
+            above = all_clicks - _clicks_before(sorted_entries, by_block, _first(sorted_entries, least + one + one))
+            pairs += 2 * above + (all_clicks - clicks_below - above)
+    return int(pairs)
+
+
+@numba.njit(cache=True, nogil=True)
+def pairs_within(sorted_entries: NDArray[np.uint64]) -> tuple[int, int]:
+    """`concordant_pairs` of all of them."""
+    return concordant_pairs(sorted_entries, sorted_entries.size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streameval.counting.exact_scores import RUN_START
 from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.counting.users import Users
 from streameval.events.batch import Catalog
@@ -38,7 +39,7 @@ def test_scores_kept_for_an_exact_auc_go_before_users_do() -> None:
         users.add(pane, 0, entries(slots, score_keys(p), y), scores_bits(p, y), None, 1)
         users.forget_before(pane)
         users.fit_budget()
-    assert users.scores(0, None, 150) is None
+    assert users.scores(0).scores(RUN_START, 150) is None
     assert users.sampled == 1
     assert users.ranked(0, None, 150)[0].users > 9_000
 

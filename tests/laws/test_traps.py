@@ -19,6 +19,7 @@ from river import metrics as river_metrics
 from sklearn.metrics import roc_auc_score
 
 from streameval.counting import scoreboard
+from streameval.counting.exact_scores import RUN_START
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes
 from streameval.events.batch import Batch, Catalog, Impressions, empty_clicks
@@ -250,7 +251,7 @@ def test_what_a_binned_metric_keeps_does_not_grow_with_its_inputs(monkeypatch: p
         assert r.totals.impressions == (turn + 1) * p.size
         assert abs(r.metrics["auc"] - roc_auc_score(y, p)) <= r.metrics["auc_error"] < 1e-3
         assert r.metrics["auc_error"] > 0
-        kept = monitor.scoreboard.users.scores(r_code(pipeline, r), None, 0)
+        kept = monitor.scoreboard.users.scores(r_code(pipeline, r)).scores(RUN_START, -RUN_START)
         assert kept is None
     assert sizes[1:] == [sizes[0]] * 5
 

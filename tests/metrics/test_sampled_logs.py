@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from streameval.counting.exact_scores import RUN_START
 from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
@@ -43,7 +44,7 @@ def counted(
     )  # fmt: skip
     board.observe(labelled, Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no))
     ranked, _ = board.users.ranked(0, None, 0)
-    view = View.of(board.overall.total, board.overall_layout, ranked, board.users.exact_auc(0, None, 0))
+    view = View.of(board.overall.total, board.overall_layout, ranked, board.users.scores(0).auc(RUN_START, -RUN_START))
     values, _ = evaluate(view)
     return view, values, standard_errors(view, values)
 

@@ -1,0 +1,117 @@
+"""The AUC of scores of which some come and go between two looks: exact, at the cost of what has changed.
+
+Twice the concordant pairs are a sum over pairs of a click and a non-click, so of scores A and of some more, B, they are those within A,
+those within B and those between the two; scores that go count as -1. B is looked up in A, which is sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.exact_scores import RUN_START, ExactScores, without
+from streameval.metrics.auc import ranked_auc
+from streameval.sketches.concordance import clicks_by_block, pairs_between, pairs_within
+
+ScoreBits = NDArray[np.uint64]  # `grid.score_bits`
+_FEWEST = 4096  # scores that stand beside the sorted ones
+_SHARE = 64  # of the sorted ones may stand beside them
+
+
+class _Sorted:
+    """Sorted scores, to be looked up in."""
+
+    def __init__(self, scores: ScoreBits) -> None:
+        self.scores, self.by_block = scores, clicks_by_block(scores)
+
+    def pairs_with(self, others: ScoreBits) -> int:
+        """Twice the concordant pairs of one of these and one of others."""
+        return pairs_between(self.scores, self.by_block, others) if self.scores.size else 0
+
+
+class GrowingAuc:
+    """The AUC of scores that come and go."""
+
+    def __init__(self, sorted_scores: ScoreBits) -> None:
+        self._pairs, self._clicks = pairs_within(sorted_scores)
+        self._size = sorted_scores.size
+        self._settle(sorted_scores)
+
+    def change(self, scores: ScoreBits, sign: int) -> None:
+        """Scores have come, or with sign -1 gone again."""
+        if not scores.size:
+            return
+        more = np.sort(scores)
+        within, clicks = pairs_within(more)
+        between = self._base.pairs_with(more)
+        between += sum(own * one.pairs_with(more) for own, one in self._beside.items())
+        self._pairs += within + sign * between
+        self._clicks += sign * clicks
+        self._size += sign * scores.size
+        self._beside[sign] = _Sorted(np.sort(np.concatenate((self._beside[sign].scores, more))))
+        came, gone = self._beside[1].scores, self._beside[-1].scores
+        if came.size + gone.size > max(_FEWEST, self._base.scores.size // _SHARE):
+            whole = np.sort(np.concatenate((self._base.scores, came)), kind="stable")  # which merges the two
+            self._settle(without(whole, gone) if gone.size else whole)
+
+    @property
+    def value(self) -> float | None:
+        """The AUC, as `ranked_auc` gives it; None when a class is missing."""
+        others = self._size - self._clicks
+        if self._clicks == 0 or others == 0:
+            return None
+        return float(self._pairs) / (2.0 * float(self._clicks) * float(others))
+
+    def _settle(self, sorted_scores: ScoreBits) -> None:
+        """Nothing stands beside these."""
+        self._base, nothing = _Sorted(sorted_scores), _Sorted(np.empty(0, np.uint64))
+        self._beside = {1: nothing, -1: nothing}  # what came, and what went
+
+
+class Aucs:
+    """The AUCs of every series as of the last look: what has not changed since is not worked out again."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, tuple[tuple[int, ...], GrowingAuc]] = {}  # by series: of which kept scores
+        self._windows: dict[
+            tuple[int, int], tuple[object, float | None]
+        ] = {}  # by series and window: as of which change
+        self._asked: set[int] = set()
+
+    def begin(self) -> None:
+        """A new look: of series that nobody asked for in the last one nothing is kept."""
+        for series in self._runs.keys() - self._asked:
+            del self._runs[series]
+        self._asked.clear()
+
+    def of_run(self, series: int, kept: Sequence[ExactScores]) -> float | None:
+        """Of all that partitions keep of a series; None when it is undefined, or they do not keep all."""
+        if not all(one.keeps(RUN_START) for one in kept):
+            return None
+        self._asked.add(series)
+        whose, since = tuple(one.number for one in kept), [one.take_changes() for one in kept]
+        known = self._runs.get(series)
+        if known is None or known[0] != whose or any(changes is None for changes in since):
+            known = self._runs[series] = whose, GrowingAuc(_sorted(kept, RUN_START, -RUN_START))
+        else:
+            for sign in (1, -1):
+                parts = [scores for changes in since for scores, own in changes or () if own == sign]
+                known[1].change(np.concatenate([np.empty(0, np.uint64), *parts]), sign)
+        return known[1].value
+
+    def of_window(self, series: int, window: int, kept: Sequence[ExactScores], panes: tuple[int, int]) -> float | None:
+        """Of what they keep of the panes [start, end); `window`: which of the sliding ones that is."""
+        if not all(one.keeps(panes[0]) for one in kept):
+            return None
+        now = panes, tuple((one.number, one.last_change(*panes)) for one in kept)
+        known = self._windows.get((series, window))
+        if known is None or known[0] != now:
+            known = self._windows[series, window] = now, ranked_auc(_sorted(kept, *panes))
+        return known[1]
+
+
+def _sorted(kept: Sequence[ExactScores], start: int, end: int) -> ScoreBits:
+    parts = [scores for one in kept if (scores := one.scores(start, end)) is not None]
+    return parts[0] if len(parts) == 1 else np.sort(np.concatenate([np.empty(0, np.uint64), *parts]))

@@ -1,0 +1,91 @@
+"""The AUC of scores that come and go between looks is that of all of them, to the last bit, and costs what has changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from streameval.counting import exact_scores, growing_auc
+from streameval.counting.exact_scores import RUN_START, ExactScores
+from streameval.counting.growing_auc import Aucs, GrowingAuc
+from streameval.metrics.auc import ranked_auc
+from streameval.sketches.grid import scores_bits
+
+FOREVER = -RUN_START
+few = st.lists(st.tuples(st.sampled_from([0.0, 5e-324, 0.1, 0.25, 0.5, 1.0]), st.booleans()), max_size=30)
+_STEP = st.tuples(
+    st.sampled_from(["add", "undo", "look", "forget", "restart"]), st.integers(0, 1), st.integers(0, 8), few
+)
+
+
+def bits(of: list[tuple[float, bool]]) -> NDArray[np.uint64]:
+    return scores_bits(np.array([p for p, _ in of], float), np.array([y for _, y in of], bool))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), few), max_size=12), st.sampled_from([1, 3, 10_000]))
+def test_coming_and_going_is_as_if_sorted_anew(steps: list[tuple[bool, list[tuple[float, bool]]]], fewest: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growing_auc, "_FEWEST", fewest)
+        held: list[int] = []
+        growing = GrowingAuc(np.empty(0, np.uint64))
+        for come, of in steps:
+            scores = bits(of) if come else np.array(held[: len(of)], np.uint64)
+            growing.change(scores, 1 if come else -1)
+            held = held + scores.tolist() if come else held[scores.size :]
+            assert growing.value == ranked_auc(np.sort(np.array(held, np.uint64)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_STEP, max_size=40), st.sampled_from([0, 5, 1 << 20]))
+def test_looks_at_two_partitions_are_those_of_somebody_who_never_looked_before(
+    steps: list[tuple[str, int, int, list[tuple[float, bool]]]], most: int
+) -> None:
+    aucs, kept, horizon = Aucs(), [ExactScores(60), ExactScores(60)], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growing_auc, "_FEWEST", 4)
+        patch.setattr(exact_scores, "_MOST_CHANGES", most)
+        for what, which, pane, of in steps:
+            if what == "add":
+                kept[which].add(pane, bits(of), 1)
+            elif what == "undo":
+                gone = kept[which].scores(pane, pane + 1)
+                kept[which].add(pane, np.empty(0, np.uint64) if gone is None else gone, -1)
+            elif what == "forget":
+                horizon = max(horizon, pane)
+                kept[which].forget_before(pane)
+            elif what == "restart":
+                state, again = kept[which].state(), ExactScores(60)
+                again.restore({**state, "panes": state["panes"]()})
+                kept[which] = again
+            else:
+                aucs.begin()
+                panes = (max(pane - 2, horizon), max(pane, horizon) + 1)
+                for start, end in ((RUN_START, FOREVER), panes):
+                    parts = [one.scores(start, end) for one in kept]
+                    whole = [part for part in parts if part is not None]
+                    expected = ranked_auc(np.sort(np.concatenate(whole))) if len(whole) == 2 else None
+                    found = aucs.of_run(0, kept) if start == RUN_START else aucs.of_window(0, 1, kept, panes)
+                    assert found == expected
+
+
+def test_a_look_sorts_only_what_has_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    kept, aucs, sizes = ExactScores(1 << 20), Aucs(), []
+    scores = [scores_bits(rng.random(n), rng.random(n) < 0.1) for n in (300_000, 50, 50)]
+    sort = np.sort
+    monkeypatch.setattr(np, "sort", lambda a, **how: sizes.append(a.size) or sort(a, **how))
+    for more in scores:
+        kept.add(7, more, 1)
+        aucs.begin()
+        found = aucs.of_run(0, [kept])
+    assert found == ranked_auc(sort(np.concatenate(scores)))
+    assert sum(sizes[1:]) < 1_000
+    window = aucs.of_window(0, 0, [kept], (7, 8))
+    sizes.clear()
+    kept.add(8, scores[1], 1)  # the window's panes stand still
+    assert aucs.of_window(0, 0, [kept], (7, 8)) == window
+    assert not sizes
