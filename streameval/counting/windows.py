@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,9 @@ def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[np.i
     }
 
 
+_changes = count()
+
+
 class Window:
     """The sum of the panes in [start, end)."""
 
@@ -199,12 +203,14 @@ class Window:
         self.start = 0
         self.end = 0
         self.dense = np.zeros(0, np.int64)
+        self.change = next(_changes)  # another one whenever the sum has changed, which no other window has
 
     def move_to(self, end: int) -> NDArray[np.int64]:
         """Brings the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
         start = end - self.length
         self._fit()
-        if start >= self.end or end <= self.start or self.start == self.end:  # nothing in common: start over
+        begins_anew = start >= self.end or end <= self.start or self.start == self.end  # nothing in common
+        if begins_anew:
             self.dense[:] = 0
             entering: list[int] = list(self._panes.between(start, end))
             leaving: list[int] = []
@@ -214,6 +220,8 @@ class Window:
                 *self._panes.between(max(end, self.start), self.end),
             ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
+        if begins_anew or leaving or entering:
+            self.change = next(_changes)
         for pane in leaving:
             self._panes.get(pane).add_to(self.dense, -1)
         for pane in entering:
@@ -224,6 +232,7 @@ class Window:
     def follow(self, pane: int, delta: SparseVector) -> None:
         """A pane changed."""
         if self.start <= pane < self.end:
+            self.change = next(_changes)
             self._fit()
             delta.add_to(self.dense)
 

@@ -22,6 +22,9 @@ def copies(table: Table, policy: JoinPolicy, rows: NDArray[np.int64], label: NDA
         return by_label(table.id[rows], 1.0 / policy.negatives, label)
     for number, one in enumerate(policy.keep):
         if one.name == "weight":
+            if not table.given[number]:
+                once = np.ones(rows.size, np.int64)
+                return Copies(once, once)
             found = copies_of(table.id[rows], table.kept_field(number, rows))
             return Copies(found, found)
     return None

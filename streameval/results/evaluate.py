@@ -72,6 +72,7 @@ class Evaluator:
         self._windows = list(windows)
         self._reuse = Reuse()
         self._aucs = Aucs()
+        self._windows_summed: dict[tuple[int, bool], tuple[list[int], NDArray[np.int64]]] = {}  # as of which changes
 
     def end(self, parts: Sequence[PartTotals]) -> int:
         """The pane at which sliding windows end: there the labels of every partition are complete."""
@@ -103,7 +104,7 @@ class Evaluator:
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
-            vector = self._sum([self._dense(board, frame, False) for board in boards])
+            vector = self._summed(boards, frame, False)
             for code, series in enumerate(self._catalog.series):
                 row = _row(vector, [code], self._overall)
                 if row is not None:
@@ -112,7 +113,7 @@ class Evaluator:
         if self._catalog.dimensions:
             shown: dict[tuple[int, int, int], list[int]] = {}
             for frame, span in zip(frames, spans, strict=True):
-                vector = self._sum([self._dense(board, frame, True) for board in boards])
+                vector = self._summed(boards, frame, True)
                 shown = shown or self._shown(vector)  # the first frame is the whole run
                 for (code, dimension, value), numbers in shown.items():
                     row = _row(vector, numbers, self._slice)
@@ -136,7 +137,7 @@ class Evaluator:
         """Auctions run again, by window and model."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
-            vector = self._sum([self._dense(part.board, frame, False) for part in parts])
+            vector = self._summed([part.board for part in parts], frame, False)
             rows = {series: _row(vector, [code], self._overall) for code, series in enumerate(self._catalog.series)}
             known = {series: row for series, row in rows.items() if row is not None}
             start, end = (None, None) if frame.index is None else (frame.start * self._pane, frame.end * self._pane)
@@ -167,10 +168,18 @@ class Evaluator:
             out.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
         return out
 
-    def _dense(self, board: Scoreboard, frame: Frame, slices: bool) -> NDArray[np.int64]:
+    def _summed(self, boards: Sequence[Scoreboard], frame: Frame, slices: bool) -> NDArray[np.int64]:
+        """The sums of all partitions; nobody may change them. Those of windows stand still between two panes."""
         if frame.index is None:
-            return (board.slices if slices else board.overall).total
-        return (board.slice_windows if slices else board.overall_windows)[frame.index].move_to(frame.end)
+            return self._sum([(board.slices if slices else board.overall).total for board in boards])
+        windows = [(board.slice_windows if slices else board.overall_windows)[frame.index] for board in boards]
+        vectors = [window.move_to(frame.end) for window in windows]
+        if len(vectors) == 1:
+            return vectors[0]
+        now, known = [window.change for window in windows], self._windows_summed.get((frame.index, slices))
+        if known is None or known[0] != now:
+            known = self._windows_summed[frame.index, slices] = now, self._sum(vectors)
+        return known[1]
 
     @staticmethod
     def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:

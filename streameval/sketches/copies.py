@@ -43,6 +43,8 @@ class Copies(NamedTuple):
 @numba.njit(inline="always")
 def _whole(impression: np.uint64, weight: float) -> int:
     low = np.floor(weight)
+    if low == weight:
+        return int(low)
     at = np.float64(mix(impression ^ _SALT) >> np.uint64(11)) * _PER_UNIT
     return int(low) + int(at < weight - low)
 
