@@ -63,12 +63,12 @@ def test_looks_at_two_partitions_are_those_of_somebody_who_never_looked_before(
                 kept[which] = again
             else:
                 aucs.begin()
-                panes = (max(pane - 2, horizon), max(pane, horizon) + 1)
-                for start, end in ((RUN_START, FOREVER), panes):
+                windows = [(max(start, horizon), max(start, horizon) + 4) for start in (0, 2, 4)]
+                for number, (start, end) in enumerate([(RUN_START, FOREVER), *windows]):
                     parts = [one.scores(start, end) for one in kept]
                     whole = [part for part in parts if part is not None]
                     expected = ranked_auc(np.sort(np.concatenate(whole))) if len(whole) == 2 else None
-                    found = aucs.of_run(0, kept) if start == RUN_START else aucs.of_window(0, 1, kept, panes)
+                    found = aucs.of_window(0, number, kept, (start, end)) if number else aucs.of_run(0, kept)
                     assert found == expected
 
 
