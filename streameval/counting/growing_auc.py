@@ -64,6 +64,11 @@ class GrowingAuc:
             return None
         return float(self._pairs) / (2.0 * float(self._clicks) * float(others))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sorted scores."""
+        return sum(one.scores.nbytes for one in (self._base, *self._beside.values()))
+
     def _settle(self, sorted_scores: ScoreBits) -> None:
         """Nothing stands beside these."""
         self._base, nothing = _Sorted(sorted_scores), _Sorted(np.empty(0, np.uint64))
@@ -79,6 +84,11 @@ class Aucs:
             tuple[int, int], tuple[object, float | None]
         ] = {}  # by series and window: as of which change
         self._asked: set[int] = set()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the runs' sorted scores."""
+        return sum(run.nbytes for _, run in self._runs.values())
 
     def begin(self) -> None:
         """A new look: of series that nobody asked for in the last one nothing is kept."""

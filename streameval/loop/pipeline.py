@@ -199,7 +199,7 @@ class Pipeline:
             users=self._users.columns,
             last_seen=dict(self._retirement.last_seen),
             stage_seconds=usage.sums([self.seconds, *(m.seconds for m in partitions)]),
-            table_bytes=usage.table_bytes(partitions),
+            table_bytes=usage.table_bytes(partitions, self._evaluator.nbytes),
             options=self._latest.options,
             undefined=undefined(results),
             online_updates=usage.updates(partitions, self.settings.models),

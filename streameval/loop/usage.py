@@ -82,7 +82,7 @@ def sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return dict(out)
 
 
-def table_bytes(partitions: Iterable[Partition]) -> dict[str, int]:
-    """Memory by table, as `TABLES` names them; each partition is asked once, for it adds up all its panes."""
+def table_bytes(partitions: Iterable[Partition], beside: Mapping[str, int]) -> dict[str, int]:
+    """Memory by table, as `TABLES` names them; each partition is asked once, for it adds up all its panes. `beside`: what they share."""
     tables = [part.table_bytes() for part in partitions]
-    return {name: sum(one[name] for one in tables) for name in TABLES}
+    return {name: sum(one[name] for one in tables) + beside.get(name, 0) for name in TABLES}

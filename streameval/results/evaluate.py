@@ -28,6 +28,7 @@ from streameval.sketches.layout import Layout, Options, has_result
 from streameval.sketches.weightings import TERM_SCALE
 
 ALL = "all"
+_MOST_KEPT = 1 << 26  # bytes of the sums of a window that are kept from look to look
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,11 @@ class Evaluator:
         self._reuse = Reuse()
         self._aucs = Aucs()
         self._windows_summed: dict[tuple[int, bool], tuple[list[int], NDArray[np.int64]]] = {}  # as of which changes
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes of what is kept from look to look, by table."""
+        return {"users": self._aucs.nbytes, "panes": sum(sums.nbytes for _, sums in self._windows_summed.values())}
 
     def end(self, parts: Sequence[PartTotals]) -> int:
         """The pane at which sliding windows end: there the labels of every partition are complete."""
@@ -178,7 +184,9 @@ class Evaluator:
             return vectors[0]
         now, known = [window.change for window in windows], self._windows_summed.get((frame.index, slices))
         if known is None or known[0] != now:
-            known = self._windows_summed[frame.index, slices] = now, self._sum(vectors)
+            known = now, self._sum(vectors)
+            if known[1].nbytes <= _MOST_KEPT:
+                self._windows_summed[frame.index, slices] = known
         return known[1]
 
     @staticmethod
