@@ -45,6 +45,7 @@ _NAMES = ("log_loss", "auc", MID, GAP)
 _LOG_LOSS, _AUC, _MID, _GAP = range(4)
 # totals of an arm: om and the M's, and om of clicks and of non-clicks; the first six have deviations too (those of OM: shares)
 _OM, _M_Y, _M_L, _M_P, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
+OM, M_CLICKS, M_PREDICTED = _OM, _M_Y, _M_P
 TOTALS, DEVS = 8, 6
 _CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # where a component is in a row of the ledger
 _IMPRESSIONS, _CLICKS, _OTHERS = range(3)  # what a component is a mean over

@@ -29,7 +29,8 @@ from streameval.compare.reading.reading import (
 )
 from streameval.compare.tracking.core_readings import core_readings
 from streameval.compare.tracking.further import FurtherMetrics
-from streameval.compare.tracking.sums import ComparisonSums, PairedSums, RowName, SplitSums
+from streameval.compare.tracking.split_sums import SplitSums
+from streameval.compare.tracking.sums import ComparisonSums, PairedSums, RowName
 from streameval.compare.tracking.tracked import Exposure, Tracked, finite, known
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
@@ -190,7 +191,7 @@ class SequentialTracked(Tracked):
         self._further.look(at, clicks)
         path = self.evidence.advance(
             np.array([at]),
-            clicks,
+            self._sums.judged(),
             statistics,
             self._strict(),
             correlation=self._sums.correlation(),
@@ -262,11 +263,10 @@ class SequentialTracked(Tracked):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _from_sums(self) -> Comparison:
-        baseline, candidate = self._sums.totals()
-        split = self.setup == "split"
-        clicks, blocks = int(self._sums.clicks()[0, 0]), self._sums.blocks()
+        (baseline, candidate), blocks = self._sums.totals(), self._sums.blocks()
         standing = self.evidence.standing()
-        floor = missing_floor(self.rule, 0 if self.looked is None else self.looked - self.start, clicks, blocks)
+        elapsed, judged = (self.looked or self.start) - self.start, int(self._sums.judged()[0, 0])
+        floor = missing_floor(self.rule, elapsed, judged, blocks)
         reason = self._record.withheld
         if reason is None and standing.verdict == "undecided":
             reason = "learning" if self.learning else floor
@@ -275,8 +275,8 @@ class SequentialTracked(Tracked):
         return self._read(
             self._estimate_now(statistics),
             log_e,
-            impressions=int(baseline[cells.N]) + (int(candidate[cells.N]) if split else 0),
-            clicks=clicks,
+            impressions=int(baseline[cells.N]) + (int(candidate[cells.N]) if self.setup == "split" else 0),
+            clicks=int(self._sums.clicks()[0, 0]),
             blocks=blocks,
             since=standing.worse_at if standing.verdict == "worse" else standing.not_worse_at,
             reason=reason,
@@ -360,7 +360,7 @@ class SequentialTracked(Tracked):
 
     def _new_sums(self) -> ComparisonSums:
         kind = PairedSums if self.setup == "paired" else SplitSums
-        return kind(self.baseline, self.candidate, bool(self.rule.weighed))
+        return kind(self.baseline, self.candidate, bool(self.rule.weighed), self.rule.min_clicks)
 
     def _strict(self) -> NDArray[np.float64] | None:
         """log e float64[1] of the strict mode, 0 before its margin is known; None: it is off, or the setup has none.
@@ -384,11 +384,12 @@ class SequentialTracked(Tracked):
         self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
     ) -> dict[str, tuple[float, float, float]]:
         """(difference, lower, upper) by metric, of one window (`sides`: see `bounds`); NaN and infinite where unknown."""
-        clicks, at = int(self._sums.clicks()[0, window]), (0, window)
+        clicks, at = int(self._sums.judged()[0, window]), (0, window)
         estimates, bounds = harm(statistics), self.evidence.bounds(statistics, clicks, window, sides, at)
         out = {}
         for name, value in estimates.items():
             low, high = (float(b) for b in bounds[name])
+            high = math.inf if name == "calibration" and self._sums.at_least(window) else high
             difference = SIGN[name] * float(value[at])
             out[name] = (difference, low, high) if SIGN[name] > 0 else (difference, -high, -low)
         return out | self._further.differences(self._sums.clicks(), window, sides)

@@ -12,11 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from streameval.compare.evidence import joint, paired, split
+from streameval.compare.evidence import joint, paired
 from streameval.compare.evidence.evidence import Capped
 from streameval.compare.evidence.paired import oriented, oriented_gauc
 from streameval.compare.evidence.ratio import FEWEST_ITEMS, Ints, Reals, Statistics
-from streameval.compare.evidence.split import StrataSums
 from streameval.compare.ledger.exposure import EXPOSED, turned
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
@@ -56,6 +55,14 @@ class ComparisonSums(Protocol):
         """int64[1, J] of the windows."""
         ...
 
+    def judged(self) -> Ints:
+        """The same as the floors of evidence count them."""
+        ...
+
+    def at_least(self, window: int) -> bool:
+        """Whether calibration differs by at least what `statistics` say, and nobody knows by how much more."""
+        ...
+
     def statistics(self) -> Statistics:
         """Each [1, J]."""
         ...
@@ -92,7 +99,9 @@ class ComparisonSums(Protocol):
 class PairedSums:
     """Both versions scored the same impressions."""
 
-    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False) -> None:
+    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False, floor: int = 0) -> None:
+        """`floor`: of clicks, for arms; a pair has one number of clicks."""
+        del floor
         self._forth, self._back, self._weighed = (baseline, candidate), (candidate, baseline), weighed
         self._total = self._empty()
         self._before = [self._empty()]  # of each window: what is of segments before it
@@ -161,6 +170,14 @@ class PairedSums:
             self._clicks = paired.clicks(self._windows(), self._weighed)
         return self._clicks
 
+    def judged(self) -> Ints:
+        """See `ComparisonSums`."""
+        return self.clicks()
+
+    def at_least(self, window: int) -> bool:
+        """See `ComparisonSums`: never."""
+        return False
+
     def statistics(self) -> Statistics:
         """See `ComparisonSums`."""
         if self._found is None:
@@ -216,7 +233,7 @@ class PairedSums:
     def clustered_by(self) -> str:
         """See `ComparisonSums`."""
         assert self._total.items is not None
-        return _clustered_by(self._total.items[:, cells.PAIR_N], int(self._total.blocks[:, cells.PAIR_N].sum()))
+        return shared_by(self._total.items[:, cells.PAIR_N], int(self._total.blocks[:, cells.PAIR_N].sum()))
 
     def strict(self) -> Ints:
         """The scalars of the first window, int64[k]."""
@@ -268,133 +285,7 @@ def _sums(row: Ints) -> BlockSums:
     return BlockSums(blocks, row[_SCALARS:_ITEMS], items)
 
 
-def _clustered_by(by_item: Ints, impressions: int) -> str:
+def shared_by(by_item: Ints, impressions: int) -> str:
     """From impressions by block of items."""
     known = by_item.sum() >= paired.COVERED * impressions and (by_item > 0).sum() >= FEWEST_ITEMS
     return "user_and_item" if impressions and known else "user"
-
-
-class SplitSums:
-    """Both versions served, disjoint users: strata are segments."""
-
-    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False) -> None:
-        self._arms = (baseline, candidate)
-        self._starts: list[int] = [-(1 << 62)]
-        self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
-        # by user, spread, by item: of segments, and of the windows, until they change
-        self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}
-        self._made: tuple[StrataSums, Reals, StrataSums] | None = None
-
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
-        """See `ComparisonSums`."""
-        if key[1] is not None or key[0] not in self._arms:
-            return
-        rows = self._rows.setdefault(segment, np.zeros((2, _WIDTH), np.int64))
-        rows[self._arms.index(key[0])] += row[:_WIDTH]
-        self._strata.pop(segment, None)
-        self._made = None
-
-    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
-        """See `ComparisonSums`: there are no pairs."""
-
-    def begin(self, segment: int) -> None:
-        """See `ComparisonSums`."""
-        self._starts.append(segment)
-        self._made = None
-
-    def clicks(self) -> Ints:
-        """See `ComparisonSums`: of the arm that has fewer."""
-        by_segment = {
-            s: np.array(
-                [rows[:, cells.Y : _SCALARS : SERIES_CELLS].sum(axis=1), rows[:, _SCALARS + cells.CLICKS_EXCESS]]
-            )
-            for s, rows in self._rows.items()
-            if self._counts(rows)
-        }
-        nothing = np.zeros((2, 2), np.int64)
-        both = (sum((c for s, c in by_segment.items() if s >= start), nothing) for start in self._starts)
-        return np.array([[paired.effective(*one).min() for one in both]], np.int64)
-
-    def statistics(self) -> Statistics:
-        """See `ComparisonSums`."""
-        by_user, spreads, by_item = self._windows()
-        return Statistics.of(split.statistics(by_user, spreads, by_item))
-
-    def correlation(self) -> Reals:
-        """See `ComparisonSums`."""
-        return joint.correlation(*split.deviations(self._windows()[0]))
-
-    def capped(self, but: Sequence[str] = ()) -> None:
-        """See `ComparisonSums`: pairs alone have it."""
-
-    def _windows(self) -> tuple[StrataSums, Reals, StrataSums]:
-        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
-        if self._made is not None:
-            return self._made
-        some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
-        for s in some:
-            if s not in self._strata:
-                users, items = (_arms(self._rows[s], part) for part in (slice(0, _SCALARS), slice(_ITEMS, None)))
-                spread = split.spread(users, self._rows[s][:, _SCALARS:_ITEMS])
-                self._strata[s] = split.strata(*users), spread, split.strata(*items)
-        j = len(self._starts)
-        totals, devs, spreads = np.zeros((2, j, 2, 8)), np.zeros((2, j, 2, 6, BLOCKS)), np.zeros((j, 2, 5))
-        for j, start in enumerate(self._starts):
-            for s in some:
-                if s >= start:
-                    by_user, spread, by_item = self._strata[s]
-                    spreads[j] += spread
-                    for i, one in enumerate((by_user, by_item)):
-                        totals[i, j] += one.totals
-                        devs[i, j] += one.devs
-        by_user, by_item = (StrataSums(totals[i][None], devs[i][None]) for i in range(2))
-        self._made = by_user, spreads[None], by_item
-        return self._made
-
-    def impressions(self) -> int:
-        """See `ComparisonSums`: of both, in the hours in which both served."""
-        return int(self.arms()[:, :, cells.N].sum())
-
-    def totals(self) -> tuple[Ints, Ints]:
-        """See `ComparisonSums`: of the hours in which both served."""
-        baseline, candidate = self.arms().sum(axis=1)
-        return baseline, candidate
-
-    def arms(self) -> Ints:
-        """Sums of the arms over the hours in which both served, int64[2, G, 8]."""
-        out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
-        for rows in self._rows.values():
-            if self._counts(rows):
-                out += _arms(rows, slice(0, _SCALARS))
-        return out
-
-    def gauc(self) -> tuple[float | None, float | None]:
-        """See `ComparisonSums`: it is of pairs."""
-        return None, None
-
-    def blocks(self) -> int:
-        """See `ComparisonSums`: of the arm that has fewer."""
-        some = [rows[:, cells.N : _SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
-        return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
-
-    def clustered_by(self) -> str:
-        """See `ComparisonSums`."""
-        by_item = sum(
-            (
-                _arms(rows, slice(_ITEMS, None))[:, :, cells.N].sum(axis=0)
-                for rows in self._rows.values()
-                if self._counts(rows)
-            ),
-            np.zeros(BLOCKS, np.int64),
-        )
-        return _clustered_by(by_item, int(self.arms()[:, :, cells.N].sum()))
-
-    @staticmethod
-    def _counts(rows: Ints) -> bool:
-        """Whether both served in this hour."""
-        return bool((rows[:, cells.N : _SCALARS : SERIES_CELLS].sum(axis=1) > 0).all())
-
-
-def _arms(rows: Ints, part: slice) -> Ints:
-    """int64[2, G, 8] of the arms' rows."""
-    return rows[:, part].reshape(2, BLOCKS, SERIES_CELLS)

@@ -1,0 +1,81 @@
+"""An arm of a split that has hardly any of the clicks that it promised: a page on which nobody can click, clicks that nobody logs.
+
+The floor of clicks is there for approximations that need clicks. Such an arm never reaches it, so the worst deploy of all would be
+undecided for ever. But how many clicks are *due* is known: by its own pClick. Where `FOR_A_CLICK` times the floor were promised and
+fewer than the floor came, the arm is judged by its calibration, as if one click had come for every `FOR_A_CLICK` that it promised. That
+is more than have come, so the difference is at least the one that is tested, and the evidence is no more than there is. A
+calibrated arm of so many promised clicks has 1 / `FOR_A_CLICK` of them by no luck: at the default floor 200 of 1,000.
+
+Nothing is known of log loss and AUC, which are about clicks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.compare.evidence.paired import GAP, MID
+from streameval.compare.evidence.ratio import (
+    DF,
+    THETA,
+    USED_BLOCKS,
+    V_CLU,
+    V_FLOOR,
+    V_IID,
+    WEIGHT,
+    Ints,
+    Reals,
+    Statistics,
+)
+from streameval.compare.evidence.split import M_CLICKS, M_PREDICTED, OM, StrataSums
+
+FOR_A_CLICK = 5.0  # clicks for every one that is taken to have come
+
+_Bools = NDArray[np.bool_]
+
+
+def unclicked(clicks: Ints, promised: Reals, floor: int) -> _Bools:
+    """Which arms are such, by clicks that came and that were promised, [...]."""
+    out: _Bools = (clicks < floor) & (promised >= FOR_A_CLICK * floor)
+    return out
+
+
+def judged(clicks: Ints, promised: Reals, floor: int) -> Ints:
+    """Clicks as the floor counts them, int64[...]."""
+    out: Ints = np.where(unclicked(clicks, promised, floor), promised // FOR_A_CLICK, clicks).astype(np.int64)
+    return out
+
+
+def statistics(found: Statistics, by_user: StrataSums, clicks: Ints, promised: Reals, floor: int) -> Statistics:
+    """`split.statistics` [1, J], in windows with such an arm calibration alone: of clicks and promises [J, 2] of the arms."""
+    on = unclicked(clicks, promised, floor)
+    if not on.any():
+        return found
+    packed = found.packed.copy()
+    for j in np.flatnonzero(on.any(axis=1)).tolist():
+        packed[:, 0, j, V_CLU : V_IID + 1] = np.nan
+        many = np.where(on[j], promised[j] / FOR_A_CLICK, np.maximum(clicks[j], 1))
+        for name, theta, fields in _calibration(by_user.totals[0, j], by_user.devs[0, j], on[j], many):
+            packed[found.names.index(name), 0, j] = 0.0
+            packed[found.names.index(name), 0, j, [THETA, WEIGHT, V_CLU, V_IID, DF, USED_BLOCKS, V_FLOOR]] = (
+                theta,
+                *fields,
+            )
+    return Statistics(found.names, packed)
+
+
+def _calibration(totals: Reals, devs: Reals, on: _Bools, many: Reals) -> list[tuple[str, float, tuple[float, ...]]]:
+    """(statistic, theta, its other fields) of one window: totals float64[2, 8], devs float64[2, 6, G]; `many`: clicks of the arms."""
+    predicted = totals[:, M_PREDICTED]
+    came = np.where(on, predicted / FOR_A_CLICK, totals[:, M_CLICKS])
+    over = predicted / came
+    moved = over[:, None] * (devs[:, M_PREDICTED] / predicted[:, None] - devs[:, M_CLICKS] / came[:, None])
+    share = devs[:, OM]
+    blocks = (share > 0.0).sum(axis=1)
+    v = (moved * moved).sum(axis=1) * blocks / np.maximum(blocks - 1.0, 1.0)
+    v = np.maximum(v, over * over / many)  # at least that of clicks that come one by one
+    df = share.sum(axis=1) ** 2 / (share * share).sum(axis=1) - 1.0
+    welch = v.sum() ** 2 / (v * v / np.maximum(df, 1e-9)).sum()
+    weight = many.prod() / many.sum()
+    fields = tuple(map(float, (weight, v.sum(), 0.0, welch, blocks.min(), 0.0)))
+    return [(MID, float(over.sum() - 2.0), fields), (GAP, float(over[1] - over[0]), fields)]

@@ -1,0 +1,159 @@
+"""The sums behind a comparison of versions that serve disjoint users, over the windows of its e-processes (see `sums`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streameval.compare.evidence import joint, paired, split, unclicked
+from streameval.compare.evidence.ratio import Ints, Reals, Statistics
+from streameval.compare.evidence.split import StrataSums
+from streameval.compare.ledger.placements import ITEMS, SCALARS, WIDTH
+from streameval.compare.tracking.sums import RowName, shared_by
+from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, SCALE, SERIES_CELLS
+
+
+class SplitSums:
+    """Both versions served, disjoint users: strata are segments."""
+
+    def __init__(self, baseline: Series, candidate: Series, weighed: bool = False, floor: int = 0) -> None:
+        """`floor`: of clicks, for arms that have hardly any (see `unclicked`); a sampled log does not know what was promised."""
+        self._arms, self._floor = (baseline, candidate), 0 if weighed else floor
+        self._starts: list[int] = [-(1 << 62)]
+        self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
+        # by user, spread, by item: of segments, and of the windows, until they change
+        self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}
+        self._made: tuple[StrataSums, Reals, StrataSums] | None = None
+        self._clicks: tuple[Ints, Reals] | None = None
+
+    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`."""
+        if key[1] is not None or key[0] not in self._arms:
+            return
+        rows = self._rows.setdefault(segment, np.zeros((2, WIDTH), np.int64))
+        rows[self._arms.index(key[0])] += row[:WIDTH]
+        self._strata.pop(segment, None)
+        self._made = self._clicks = None
+
+    def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
+        """See `ComparisonSums`: there are no pairs."""
+
+    def begin(self, segment: int) -> None:
+        """See `ComparisonSums`."""
+        self._starts.append(segment)
+        self._made = self._clicks = None
+
+    def clicks(self) -> Ints:
+        """See `ComparisonSums`: of the arm that has fewer."""
+        return self._of_arms()[0].min(axis=1)[None]
+
+    def judged(self) -> Ints:
+        """See `ComparisonSums`: of an arm that has hardly any of those that it promised, part of the promise."""
+        return unclicked.judged(*self._of_arms(), self._floor).min(axis=1)[None]
+
+    def at_least(self, window: int) -> bool:
+        """See `ComparisonSums`: where the clicks that were promised have not come."""
+        return bool(unclicked.unclicked(*self._of_arms(), self._floor)[window].any())
+
+    def statistics(self) -> Statistics:
+        """See `ComparisonSums`."""
+        by_user, spreads, by_item = self._windows()
+        found = Statistics.of(split.statistics(by_user, spreads, by_item))
+        return unclicked.statistics(found, by_user, *self._of_arms(), self._floor)
+
+    def correlation(self) -> Reals:
+        """See `ComparisonSums`."""
+        return joint.correlation(*split.deviations(self._windows()[0]))
+
+    def capped(self, but: Sequence[str] = ()) -> None:
+        """See `ComparisonSums`: pairs alone have it."""
+
+    def _of_arms(self) -> tuple[Ints, Reals]:
+        """(clicks int64[J, 2], of a sampled log those that have the evidence; promised clicks float64[J, 2]) of the windows."""
+        if self._clicks is None:
+            some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
+            since = np.zeros((len(some) + 1, 3, 2), np.int64)  # of a segment and all behind it
+            for i, s in enumerate(some):
+                rows = self._rows[s]
+                since[i, 0] = rows[:, cells.Y : SCALARS : SERIES_CELLS].sum(axis=1)
+                since[i, 1] = rows[:, SCALARS + cells.CLICKS_EXCESS]
+                since[i, 2] = rows[:, cells.P : SCALARS : SERIES_CELLS].sum(axis=1)
+            since = since[::-1].cumsum(axis=0)[::-1]
+            came, excess, promised = since[np.searchsorted(some, self._starts)].transpose(1, 0, 2)
+            self._clicks = paired.effective(came, excess), promised / SCALE
+        return self._clicks
+
+    def _windows(self) -> tuple[StrataSums, Reals, StrataSums]:
+        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
+        if self._made is not None:
+            return self._made
+        some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
+        for s in some:
+            if s not in self._strata:
+                users, items = (_arms(self._rows[s], part) for part in (slice(0, SCALARS), slice(ITEMS, None)))
+                spread = split.spread(users, self._rows[s][:, SCALARS:ITEMS])
+                self._strata[s] = split.strata(*users), spread, split.strata(*items)
+        j = len(self._starts)
+        totals, devs, spreads = np.zeros((2, j, 2, 8)), np.zeros((2, j, 2, 6, BLOCKS)), np.zeros((j, 2, 5))
+        for j, start in enumerate(self._starts):
+            for s in some:
+                if s >= start:
+                    by_user, spread, by_item = self._strata[s]
+                    spreads[j] += spread
+                    for i, one in enumerate((by_user, by_item)):
+                        totals[i, j] += one.totals
+                        devs[i, j] += one.devs
+        by_user, by_item = (StrataSums(totals[i][None], devs[i][None]) for i in range(2))
+        self._made = by_user, spreads[None], by_item
+        return self._made
+
+    def impressions(self) -> int:
+        """See `ComparisonSums`: of both, in the hours in which both served."""
+        return int(self.arms()[:, :, cells.N].sum())
+
+    def totals(self) -> tuple[Ints, Ints]:
+        """See `ComparisonSums`: of the hours in which both served."""
+        baseline, candidate = self.arms().sum(axis=1)
+        return baseline, candidate
+
+    def arms(self) -> Ints:
+        """Sums of the arms over the hours in which both served, int64[2, G, 8]."""
+        out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
+        for rows in self._rows.values():
+            if self._counts(rows):
+                out += _arms(rows, slice(0, SCALARS))
+        return out
+
+    def gauc(self) -> tuple[float | None, float | None]:
+        """See `ComparisonSums`: it is of pairs."""
+        return None, None
+
+    def blocks(self) -> int:
+        """See `ComparisonSums`: of the arm that has fewer."""
+        some = [rows[:, cells.N : SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
+        return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
+
+    def clustered_by(self) -> str:
+        """See `ComparisonSums`."""
+        by_item = sum(
+            (
+                _arms(rows, slice(ITEMS, None))[:, :, cells.N].sum(axis=0)
+                for rows in self._rows.values()
+                if self._counts(rows)
+            ),
+            np.zeros(BLOCKS, np.int64),
+        )
+        return shared_by(by_item, int(self.arms()[:, :, cells.N].sum()))
+
+    @staticmethod
+    def _counts(rows: Ints) -> bool:
+        """Whether both served in this hour."""
+        return bool((rows[:, cells.N : SCALARS : SERIES_CELLS].sum(axis=1) > 0).all())
+
+
+def _arms(rows: Ints, part: slice) -> Ints:
+    """int64[2, G, 8] of the arms' rows."""
+    return rows[:, part].reshape(2, BLOCKS, SERIES_CELLS)
