@@ -21,7 +21,7 @@ SHORT = {
     # a fixed rate leaves the other parts their share of the processor; in thin traffic event time runs fifty times as fast.
     # Within five minutes of an hour at full load the resident set came and went by 2% at most times, and by 5% when 100 MB
     # of gaps had been given back at once. README.md has the planted leak that this form has found
-    "soak": ("soak", "--minutes", "3", "--warm-up", "2", "--rate", "8000", "--density", "200", "--slack", "0.06"),
+    "soak": ("soak", "--minutes", "3", "--warm-up", "2", "--rate", "15000", "--density", "200", "--slack", "0.06"),
 }
 LIMIT_S = 1_800  # six times what the longest takes on two idle cores
 
