@@ -114,7 +114,7 @@ class Feed:
             self.loss = np.zeros_like(s.pclick)
         if metric == "pauc":
             row = np.arange(s.ts.size, dtype=np.int32)
-            self.bins = [measure(s.pclick[m], row, self.label)[1] for m in range(2)]
+            self.parts = [measure(s.pclick[m], row, self.label)[1] for m in range(2)]
 
     def clicks(self, part: slice) -> NDArray[np.int64]:
         """Of the arms, or twice those of the pair."""
@@ -196,7 +196,7 @@ class Feed:
     def _placed(self, part: slice) -> NDArray[np.int64]:
         """A row of the pair, by the curves of a stratum that is these impressions."""
         s = self.block[part].size
-        codes = _codes(self.item[part], self.block[part], self.label[part], self.bins[0][part], self.bins[1][part])
+        codes = _codes(self.item[part], self.block[part], self.label[part], self.parts[0][part], self.parts[1][part])
         labels = np.zeros((2, 2, BINS), np.int64)
         out = np.zeros(WIDTH + self.shape.pieces.width, np.int64)
         if s:
@@ -224,6 +224,7 @@ def _codes(
     old: NDArray[np.int16],
     new: NDArray[np.int16],
 ) -> NDArray[np.uint64]:
+    """`old` and `new`: parts of bins, as `measure` gives them."""
     out = np.empty(item.size, np.uint64)
     for i in range(item.size):
         out[i] = code_of(0, item[i], block[i], label[i], old[i], new[i])

@@ -19,9 +19,9 @@ from streameval.compare.ledger.sums import log_odds_ratio, promised_variance
 from streameval.sketches import blocks as cells
 from streameval.sketches.accumulate import CURVE_BITS, measure
 from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums, blocks_of
-from streameval.sketches.grid import bin_count
+from streameval.sketches.grid import PART_BITS, bin_count
 
-BINS = bin_count(CURVE_BITS)
+BINS = bin_count(CURVE_BITS) << PART_BITS
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 

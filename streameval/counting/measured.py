@@ -16,10 +16,10 @@ from streameval.sketches.blocks import blocks_of
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Log loss and curve bin of every score, block of every impression, and where the panes begin."""
+    """Log loss and part of a curve bin of every score, block of every impression, and where the panes begin."""
 
     loss: NDArray[np.float64]
-    bin: NDArray[np.int16]
+    part: NDArray[np.int16]
     block: NDArray[np.int8]
     panes: list[int]
     first: NDArray[np.int64]  # impression of each pane, and the end
@@ -33,8 +33,8 @@ class Measured:
         first = _pane_starts(ts, pane)
         cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
         panes = [int(t) // pane for t in ts[first[:-1]]]
-        loss, curve_bin = measure(scored.p, scored.row, label)
-        return Measured(loss, curve_bin, blocks_of(user), panes, first, cuts)
+        loss, part = measure(scored.p, scored.row, label)
+        return Measured(loss, part, blocks_of(user), panes, first, cuts)
 
 
 @numba.njit(cache=True, nogil=True)

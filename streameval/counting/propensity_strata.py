@@ -20,7 +20,7 @@ from streameval.sketches.propensity import (
 )
 from streameval.sketches.sparse import SparseVector
 
-assert STRATA_BITS == CURVE_BITS  # `Measured.bin` is that of the curves
+assert STRATA_BITS == CURVE_BITS  # `Measured.part` is of bins of the curves
 
 
 class PropensityCounts:
@@ -53,7 +53,7 @@ class PropensityCounts:
         if not self.is_kept:
             return
         room = self._reserved(int(scored.series.max(initial=-1)) + 1, scored.series.size)
-        scores = PropensityScores(scored.series, scored.row, scored.p, known.loss, known.bin)
+        scores = PropensityScores(scored.series, scored.row, scored.p, known.loss, known.part)
         rows = PropensityRows(label, propensity)
         cuts = np.stack(known.cuts, axis=1)  # [panes + 1, givers]
         for j, number in enumerate(known.panes):

@@ -246,7 +246,7 @@ class Scoreboard:
         scores = ScoreColumns(
             scored.p[part],
             known.loss[part],
-            known.bin[part],
+            known.part[part],
             scored.row[part],
             scored.series[part],
             layer.slice_row[:, part],

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streameval.sketches import blocks
 from streameval.sketches.copies import CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED, WEIGHTS
 from streameval.sketches.fixed import limbs
-from streameval.sketches.grid import bin_count, key_bin, score_bits, score_key
+from streameval.sketches.grid import PART_BITS, bin_count, key_bin, key_part, score_bits, score_key
 from streameval.sketches.layout import (
     BLOCK_CELLS,
     BLOCK_PLACED0,
@@ -57,12 +57,12 @@ def log_loss(p: float, label: int) -> float:
 def measure(
     p: NDArray[np.float64], row: NDArray[np.int32], label: NDArray[np.int8]
 ) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-    """Log loss and curve bin of n scores; the label of score i stands at label[row[i]]."""
-    loss, curve_bin = np.empty(p.size, np.float64), np.empty(p.size, np.int16)
+    """Log loss of n scores, and parts of curve bins (`grid.key_part`); the label of score i stands at label[row[i]]."""
+    loss, curve_part = np.empty(p.size, np.float64), np.empty(p.size, np.int16)
     for i in range(p.size):
         loss[i] = log_loss(p[i], label[row[i]])
-        curve_bin[i] = key_bin(score_key(p[i]), CURVE_BITS)
-    return loss, curve_bin
+        curve_part[i] = key_part(score_key(p[i]), CURVE_BITS, PART_BITS)
+    return loss, curve_part
 
 
 class ScoreColumns(NamedTuple):
@@ -70,7 +70,7 @@ class ScoreColumns(NamedTuple):
 
     p: NDArray[np.float64]  # pClick in [0, 1]
     loss: NDArray[np.float64]  # nats
-    curve_bin: NDArray[np.int16]
+    curve_part: NDArray[np.int16]
     row: NDArray[np.int32]  # its impression, in `LabelColumns`
     series: NDArray[np.int32]  # row of the overall matrix
     slice_row: NDArray[np.int32]  # [dimensions, k]: rows of the slices' matrix
@@ -190,7 +190,7 @@ def _add(
     """Adds scores to both targets, and updates `out`."""
     # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
     # tenth of the time is spent on wrapping them around
-    ps, losses, curve_bins, rows, series, slice_row, violations = scores
+    ps, losses, curve_parts, rows, series, slice_row, violations = scores
     label, corrected, fresh, slot, block, times = labels
     placement, ready, counting = curves
     touched, rows_touched = overall.touched, overall.rows_touched
@@ -202,7 +202,7 @@ def _add(
     has_blocks = overall.blocks < overall.histogram
     n, slice_n = used
     for i in range(ps.size):
-        p, at, curve_bin = ps[i], np.uint32(rows[i]), np.uint16(curve_bins[i])
+        p, at, curve_bin = ps[i], np.uint32(rows[i]), np.uint16(curve_parts[i] >> PART_BITS)
         clicked = np.int64(np.uint8(label[at]))
         many = times[at]
         terms = _terms(p, losses[i], clicked, many)
@@ -377,9 +377,9 @@ def sketched(
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
     overall.reserve(int(series.max(initial=0)) + 1, n)
     row, clicked = np.arange(n, dtype=np.int32), label.astype(np.int8)
-    loss, curve_bin = measure(p, row, clicked)
+    loss, curve_part = measure(p, row, clicked)
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
-    scores = ScoreColumns(p, loss, curve_bin, row, series, np.empty((0, n), np.int32), no)
+    scores = ScoreColumns(p, loss, curve_part, row, series, np.empty((0, n), np.int32), no)
     labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
     curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
     add_scores(overall, slices, scores, labels, curves, sign)

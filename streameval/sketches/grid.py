@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MANTISSA = 24  # bits of mantissa in a key
+PART_BITS = 3  # a bin of placement curves has 2**PART_BITS parts, by which comparisons place
 HALF = 63 << MANTISSA  # key of 1/2
 TOP = 126 << MANTISSA  # key of 1; TOP * 2 + 1 fits 32 bits, so a label can ride in the low bit
 _TINY = 2.0**-64
@@ -49,6 +50,19 @@ def key_bin(key: int, bits: int) -> int:
     if key <= HALF:
         return max((key >> shift) - lump, 0)
     return (46 << bits) - max(((TOP - key) >> shift) - lump, 0)
+
+
+@numba.njit(inline="always")
+def key_part(key: int, bits: int, more: int) -> int:
+    """Histogram bin of a key, cut into 2**more parts of equal width (that of p = 1/2 has one): 0 .. bin_count(bits) * 2**more - 1.
+
+    `>> more` is the bin.
+    """
+    if key <= HALF:
+        return key_bin(key, bits + more)
+    from_one = (46 << (bits + more)) - key_bin(key, bits + more)
+    parts = 1 << more
+    return (((46 << bits) - (from_one >> more)) << more) + parts - 1 - (from_one & (parts - 1))
 
 
 @numba.njit(inline="always")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.blocks import SCALE, fixed
-from streameval.sketches.grid import bin_count
+from streameval.sketches.grid import PART_BITS, bin_count
 from streameval.sketches.tally import Tally
 
 # inner edges: four to the octave from 2**-14 to 1/4, then multiples of 1/32; all of them exact in binary
@@ -91,7 +91,7 @@ class PropensityScores(NamedTuple):
     row: NDArray[np.int32]  # its impression
     p: NDArray[np.float64]
     loss: NDArray[np.float64]
-    curve_bin: NDArray[np.int16]
+    curve_part: NDArray[np.int16]
 
 
 class PropensityRows(NamedTuple):
@@ -187,7 +187,7 @@ def strata_delta(
     `at`: cells of a series' vector, and where its tallies of sums and of clicks begin, in this order. Returns how many
     cells there are.
     """
-    series, row, p, loss, curve_bin = scores
+    series, row, p, loss, curve_part = scores
     sums, clicks, cells, values = room
     size, at_sums, at_clicks = at
     flat, bins = sums.ravel(), sums.shape[1]
@@ -212,7 +212,7 @@ def strata_delta(
             flat[place + np.uint64(STRATUM_MASS_FRACTION)] += known.fraction[i]
             if known.clicked[i]:
                 flat[place + np.uint64(STRATUM_Y)] += 1
-                score = min(max(int(curve_bin[k]), _FIRST), _LAST) - _FIRST
+                score = min(max(int(curve_part[k]) >> PART_BITS, _FIRST), _LAST) - _FIRST
                 clicks[found] = series[k] * size + at_clicks + b * SCORE_BINS + score
                 found += 1
     order = np.sort(clicks[:found])

@@ -47,6 +47,25 @@ def test_the_other_way_round_is_the_same_with_the_sign_turned() -> None:
     assert streameval.evaluate(table, score=["a", "b"], baseline="b").comparisons.to_pylist()[0]["candidate"] == "a"
 
 
+def squeezed(p: np.ndarray, factor: float) -> np.ndarray:
+    """The same ranking, with log-odds closer together."""
+    logit = np.log(p / (1 - p))
+    return 1 / (1 + np.exp(-(logit.mean() + factor * (logit - logit.mean()))))
+
+
+@pytest.mark.parametrize(
+    "how", [lambda p: 0.5 + p / 2, lambda p: 0.9 + p / 20, lambda p: squeezed(p, 0.1), lambda p: squeezed(p, 0.03)]
+)
+def test_a_version_that_ranks_the_same_differs_by_nothing_however_close_its_scores_lie(how: object) -> None:
+    table = scored(20_000, 4, 0.0)
+    found = compared(streameval.evaluate({**table, "b": how(table["a"])}, score=["a", "b"]))  # type: ignore[operator]
+    assert sk.roc_auc_score(table["clicked"], how(table["a"])) == pytest.approx(  # type: ignore[operator]
+        sk.roc_auc_score(table["clicked"], table["a"]), abs=1e-6
+    )
+    assert abs(found["auc"]["difference"]) < 1e-3  # type: ignore[arg-type]
+    assert (found["auc"]["verdict"], found["gauc"]["verdict"]) == ("not_worse", "not_worse")
+
+
 def test_equal_scores_are_not_worse() -> None:
     table = scored(20_000, 3, 0.0)
     result = streameval.evaluate(table, score={"old": "a", "new": "b"})

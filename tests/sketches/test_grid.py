@@ -26,6 +26,29 @@ def test_keys_are_monotone_and_their_scores_are_close(values: list[float]) -> No
     assert (np.abs(back - p) <= 2.0**-25 * np.minimum(p, 1 - p) * 1.000001 + 2.0**-53 + 2.0**-64).all()
 
 
+@numba.njit
+def _part(key: int, bits: int, more: int) -> int:
+    return grid.key_part(key, bits, more)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=20), st.integers(0, 4))
+def test_parts_of_bins_are_monotone_and_of_their_bin(values: list[float], more: int) -> None:
+    keys = [int(key) for key in grid.score_keys(np.sort(np.array([0.0, 0.5, 1.0, *values])))]
+    parts = [_part(key, 5, more) for key in keys]
+    assert parts == sorted(parts)
+    assert [part >> more for part in parts] == [_bin(key, 5) for key in keys]
+    assert 0 <= parts[0] <= parts[-1] == (grid.bin_count(5) << more) - 1
+
+
+@pytest.mark.parametrize("start", [0.03, 0.51, 0.97])
+def test_parts_tell_apart_what_is_within_a_bin(start: float) -> None:
+    p = np.linspace(start, start + 0.2 * min(start, 1 - start), 10_000)
+    keys = [int(key) for key in grid.score_keys(p)]
+    bins, parts = len({_bin(key, 5) for key in keys}), len({_part(key, 5, 3) for key in keys})
+    assert parts > 6 * bins
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.floats(0, 1), st.sampled_from([4, 7, 10]))
 def test_a_score_lies_between_the_edges_of_its_bin(p: float, bits: int) -> None:

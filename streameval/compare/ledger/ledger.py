@@ -147,7 +147,7 @@ class Ledger:
         others = scored.row[first:]
         if self._cap is not None and not late and sign > 0 and others.size:  # the cap is of impressions of pairs
             apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at))
-        scores = LedgerScores(scored.row, scored.series, scored.p, known.loss, known.bin, logged_at)
+        scores = LedgerScores(scored.row, scored.series, scored.p, known.loss, known.part, logged_at)
         weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
         times, weighed = labelled.times(sign), labelled.copies is not None
         impressions = LedgerLabels(labelled.label, known.block, item, value, apart, weight, times, weighed)

@@ -42,7 +42,8 @@ def pauc_piece(low: float, high: float) -> RowPiece:
 
 
 def partial_curves(labels: Labels, low: float, high: float) -> NDArray[np.int32]:
-    """What impressions are worth by bin, int32[side, label, BINS] in units of 1 / SCALE, of labels int64[side, label, BINS].
+    """What impressions are worth by part of a bin (see `placements`), int32[side, label, BINS] in units of 1 / SCALE, of labels
+    int64[side, label, BINS].
 
     Without clicks a non-click is worth 0, without non-clicks a click what chance gives: there is nothing to tell.
     """

@@ -11,8 +11,9 @@ same impressions; so the sums of a stratum are its AUC exactly, equal scores dif
 with the hours moves nothing. Until a stratum closes its scores are kept as codes.
 
 A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
-block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`), whether it is apart (1; see `ledger`), and
-whether it is taken out again (1). Of a sampled log it has, in the place of the inverse propensity, how often it counts (17).
+block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log, how often it counts, the parts
+of the server's and of the other version's bin (3 each), which of the two it has (1), whether it is apart (1; see `ledger`), and
+whether it is taken out again (1). An older checkpoint has codes without parts: they are in the first one.
 """
 
 from __future__ import annotations
@@ -26,29 +27,31 @@ from streameval.events.fields import MAX_WEIGHT
 from streameval.sketches import blocks
 from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, PAIR_SCALARS, SCALE
-from streameval.sketches.grid import bin_count
+from streameval.sketches.grid import PART_BITS, bin_count
 
-BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
+BINS = bin_count(CURVE_BITS) << PART_BITS  # parts of bins, by which scores are placed (docs/metrics.md)
 
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
 ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
 WIDTH = ITEMS + BLOCKS * PAIR_CELLS
 
-_BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT = 0, 11, 22, 23, 29, 36, 44
+_BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT, _SERVER_PART, _PART = 0, 11, 22, 23, 29, 36, 44, 55, 58
+_PARTS = (1 << PART_BITS) - 1
 ROW_MASK = np.uint64(0xFF << _ROW)
 _COPIED = np.uint64(1 << 61)  # there are copies in the place of a weight
-_COPIES_BITS = 17
+_COPIES_BITS = 11
 APART = np.uint64(1 << 62)
 OUT = np.uint64(1 << 63)
 
-assert BINS <= 1 << _SERVER
+assert BINS >> PART_BITS <= 1 << _SERVER
+assert _PART + PART_BITS <= 61
 assert HEAVIEST < 1 << 11
 assert MAX_WEIGHT < 1 << _COPIES_BITS
 assert blocks.SERIES_CELLS == PAIR_CELLS
 assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
 
 ScoreCodes = NDArray[np.uint64]
-Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a bin; side 0 is the server
+Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a part; side 0 is the server
 Row = NDArray[
     np.int64
 ]  # [WIDTH], or twice that: all, and behind it what is apart; EXPOSED more where propensities are known
@@ -56,10 +59,12 @@ Row = NDArray[
 
 @numba.njit(inline="always")
 def code_of(row: int, item: int, user: int, label: int, server: int, other: int) -> np.uint64:
-    """See the module."""
+    """See the module; `server` and `other` are parts of bins."""
     high = (np.uint64(row) << np.uint64(_ROW)) | (np.uint64(item) << np.uint64(_ITEM))
     middle = (np.uint64(user) << np.uint64(_USER)) | (np.uint64(label) << np.uint64(_LABEL))
-    return high | middle | (np.uint64(server) << np.uint64(_SERVER)) | np.uint64(other)
+    bins = (np.uint64(server >> PART_BITS) << np.uint64(_SERVER)) | np.uint64(other >> PART_BITS)
+    parts = (np.uint64(server & _PARTS) << np.uint64(_SERVER_PART)) | (np.uint64(other & _PARTS) << np.uint64(_PART))
+    return high | middle | bins | parts
 
 
 @numba.njit(inline="always")
@@ -89,14 +94,26 @@ def _field(code: np.uint64, first: int, bits: int) -> int:
 
 
 @numba.njit(inline="always")
+def _server(code: np.uint64) -> int:
+    """The part of a bin that the server's score fell into."""
+    return (_field(code, _SERVER, 11) << PART_BITS) | _field(code, _SERVER_PART, PART_BITS)
+
+
+@numba.njit(inline="always")
+def _other(code: np.uint64) -> int:
+    """The same of the other version's."""
+    return (_field(code, _BIN, 11) << PART_BITS) | _field(code, _PART, PART_BITS)
+
+
+@numba.njit(inline="always")
 def read_code(code: np.uint64) -> tuple[int, int, int, int, int]:
-    """(label, block of the user, of the item, the server's bin, the other version's bin) of a code."""
+    """(label, block of the user, of the item, the server's part of a bin, the other version's) of a code."""
     return (
         _field(code, _LABEL, 1),
         _field(code, _USER, 6),
         _field(code, _ITEM, 7),
-        _field(code, _SERVER, 11),
-        _field(code, _BIN, 11),
+        _server(code),
+        _other(code),
     )
 
 
@@ -140,9 +157,9 @@ def add_labels(codes: ScoreCodes, labels: Labels, pair: bool = True) -> None:
     for code in codes:
         sign = _times(code)
         label = _field(code, _LABEL, 1)
-        labels[0, label, _field(code, _SERVER, 11)] += sign
+        labels[0, label, _server(code)] += sign
         if pair:
-            labels[1, label, _field(code, _BIN, 11)] += sign
+            labels[1, label, _other(code)] += sign
 
 
 def curves_of(labels: Labels) -> NDArray[np.int32]:
@@ -183,11 +200,11 @@ def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) ->
         sign = _times(code)
         label = _field(code, _LABEL, 1)
         item = _field(code, _ITEM, 7)
-        server = np.int64(curves[0, label, _field(code, _SERVER, 11)])
+        server = np.int64(curves[0, label, _server(code)])
         placement = server
         squares = blocks.PHI0_SQ
         if pair:
-            placement = np.int64(curves[1, label, _field(code, _BIN, 11)]) - server
+            placement = np.int64(curves[1, label, _other(code)]) - server
             squares = blocks.PAIR_PHI0_SQ
         real = placement / SCALE
         square = np.int64(np.rint(real * real * SCALE))

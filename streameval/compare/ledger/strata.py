@@ -20,6 +20,7 @@ from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.numbering import Key
 from streameval.compare.ledger.placements import BINS, Labels, Row, ScoreCodes, add_labels
 from streameval.events.durations import HOUR
+from streameval.sketches.grid import PART_BITS
 from streameval.sketches.sparse import SparseVector
 
 _ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
@@ -114,6 +115,7 @@ class Strata:
             return [name(code) if code >= 0 else None for code in key]
 
         return {
+            "bins": BINS,
             "closed": [
                 [named(key), one.first, list(one.ends), [[v.cells, v.values] for v in one.labels]]
                 for key, one in self._closed.items()
@@ -131,15 +133,19 @@ class Strata:
             served, other = (-1 if name is None else code(name) for name in names)
             return None if served is None or other is None else (served, other)
 
+        def vector(cells: Any, values: Any) -> SparseVector:
+            # an older checkpoint has whole bins: their first part, as the codes that wait in it have
+            return SparseVector(cells if "bins" in state else cells << PART_BITS, values)
+
         self._closed, self._segments, self._newest = {}, {}, {}
         for names, first, ends, labels in state["closed"]:
             key = key_of(names)
             if key is not None:
-                self._closed[key] = _Closed(first, list(ends), [SparseVector(a, b) for a, b in labels])
+                self._closed[key] = _Closed(first, list(ends), [vector(a, b) for a, b in labels])
         for segment, names, cells, values in state["segments"]:
             key = key_of(names)
             if key is not None:
-                self._segments[segment, key] = SparseVector(cells, values)
+                self._segments[segment, key] = vector(cells, values)
 
     @property
     def nbytes(self) -> int:

@@ -48,7 +48,7 @@ class LedgerScores(NamedTuple):
     series: NDArray[np.int32]
     p: NDArray[np.float64]
     loss: NDArray[np.float64]
-    bins: NDArray[np.int16]
+    parts: NDArray[np.int16]  # of bins
     logged_at: NDArray[np.int32]  # by impression, where the server's score stands; -1: nowhere
 
 
@@ -176,7 +176,7 @@ def add_served(
     # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
     # third of the time is spent on wrapping them around
     row, series, p = scores.row[start:end], scores.series[start:end], scores.p[start:end]
-    loss, bins = scores.loss[start:end], scores.bins[start:end]
+    loss, placed = scores.loss[start:end], scores.parts[start:end]
     label, block, item, value, _, _, times, _ = impressions
     row_of, part_of, level_of, first_bucket, full = numbers
     sums, parts, levels, codes, coded, untracked = out
@@ -204,7 +204,7 @@ def add_served(
         if thing != NO_ITEM:
             blocks.add_counts(sums, r, ITEMS + thing * SERIES_CELLS, p_fixed, loss_fixed, clicked, many)
         if many != 0:
-            codes[r, np.uint32(coded[r, 0])] = code_of(r, thing, user, clicked, bins[k], 0) | copied(abs(many))
+            codes[r, np.uint32(coded[r, 0])] = code_of(r, thing, user, clicked, placed[k], 0) | copied(abs(many))
             coded[r, 0] += 1
             coded[r, 1] += clicked
         for d in range(value.shape[1]):
@@ -272,13 +272,13 @@ def add_pairs(
     out: LedgerTarget,
 ) -> int:
     """Adds scores start .. end - 1 of versions that did not serve to what their pairs have; returns where it stopped."""
-    row, series, p, loss, bins, logged_at = scores
+    row, series, p, loss, placed, logged_at = scores
     label, block, item, value, apart, weight, times, weighed = impressions
     row_of, part_of, _, _, full = numbers
     sums, parts, _, codes, coded, untracked = out
     exposed = sums.shape[1] - EXPOSED
     rows, others = row[start:end], series[start:end]
-    p_others, loss_others, bins_others = p[start:end], loss[start:end], bins[start:end]
+    p_others, loss_others, placed_others = p[start:end], loss[start:end], placed[start:end]
     ahead, known = 0, 0
     p_servers, shifts = np.empty(_AHEAD), np.empty(_AHEAD)  # of the scores `ahead` .. `known` - 1
     for k in range(end - start):
@@ -320,7 +320,7 @@ def add_pairs(
         _add_pair(sums, r, 0, user, thing, cells, scalars)
         if apart[i]:
             _add_pair(sums, r, WIDTH, user, thing, cells, scalars)
-        code = code_of(r, thing, user, clicked, bins[s], bins_others[k])
+        code = code_of(r, thing, user, clicked, placed[s], placed_others[k])
         if weight[i] > 0:
             add_exposed(sums, r, exposed, user, weight[i], difference, clicked, sign)
             code = weighted(code, weight[i])
