@@ -1,30 +1,57 @@
 """Compiled kernels that Numba keeps beside their modules, and what an upgrade leaves of them.
 
 Numba reads the whole index of a kernel, with the classes of its arguments, before it looks whether the index is of this
-source. A class that an upgrade has renamed is then an AttributeError at the kernel's first call, not a cache miss.
+source. A class that an upgrade has renamed is then an AttributeError at the kernel's first call, not a cache miss. And it looks at
+no other source: what a kernel has of other modules, inlined functions and constants, stays as it was when it was compiled.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
+_IMPORTED = re.compile(r"^(?:from|import) ([\w.]+)(?: import ([\w, ]+))?", re.MULTILINE)
+
 
 def drop_stale(package: Path, elsewhere: str = "") -> None:
-    """Deletes every index of kernels that is older than its module, or has none; they are compiled again.
+    """Deletes every index of kernels that is older than its module, or than one that the module has kernels or constants of, and
+    those without a module; they are compiled again.
 
     `elsewhere`: NUMBA_CACHE_DIR, whose names do not tell which module of a folder's name they are of: there it is the newest
     module of all that counts.
     """
+    changed = {source: source.stat().st_mtime for source in package.glob("**/*.py")}
+    newest, newest_of = max(changed.values(), default=0.0), dict[Path, float]()
     for index in package.glob("**/__pycache__/*.nbi"):
         source = index.parent.parent / f"{index.name.split('.', 1)[0]}.py"
         with suppress(OSError):
-            if not source.exists() or source.stat().st_mtime > index.stat().st_mtime:
+            made = index.stat().st_mtime
+            if source in changed and newest > made and source not in newest_of:
+                newest_of[source] = max(changed[of] for of in _made_of(source, package))
+            if source not in changed or newest_of.get(source, 0.0) > made:
                 index.unlink()
     if elsewhere:
-        newest = max(source.stat().st_mtime for source in package.glob("**/*.py"))
-        for folder in {source.parent.name for source in package.glob("**/*.py")}:
+        for folder in {source.parent.name for source in changed}:
             for index in Path(elsewhere).glob(f"{folder}_*/*.nbi"):
                 with suppress(OSError):
                     if newest > index.stat().st_mtime:
                         index.unlink()
+
+
+def _made_of(source: Path, package: Path) -> set[Path]:
+    """The modules of a package that a module's kernels may have something of: itself, what it imports, and what those of them import
+    that have kernels.
+    """
+    found, waiting = {source}, [source]
+    while waiting:
+        text = waiting.pop().read_text()
+        if "numba" not in text:
+            continue
+        for module, names in _IMPORTED.findall(text):
+            for name in (module, *(f"{module}.{one.strip()}" for one in names.split(",") if one.strip())):
+                one = package.parent / f"{name.replace('.', '/')}.py"
+                if one not in found and one.is_relative_to(package) and one.exists():
+                    found.add(one)
+                    waiting.append(one)
+    return found

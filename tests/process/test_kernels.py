@@ -68,3 +68,51 @@ def test_what_is_of_this_source_stays(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").unlink()
     drop_stale(tmp_path)
     assert not index.exists()
+
+
+_INNER = """
+import numba
+from parts.constants import MORE
+
+@numba.njit(inline="always")
+def inner(n):
+    return n + MORE
+"""
+_OUTER = """
+import numba
+from parts.inner import inner
+
+@numba.njit(cache=True)
+def kernel(n):
+    return inner(n)
+
+print(kernel(1))
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_goes_with_what_it_has_of_other_modules(tmp_path: Path) -> None:
+    """Its own module has not changed."""
+    package = tmp_path / "parts"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text(_INNER)
+    (package / "outer.py").write_text(_OUTER)
+    (package / "other.py").write_text("MORE = 7")
+    environ = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+
+    def printed() -> str:
+        drop_stale(package)
+        command = [sys.executable, "-c", "import parts.outer"]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True).stdout
+
+    for more in (1, 41):
+        (package / "constants.py").write_text(f"MORE = {more}")
+        later = time.time() + more
+        os.utime(package / "constants.py", (later, later))
+        assert printed() == f"{1 + more}\n"
+    (index,) = package.glob("__pycache__/*.nbi")
+    os.utime(index, (later + 1, later + 1))
+    os.utime(package / "other.py", (later + 2, later + 2))  # nothing of it is in the kernel
+    drop_stale(package)
+    assert index.exists()
