@@ -35,26 +35,30 @@ class GrowingAuc:
     """The AUC of scores that come and go."""
 
     def __init__(self, sorted_scores: ScoreBits) -> None:
-        self._pairs, self._clicks = pairs_within(sorted_scores)
-        self._size = sorted_scores.size
         self._settle(sorted_scores)
 
     def change(self, scores: ScoreBits, sign: int) -> None:
         """Scores have come, or with sign -1 gone again."""
         if not scores.size:
             return
-        more = np.sort(scores)
+        more, most = np.sort(scores), max(_FEWEST, self._base.scores.size // _SHARE)
+        if more.size <= most:  # of more than that, bringing them together is the lesser work
+            self._count(more, sign)
+        beside = {own: one.scores for own, one in self._beside.items()}
+        beside[sign] = np.sort(np.concatenate((beside[sign], more)), kind="stable")  # which merges the two
+        if beside[1].size + beside[-1].size <= most:
+            self._beside[sign] = _Sorted(beside[sign])
+            return
+        whole = np.sort(np.concatenate((self._base.scores, beside[1])), kind="stable")
+        self._settle(without(whole, beside[-1]) if beside[-1].size else whole)
+
+    def _count(self, more: ScoreBits, sign: int) -> None:
         within, clicks = pairs_within(more)
         between = self._base.pairs_with(more)
         between += sum(own * one.pairs_with(more) for own, one in self._beside.items())
         self._pairs += within + sign * between
         self._clicks += sign * clicks
-        self._size += sign * scores.size
-        self._beside[sign] = _Sorted(np.sort(np.concatenate((self._beside[sign].scores, more))))
-        came, gone = self._beside[1].scores, self._beside[-1].scores
-        if came.size + gone.size > max(_FEWEST, self._base.scores.size // _SHARE):
-            whole = np.sort(np.concatenate((self._base.scores, came)), kind="stable")  # which merges the two
-            self._settle(without(whole, gone) if gone.size else whole)
+        self._size += sign * more.size
 
     @property
     def value(self) -> float | None:
@@ -71,6 +75,8 @@ class GrowingAuc:
 
     def _settle(self, sorted_scores: ScoreBits) -> None:
         """Nothing stands beside these."""
+        self._pairs, self._clicks = pairs_within(sorted_scores)
+        self._size = sorted_scores.size
         self._base, nothing = _Sorted(sorted_scores), _Sorted(np.empty(0, np.uint64))
         self._beside = {1: nothing, -1: nothing}  # what came, and what went
 
