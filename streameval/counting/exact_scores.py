@@ -67,6 +67,11 @@ class ExactScores:
         )
         self._since_size = 0
 
+    @property
+    def oldest(self) -> int:
+        """The first pane that has scores."""
+        return self._oldest[0] if self._oldest else 1 << 62
+
     def keeps(self, start: int) -> bool:
         """Whether every score from a pane on, or from `RUN_START`, is kept."""
         return start >= self._gone_before

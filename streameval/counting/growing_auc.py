@@ -6,6 +6,7 @@ those within B and those between the two; scores that go count as -1. B is looke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,11 +46,11 @@ class GrowingAuc:
         if more.size <= most:  # of more than that, bringing them together is the lesser work
             self._count(more, sign)
         beside = {own: one.scores for own, one in self._beside.items()}
-        beside[sign] = np.sort(np.concatenate((beside[sign], more)), kind="stable")  # which merges the two
+        beside[sign] = np.sort(np.concatenate((beside[sign], more)))
         if beside[1].size + beside[-1].size <= most:
             self._beside[sign] = _Sorted(beside[sign])
             return
-        whole = np.sort(np.concatenate((self._base.scores, beside[1])), kind="stable")
+        whole = np.sort(np.concatenate((self._base.scores, beside[1])))
         self._settle(without(whole, beside[-1]) if beside[-1].size else whole)
 
     def _count(self, more: ScoreBits, sign: int) -> None:
@@ -85,22 +86,23 @@ class Aucs:
     """The AUCs of every series as of the last look: what has not changed since is not worked out again."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, tuple[tuple[int, ...], GrowingAuc]] = {}  # by series: of which kept scores
-        self._windows: dict[
-            tuple[int, int], tuple[object, float | None]
-        ] = {}  # by series and window: as of which change
+        self._runs: dict[int, tuple[tuple[int, ...], GrowingAuc | None]] = {}  # by series: of which kept scores
+        # by series and panes, of this look and of the one before: as of which changes
+        self._windows: dict[tuple[int, int, int], tuple[object, float | None]] = {}
+        self._before = self._windows
         self._asked: set[int] = set()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the runs' sorted scores."""
-        return sum(run.nbytes for _, run in self._runs.values())
+        return sum(run.nbytes for _, run in self._runs.values() if run is not None)
 
     def begin(self) -> None:
         """A new look: of series that nobody asked for in the last one nothing is kept."""
         for series in self._runs.keys() - self._asked:
             del self._runs[series]
         self._asked.clear()
+        self._before, self._windows = self._windows, {}
 
     def of_run(self, series: int, kept: Sequence[ExactScores]) -> float | None:
         """Of all that partitions keep of a series; None when it is undefined, or they do not keep all."""
@@ -109,23 +111,38 @@ class Aucs:
         self._asked.add(series)
         whose, since = tuple(one.number for one in kept), [one.take_changes() for one in kept]
         known = self._runs.get(series)
-        if known is None or known[0] != whose or any(changes is None for changes in since):
-            known = self._runs[series] = whose, GrowingAuc(_sorted(kept, RUN_START, -RUN_START))
-        else:
-            for sign in (1, -1):
-                parts = [scores for changes in since for scores, own in changes or () if own == sign]
-                known[1].change(np.concatenate([np.empty(0, np.uint64), *parts]), sign)
-        return known[1].value
+        few = max(_FEWEST, sum(one.nbytes for one in kept) // 8 // _SHARE)
+        if (
+            known is None or known[0] != whose or _size(since) > few
+        ):  # as in a fast replay: to sort them is the least work
+            self._runs[series] = whose, None
+            return ranked_auc(_sorted(kept, RUN_START, -RUN_START))
+        growing = known[1]
+        if growing is None:
+            growing = GrowingAuc(_sorted(kept, RUN_START, -RUN_START))
+            self._runs[series] = whose, growing
+            return growing.value
+        for sign in (1, -1):
+            parts = [scores for changes in since for scores, own in changes or () if own == sign]
+            growing.change(np.concatenate([np.empty(0, np.uint64), *parts]), sign)
+        return growing.value
 
-    def of_window(self, series: int, window: int, kept: Sequence[ExactScores], panes: tuple[int, int]) -> float | None:
-        """Of what they keep of the panes [start, end); `window`: which of the sliding ones that is."""
+    def of_window(self, series: int, kept: Sequence[ExactScores], panes: tuple[int, int]) -> float | None:
+        """Of what they keep of the panes [start, end); windows that begin before everything are one and the same."""
         if not all(one.keeps(panes[0]) for one in kept):
             return None
-        now = panes, tuple((one.number, one.last_change(*panes)) for one in kept)
-        known = self._windows.get((series, window))
+        start, end = max(panes[0], min(one.oldest for one in kept)), panes[1]
+        which, now = (series, start, end), tuple((one.number, one.last_change(start, end)) for one in kept)
+        known = self._windows.get(which) or self._before.get(which)
         if known is None or known[0] != now:
-            known = self._windows[series, window] = now, ranked_auc(_sorted(kept, *panes))
+            known = now, ranked_auc(_sorted(kept, start, end))
+        self._windows[which] = known
         return known[1]
+
+
+def _size(since: Sequence[Sequence[tuple[ScoreBits, int]] | None]) -> float:
+    """How many scores came or went; None: too many to be told."""
+    return sum(math.inf if changes is None else sum(scores.size for scores, _ in changes) for changes in since)
 
 
 def _sorted(kept: Sequence[ExactScores], start: int, end: int) -> ScoreBits:

@@ -239,7 +239,7 @@ class Evaluator:
             return None
         if frame.index is None:
             return self._aucs.of_run(code, kept)
-        return self._aucs.of_window(code, frame.index, kept, (frame.start, frame.end))
+        return self._aucs.of_window(code, kept, (frame.start, frame.end))
 
     def _span(self, parts: Sequence[PartTotals], frame: Frame, unreliable: str | None) -> Span:
         rows = [part.panes.total for part in parts]
