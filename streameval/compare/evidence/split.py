@@ -44,13 +44,12 @@ from streameval.sketches.blocks import SCALE
 _NAMES = ("log_loss", "auc", MID, GAP)
 _LOG_LOSS, _AUC, _MID, _GAP = range(4)
 # totals of an arm: om and the M's, and om of clicks and of non-clicks; the first six have deviations too (those of OM: shares)
-_OM, _M_Y, _M_L, _M_P, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
-OM, M_CLICKS, M_PREDICTED = _OM, _M_Y, _M_P
+OM, M_CLICKS, _M_L, M_PREDICTED, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
 TOTALS, DEVS = 8, 6
 _CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # where a component is in a row of the ledger
 _IMPRESSIONS, _CLICKS, _OTHERS = range(3)  # what a component is a mean over
 _OVER = (_IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _CLICKS, _OTHERS)
-_OM_OF = (_OM, _OM1, _OM0)  # the weight of an hour's impressions, clicks and non-clicks
+_OM_OF = (OM, _OM1, _OM0)  # the weight of an hour's impressions, clicks and non-clicks
 _V_LOSS, _V_LOSS_CLICK, _V_CLICK, _V_PHI1, _V_PHI0 = range(5)  # of what `spread` gives
 SPREADS = 5
 
@@ -100,7 +99,7 @@ def statistics(sums: StrataSums, spreads: Reals | None = None, items: StrataSums
         shared = np.empty_like(out)
         _by_item(*_flat(items), shared)
         by_item = shared.reshape(packed.shape)
-        covered = items.totals[..., 0, _OM] >= COVERED * sums.totals[..., 0, _OM]
+        covered = items.totals[..., 0, OM] >= COVERED * sums.totals[..., 0, OM]
         for i, name in enumerate(_NAMES):
             found[name] = where_clustered(covered, found[name], unpacked(by_item[i]))
     return found
@@ -161,17 +160,17 @@ def _many(n: float, y: float, over: int) -> float:
 @numba.njit(inline="always")
 def _comparable(t: Reals) -> bool:
     """Whether both arms have clicks and non-clicks in the same hours; `t` float64[2, 8]."""
-    om = t[0, _OM]
+    om = t[0, OM]
     weighed = om > 0.0 and t[0, _OM1] > 0.0 and t[0, _OM0] > 0.0
-    return weighed and min(t[0, _M_Y], t[1, _M_Y]) > 0.0 and max(t[0, _M_Y], t[1, _M_Y]) < om
+    return weighed and min(t[0, M_CLICKS], t[1, M_CLICKS]) > 0.0 and max(t[0, M_CLICKS], t[1, M_CLICKS]) < om
 
 
 @numba.njit(inline="always")
 def _levels(t: Reals) -> tuple[float, float, float]:
     """(NE, the slope of log H at the CTR, E / O) of an arm, `t` float64[8]; H in nats."""
-    c = t[_M_Y] / t[_OM]
+    c = t[M_CLICKS] / t[OM]
     entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
-    return t[_M_L] / t[_OM] / entropy, math.log((1.0 - c) / c) / entropy, t[_M_P] / t[_M_Y]
+    return t[_M_L] / t[OM] / entropy, math.log((1.0 - c) / c) / entropy, t[M_PREDICTED] / t[M_CLICKS]
 
 
 @numba.njit(cache=True)
@@ -185,9 +184,9 @@ def _strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64], totals: R
                 total = 0
                 for g in range(groups):
                     total += rows[g, _CELLS[c]]
-                sums[arm, c] = total if c <= _M_Y else total / SCALE  # counts are exact, the others in fixed point
+                sums[arm, c] = total if c <= M_CLICKS else total / SCALE  # counts are exact, the others in fixed point
         for over in range(3):
-            old, new = _many(sums[0, _OM], sums[0, _M_Y], over), _many(sums[1, _OM], sums[1, _M_Y], over)
+            old, new = _many(sums[0, OM], sums[0, M_CLICKS], over), _many(sums[1, OM], sums[1, M_CLICKS], over)
             if old <= 0.0 or new <= 0.0:
                 continue
             om = old * new / (old + new)
@@ -199,20 +198,20 @@ def _strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64], totals: R
                     if _OVER[c] != over:
                         continue
                     mean = sums[arm, c] / many
-                    if c != _OM:
+                    if c != OM:
                         totals[i, arm, c] = om * mean
-                    cell, scale = _CELLS[c], 1.0 if c <= _M_Y else SCALE
+                    cell, scale = _CELLS[c], 1.0 if c <= M_CLICKS else SCALE
                     for g in range(groups):
                         n = _many(rows[g, cells.N], rows[g, cells.Y], over)
                         value = rows[g, cell] / scale
-                        devs[i, arm, c, g] = om / many * (n if c == _OM else value - mean * n)
+                        devs[i, arm, c, g] = om / many * (n if c == OM else value - mean * n)
 
 
 @numba.njit(cache=True)
 def _deviations(totals: Reals, devs: Reals, out: Reals) -> None:
     groups, ne, slope = devs.shape[3], np.empty(2), np.empty(2)
     for i in range(totals.shape[0]):
-        t, om, om1, om0 = totals[i], totals[i, 0, _OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
+        t, om, om1, om0 = totals[i], totals[i, 0, OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
         out[:, i] = np.nan
         if not _comparable(t):
             continue
@@ -222,7 +221,7 @@ def _deviations(totals: Reals, devs: Reals, out: Reals) -> None:
             sign = 2.0 * arm - 1.0  # of the candidate's share in NE_new / NE_old; less is harm in AUC
             for g in range(groups):
                 d = devs[i, arm, :, g]
-                log_ne = d[_M_L] / t[arm, _M_L] - slope[arm] * d[_M_Y] / om
+                log_ne = d[_M_L] / t[arm, _M_L] - slope[arm] * d[M_CLICKS] / om
                 out[0, i, arm * groups + g] = sign * ne[1] / ne[0] * log_ne
                 out[1, i, arm * groups + g] = -sign * (d[_M_PHI1] / om1 + d[_M_PHI0] / om0)
 
@@ -234,7 +233,7 @@ def _theta(t: Reals, ne: Reals, over: Reals, out: Reals) -> None:
     out[_AUC, THETA] = (t[0, _M_PHI1] - t[1, _M_PHI1]) / t[0, _OM1] + (t[0, _M_PHI0] - t[1, _M_PHI0]) / t[0, _OM0]
     out[_MID, THETA], out[_GAP, THETA] = over[0] + over[1] - 2.0, over[1] - over[0]
     out[:, WEIGHT] = t[0, _OM1]
-    out[_LOG_LOSS, WEIGHT] = t[0, _OM]
+    out[_LOG_LOSS, WEIGHT] = t[0, OM]
 
 
 @numba.njit(cache=True)
@@ -242,7 +241,7 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
     """Like `_statistics`, for blocks that both arms share: a block moves the difference by what it moves either arm."""
     ne, slope, over = np.empty(2), np.empty(2), np.empty(2)
     for i in range(totals.shape[0]):
-        t, om, om1, om0 = totals[i], totals[i, 0, _OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
+        t, om, om1, om0 = totals[i], totals[i, 0, OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
         out[:, i] = np.nan
         out[:, i, V_IID:] = 0.0
         if not _comparable(t):
@@ -252,15 +251,17 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
         blocks, share, squares = 0, 0.0, 0.0
         v_ne, v_auc, v_mid, v_gap = 0.0, 0.0, 0.0, 0.0
         for g in range(devs.shape[3]):
-            weight = devs[i, 0, _OM, g] + devs[i, 1, _OM, g]
+            weight = devs[i, 0, OM, g] + devs[i, 1, OM, g]
             if weight > 0.0:
                 blocks += 1
                 share += weight
                 squares += weight * weight
             a, b = devs[i, 0, :, g], devs[i, 1, :, g]
-            log_ne = (b[_M_L] / t[1, _M_L] - slope[1] * b[_M_Y] / om) - (a[_M_L] / t[0, _M_L] - slope[0] * a[_M_Y] / om)
-            old = over[0] * (a[_M_P] / t[0, _M_P] - a[_M_Y] / t[0, _M_Y])
-            new = over[1] * (b[_M_P] / t[1, _M_P] - b[_M_Y] / t[1, _M_Y])
+            log_ne = (b[_M_L] / t[1, _M_L] - slope[1] * b[M_CLICKS] / om) - (
+                a[_M_L] / t[0, _M_L] - slope[0] * a[M_CLICKS] / om
+            )
+            old = over[0] * (a[M_PREDICTED] / t[0, M_PREDICTED] - a[M_CLICKS] / t[0, M_CLICKS])
+            new = over[1] * (b[M_PREDICTED] / t[1, M_PREDICTED] - b[M_CLICKS] / t[1, M_CLICKS])
             auc = (a[_M_PHI1] - b[_M_PHI1]) / om1 + (a[_M_PHI0] - b[_M_PHI0]) / om0
             v_ne += (ne[1] / ne[0] * log_ne) ** 2
             v_auc += auc * auc
@@ -279,7 +280,7 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
 def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
     ne, over, df, v, iid = np.empty(2), np.empty(2), np.empty(2), np.empty((4, 2)), np.empty(4)
     for i in range(totals.shape[0]):
-        t, om, om1, om0 = totals[i], totals[i, 0, _OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
+        t, om, om1, om0 = totals[i], totals[i, 0, OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
         out[:, i] = 0.0
         out[:, i, THETA] = out[:, i, V_CLU] = np.nan
         if not _comparable(t):
@@ -298,19 +299,19 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             )
             iid[_AUC] += s[_V_PHI1] / (om1 * om1) + s[_V_PHI0] / (om0 * om0)
             iid[_MID] += (
-                level * level * s[_V_CLICK] / (mine[_M_Y] * mine[_M_Y])
+                level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
             )  # of the clicks; that of the scores is small
             blocks, share, squares = 0, 0.0, 0.0
             v_ne, v_auc, v_over = 0.0, 0.0, 0.0
             for g in range(devs.shape[3]):
                 d = devs[i, arm, :, g]
-                if d[_OM] > 0.0:
+                if d[OM] > 0.0:
                     blocks += 1
-                    share += d[_OM]
-                    squares += d[_OM] * d[_OM]
-                v_ne += (d[_M_L] / t[arm, _M_L] - slope * d[_M_Y] / om) ** 2
+                    share += d[OM]
+                    squares += d[OM] * d[OM]
+                v_ne += (d[_M_L] / t[arm, _M_L] - slope * d[M_CLICKS] / om) ** 2
                 v_auc += (d[_M_PHI1] / om1 + d[_M_PHI0] / om0) ** 2
-                v_over += (level * (d[_M_P] / t[arm, _M_P] - d[_M_Y] / t[arm, _M_Y])) ** 2
+                v_over += (level * (d[M_PREDICTED] / t[arm, M_PREDICTED] - d[M_CLICKS] / t[arm, M_CLICKS])) ** 2
             v[_LOG_LOSS, arm], v[_AUC, arm], v[_MID, arm] = v_ne, v_auc, v_over
             fewest = min(fewest, float(blocks))
             if blocks >= 2:
