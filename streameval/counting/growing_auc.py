@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.exact_scores import RUN_START, ExactScores, without
-from streameval.metrics.auc import ranked_auc
+from streameval.metrics.auc import auc_of_pairs, ranked_auc
 from streameval.sketches.concordance import clicks_by_block, pairs_between, pairs_within
 
 ScoreBits = NDArray[np.uint64]  # `grid.score_bits`
@@ -64,10 +64,7 @@ class GrowingAuc:
     @property
     def value(self) -> float | None:
         """The AUC, as `ranked_auc` gives it; None when a class is missing."""
-        others = self._size - self._clicks
-        if self._clicks == 0 or others == 0:
-            return None
-        return float(self._pairs) / (2.0 * float(self._clicks) * float(others))
+        return auc_of_pairs(self._pairs, self._clicks, self._size)
 
     @property
     def nbytes(self) -> int:
@@ -112,9 +109,8 @@ class Aucs:
         whose, since = tuple(one.number for one in kept), [one.take_changes() for one in kept]
         known = self._runs.get(series)
         few = max(_FEWEST, sum(one.nbytes for one in kept) // 8 // _SHARE)
-        if (
-            known is None or known[0] != whose or _size(since) > few
-        ):  # as in a fast replay: to sort them is the least work
+        # to sort them is the least work where much has come, as in a fast replay
+        if known is None or known[0] != whose or _size(since) > few:
             self._runs[series] = whose, None
             return ranked_auc(_sorted(kept, RUN_START, -RUN_START))
         growing = known[1]

@@ -63,7 +63,9 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
     send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second comes before its impression
     send(second, [(f"{first}-2", first + 20)])  # too late for its label, which is corrected
     pipeline.advance()
-    send(second + 2 * step, [])
+    for later in (2, 4):  # from the third look on the run's AUC is counted on
+        send(second + later * step, [])
+        pipeline.advance()
     pipeline.finish()
     pipeline.advance()
 

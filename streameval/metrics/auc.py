@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.sketches.concordance import concordant_pairs
+from streameval.sketches.concordance import pairs_within
 
 
 @numba.njit(cache=True, nogil=True)
@@ -40,18 +40,18 @@ def binned_auc(negatives: NDArray[np.int64], positives: NDArray[np.int64]) -> tu
     return (concordant + tied / 2) / (p * n), tied / (2 * p * n)
 
 
-@numba.njit(cache=True, nogil=True)
-def _ranked(scores: NDArray[np.uint64]) -> tuple[int, int]:
-    return concordant_pairs(scores, scores.size)
-
-
 def ranked_auc(sorted_scores: NDArray[np.uint64]) -> float | None:
     """The exact AUC of sorted `grid.score_bits`, uint64[n]; None when a class is missing.
 
     Up to 2**31 scores: the doubled pair count then stays below 2**62.
     """
-    pairs, clicks = _ranked(sorted_scores)
-    others = sorted_scores.size - clicks
+    pairs, clicks = pairs_within(sorted_scores)
+    return auc_of_pairs(pairs, clicks, sorted_scores.size)
+
+
+def auc_of_pairs(pairs: int, clicks: int, scores: int) -> float | None:
+    """The AUC of so many scores, from twice their concordant pairs; None when a class is missing."""
+    others = scores - clicks
     if clicks == 0 or others == 0:
         return None
     return float(pairs) / (2.0 * float(clicks) * float(others))

@@ -130,5 +130,5 @@ def test_the_warm_up_goes_the_whole_way_for_any_windows() -> None:
         pipeline = Pipeline(settings, time.time)
         warm_up(pipeline, make_decoder(settings, pipeline))
         counts = pipeline.partitions[0].joiner.counts
-        assert (counts["impressions"], counts["clicks"], counts["matured"]) == (3 * _MANY, 3, 3 * _MANY)
+        assert (counts["impressions"], counts["clicks"], counts["matured"]) == (4 * _MANY, 3, 4 * _MANY)
         assert counts["matched_clicks"] >= 2
