@@ -38,6 +38,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
                 **role_json(c.roles[1]),
                 "impressions": c.impressions,
                 "clicks": c.clicks,
+                "alpha": c.alpha,
                 "words": headline(c),
                 "claim": claim(c),
                 "remarks": remarks(c),

@@ -29,6 +29,9 @@ export function bounds(name, { difference: middle = null, lower, upper }) {
   return `${signed(low * 100, digits)} to ${signed(high * 100, digits)}%`;
 }
 
+// With what confidence a bound holds: "99%". Its alpha less from 1 is not always a round number in binary.
+export const confidence = ({ alpha }) => `${Number((100 * (1 - alpha)).toPrecision(6))}%`;
+
 // Beyond colour, each verdict has a mark and a word.
 export const MARKS = { worse: "✕", not_worse: "✓", undecided: "…" };
 export const VERDICTS = { worse: "worse", not_worse: "not worse", undecided: "undecided" };

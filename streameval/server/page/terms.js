@@ -13,5 +13,6 @@ export const TERMS = {
   "label delay": ["age of the newest final label", "events-and-labels"],
   "late": ["behind the watermark", "events-and-labels"],
   "margin": ["how much worse a version must be to be called worse (compare.margins)", "comparisons"],
+  "tolerance": ["within how much of the baseline a version must be to be called not_worse (compare.tolerances)", "comparisons"],
   "unmatched click": ["a click without an impression within the correction horizon; also called an orphan", "events-and-labels"],
 };

@@ -195,6 +195,7 @@ def test_the_overview_has_one_line_a_model(build) -> None:
     (line,) = overview(build.snapshot())["verdicts"]
     assert line["words"].startswith("v2 is worse than v1: decided 12:03 UTC on AUC -0.018 (99% per metric: -0.026 to")
     assert (line["verdict"], line["impressions"], line["supported_now"]) == ("worse", 41_234, True)
+    assert line["alpha"] == 0.01
     assert overview(empty_snapshot(0.0))["verdicts"] == []
 
 

@@ -223,8 +223,8 @@ class Compared(Shape):
 class Headline(Shape):
     """The comparison of a model's newest deploy, in one line; the role is its candidate's.
 
-    `deployed_at`: when the deploy began; of a candidate that serves nobody, since when it has been compared. `words` is
-    `claim` with its evidence and its `remarks`.
+    `deployed_at`: when the deploy began; of a candidate that serves nobody, since when it has been compared. Each bound holds
+    with probability 1 - `alpha`. `words` is `claim` with its evidence and its `remarks`.
     """
 
     comparison: str
@@ -240,6 +240,7 @@ class Headline(Shape):
     traffic_share: float | None
     impressions: int
     clicks: int
+    alpha: float
     words: str
     claim: str
     remarks: list[str]

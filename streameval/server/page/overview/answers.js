@@ -1,7 +1,7 @@
 // The answer that somebody on call came for: of each model what is live, its verdict, since when, by how much, and where to go on.
 
 import { href } from "../address.js";
-import { amount, bounds, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
+import { amount, bounds, confidence, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
 import { h, replace } from "../dom.js";
 import { metricTerm } from "../explain.js";
 import { age, clock, dateTime, day, inZone, percent, short } from "../format.js";
@@ -51,12 +51,11 @@ const moment = (time, asOf) => [h("time", { datetime: time }, day(time) === day(
 function evidence(one, asOf) {
   const { decided_on: on, decided_now: now, supported_now: supported } = one;
   if (!on) return inZone(one.words.slice(one.claim.length).replace(/^: /, ""), asOf);
-  const level = /\((\S+%) per metric: /.exec(one.words)?.[1]; // as the words have it
   const size = (of) => [h("b", {}, difference(on.metric, of.difference)), ` (${bounds(on.metric, of)})`];
   return [
     on.alone ? "" : "All metrics together, first ", metricTerm(on.metric, metric(on.metric).name), " ", size(on), " when decided",
     now ? ["; now ", size(now)] : null,
-    level ? h("span", { class: "quiet more" }, ` (each bound with ${level})`) : null,
+    h("span", { class: "quiet more" }, ` (each bound with ${confidence(one)})`),
     supported === false ? [" ", h("span", { class: "badge" }, NOT_ANY_MORE)] : null,
   ];
 }

@@ -5,7 +5,7 @@ import { asker, useToken } from "../api.js";
 import { intervalHead, intervalLine } from "../charts/intervals.js";
 import { timeline } from "../charts/timeline.js";
 import { refusal, select } from "../controls.js";
-import { amount, bounds, difference, MARKS, NOT_ANY_MORE, RATIOS, ticked, towardsWorse, VERDICTS } from "../differences.js";
+import { amount, bounds, confidence, difference, MARKS, NOT_ANY_MORE, RATIOS, ticked, towardsWorse, VERDICTS } from "../differences.js";
 import { h, replace } from "../dom.js";
 import { metricTerm, term } from "../explain.js";
 import { count, dateTime, DASH, inZone, number, significant } from "../format.js";
@@ -41,7 +41,7 @@ export function mount(root) {
   const titled = (what) => () => `${shown.model}: ${shorten(shown.candidate.version)} against ${shorten(shown.baseline.version)}, ${what === "difference" ? `${metric(given.metric ?? best(shown)).name} ` : ""}${what}`;
   const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], print: true }));
   const takeBand = taking("difference over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => bandPlace, title: titled("difference") });
-  const takeEvidence = taking("evidence over time", { csv: () => [of(), { rows: "looks" }], png: () => evidencePlace, title: titled("evidence that it is worse, e-value (log10)") });
+  const takeEvidence = taking("evidence over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => evidencePlace, title: titled("evidence that it is worse, e-value (log10)") });
   detail.append(head, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
   detail.hidden = true;
   const band = timeline(bandPlace, { height: 300 });
@@ -145,7 +145,7 @@ export function mount(root) {
       decided(one),
       handled(one),
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
-      h("p", { class: "quiet" }, `Each metric is evaluated on its own, and at every moment: in the table both bounds of its interval hold together with ${level(one)} confidence.${one.decided_on ? ` The bounds above it are those that the verdict rests on: each holds with ${level(one)} by itself, so they are closer.` : ""} The verdict weighs all metrics, with ${level(one)} in total.`),
+      h("p", { class: "quiet" }, `Each metric is evaluated on its own, and at every moment: in the table both bounds of its interval hold together with ${confidence(one)} confidence.${one.decided_on ? ` The bounds above it are those that the verdict rests on: each holds with ${confidence(one)} by itself, so they are closer.` : ""} The verdict weighs all metrics, with ${confidence(one)} in total.`),
     );
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
@@ -174,7 +174,7 @@ export function mount(root) {
       lines: [{ name: "difference", look: VERSIONS_LOOK.candidate, x: times, y: of.map((m) => m?.difference ?? null), low: of.map((m) => within(limits, m?.lower ?? null)), high: of.map((m) => within(limits, m?.upper ?? null)) }],
       levels, limits, range, format: form, tick: (v, digits) => ticked(name, v, digits),
     });
-    replace(bandCaption, h("p", {}, metricTerm(name), `, ${shorten(one.candidate.version)} − ${shorten(one.baseline.version)}${RATIOS.has(name) ? " (ratio − 1)" : ""}. The band is an anytime-valid ${level(one)} confidence sequence: it holds at all moments at once, for this metric on its own. Beyond the margin (${form(worse * (now.margin ?? 0))}) the candidate is worse. ${now.reason ? reason(now.reason) : ""}`));
+    replace(bandCaption, h("p", {}, metricTerm(name), `, ${shorten(one.candidate.version)} − ${shorten(one.baseline.version)}${RATIOS.has(name) ? " (ratio − 1)" : ""}. The band is an anytime-valid ${confidence(one)} confidence sequence: it holds at all moments at once, for this metric on its own. Beyond the margin (${form(worse * (now.margin ?? 0))}) the candidate is worse. ${now.reason ? reason(now.reason) : ""}`));
     evidence.draw({
       lines: [{ name: "evidence", look: VERSIONS_LOOK.candidate, x: times, y: one.looks.map((look) => look.log_e / Math.LN10) }],
       levels: [{ value: -Math.log10(one.alpha), text: `worse above ${significant(-Math.log10(one.alpha))}` }, { value: 0, text: "" }],
@@ -223,9 +223,6 @@ function headline({ id, words, looked, start }, { verdicts }) {
   return claim && all.startsWith(claim) ? [claim, h("span", { class: "evidence" }, all.slice(claim.length))] : all;
 }
 
-const level = (one) => `${(1 - one.alpha) * 100}%`;
-
-// What the verdict was decided on, then and now; null while undecided.
 // Who has acknowledged or muted it, and why.
 function handled({ handling: said, verdict }) {
   if (!said) return null;
@@ -233,10 +230,11 @@ function handled({ handling: said, verdict }) {
   return h("p", { class: "handled" }, `${said.state === "muted" ? "Muted" : "Acknowledged"} by ${said.by}, ${dateTime(said.at)}${then}: ${said.reason}`);
 }
 
+// What the verdict was decided on, then and now; null while undecided.
 function decided(one) {
   const { decided_on: on, decided_now: now, supported_now: supported } = one;
   if (!on) return null;
-  const told = (e, when) => [h("b", {}, difference(on.metric, e.difference)), ` (${bounds(on.metric, e)})`, h("span", { class: "quiet below" }, `${when}, each bound with ${level(one)}`)];
+  const told = (e, when) => [h("b", {}, difference(on.metric, e.difference)), ` (${bounds(on.metric, e)})`, h("span", { class: "quiet below" }, `${when}, each bound with ${confidence(one)}`)];
   const row = (name, ...value) => h("div", {}, h("dt", {}, name), h("dd", {}, ...value));
   return h(
     "dl",
@@ -263,7 +261,7 @@ function metricTable(one, chosen, choose) {
     m.reason ? h("span", { class: "quiet" }, ` ${m.reason === "not_compared" && m.metric === "calibration" ? "not compared: only what serves has a calibration of its own" : reason(m.reason)}`) : null,
   ];
   const picture = (m) => {
-    const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}; ${VERDICTS[m.verdict]}`;
+    const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}${m.tolerance ? `, tolerance ${difference(m.metric, towardsWorse(m.metric) * m.tolerance)}` : ""}; ${VERDICTS[m.verdict]}`;
     return h("td", { class: "interval" }, intervalLine(m, { worse: towardsWorse(m.metric), about, calm }));
   };
   const row = (m) => [
@@ -272,8 +270,8 @@ function metricTable(one, chosen, choose) {
     picture(m),
     [h("b", {}, difference(m.metric, m.difference)), m.candidate === null ? null : h("span", { class: "quiet from" }, `${number(m.baseline)} → ${number(m.candidate)}`)],
     bounds(m.metric, m),
-    difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin),
+    [difference(m.metric, m.margin === null ? null : towardsWorse(m.metric) * m.margin), m.tolerance ? h("span", { class: "quiet from" }, difference(m.metric, towardsWorse(m.metric) * m.tolerance)) : null],
   ];
-  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", [h("span", { class: "unbroken" }, "Interval now, per metric:"), " ", h("span", { class: "unbroken" }, `both bounds ${level(one)}`)]), term("margin", "Margin")];
+  const names = ["Metric", "Verdict", intervalHead(), "Difference", term("anytime-valid interval", [h("span", { class: "unbroken" }, "Interval now, per metric:"), " ", h("span", { class: "unbroken" }, `both bounds ${confidence(one)}`)]), h("span", {}, term("margin", "Margin"), ", ", term("tolerance", "tolerance"))];
   return table(names, one.metrics.map(row), { numeric: (i) => i > 2, class: "intervals" });
 }
