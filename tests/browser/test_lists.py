@@ -33,7 +33,7 @@ VIEWS = {
 }
 MINUS = "\N{MINUS SIGN}"
 ROWS = """(family) => [...document.querySelectorAll(`[data-family="${family}"] tbody tr`)].map((row) =>
-  [...row.cells].map((cell) => cell.querySelector("[data-value]") ? Number(cell.querySelector("[data-value]").dataset.value) : (cell.firstChild?.data ?? cell.textContent)))"""
+  [...row.cells].map((cell) => cell.querySelector("[data-value]") ? Number(cell.querySelector("[data-value]").dataset.value) : (cell.firstChild?.textContent ?? cell.textContent)))"""
 
 
 def served(*, wrong: bool = False, without: tuple[str, ...] = ()) -> Serving:

@@ -8,8 +8,8 @@ const SAID_MS = 1500;
 
 // The buttons under a chart or table. `link()`: an address within the page; `csv()`: [path, parameters] of the API, or several
 // as [text, csv]; `png()`: the element that holds the chart; `title()`: of the
-// picture, else `name`, which the files have.
-export function taking(name, { link, csv, png, print, title }) {
+// picture, else `name`, which the files have. `times: false`: what is shown has no range of time.
+export function taking(name, { link, csv, png, print, title, times = true }) {
   const one = (text, title, action) => {
     const act = (event) => said(event.currentTarget, text, action);
     return h("button", { type: "button", class: "take", title, "data-focus": `take-${name}-${text}`, onclick: act }, text);
@@ -17,7 +17,7 @@ export function taking(name, { link, csv, png, print, title }) {
   return h(
     "div",
     { class: "taking", role: "group", "aria-label": `Take along: ${name}` },
-    link ? one("Copy link", "Copy an address that always shows these times", () => copy(new URL(link(), location.href).href)) : null,
+    link ? one("Copy link", times ? "Copy an address that always shows these times" : "Copy the address of what is shown", () => copy(new URL(link(), location.href).href)) : null,
     (Array.isArray(csv) ? csv : csv ? [["CSV", csv]] : []).map(([text, question]) =>
       one(text, "Download the numbers, in full precision", () => rows(...question()).then((blob) => save(blob, `${file(`${name} ${text.replace(/^CSV ?/, "")}`)}.csv`))),
     ),

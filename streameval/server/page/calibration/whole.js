@@ -3,12 +3,12 @@
 import { h } from "../dom.js";
 import { metricTerm, term } from "../explain.js";
 import { count, number, percent } from "../format.js";
-import { scroller, table } from "../tables.js";
+import { table } from "../tables.js";
 
 const sum = (buckets, of) => buckets.reduce((all, one) => all + of(one), 0);
 
-// `shown`: versions with their buckets, and their AUC.
-export function whole(shown) {
+// `shown`: versions with their buckets, and their AUC; `take`: what can be taken along.
+export function whole(shown, take) {
   const added = shown.map(({ buckets, auc, pauc }) => {
     const impressions = sum(buckets, (b) => b.impressions);
     const clicks = sum(buckets, (b) => b.clicks);
@@ -34,6 +34,7 @@ export function whole(shown) {
     { class: "panel whole" },
     h("h2", {}, "All quantiles together"),
     h("p", { class: "quiet" }, "Calibration is predicted clicks over clicks: best at 1; above it the version over-predicts, below it under-predicts."),
-    scroller("All quantiles together", table(head, body)),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "All quantiles together" }, table(head, body)),
+    take,
   );
 }

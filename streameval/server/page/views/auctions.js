@@ -1,6 +1,6 @@
 // Auctions run again: what every version would have got at every operating point.
 
-import { go } from "../address.js";
+import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { frontier } from "../charts/frontier.js";
 import { refusal, select } from "../controls.js";
@@ -10,6 +10,7 @@ import { reason } from "../metrics.js";
 import { shorten, shown as named } from "../names.js";
 import { cell } from "../readings.js";
 import { look } from "../series.js";
+import { taking } from "../share.js";
 import { scroller, table } from "../tables.js";
 
 
@@ -49,6 +50,7 @@ export function mount(root) {
   let given = {};
   let asked = -Infinity;
   let answer = null;
+  let which = {}; // what is shown
 
   const change = (part) => {
     go("auctions", { ...given, ...part }, { replace: true });
@@ -92,14 +94,22 @@ export function mount(root) {
       select("Window", "window", windows, window, (of) => change({ window: of })),
       h("p", { class: "legend" }, curves.map(({ version, look: { class: own } }) => h("span", { class: own }, h("span", { class: "swatch", "aria-hidden": "true" }), named(version)))),
     );
+    which = { model, window };
+    const take = (name, more) => taking(name, { link: () => href("auctions", { ...given, ...which }), times: false, csv: () => ["auctions", which], ...more });
+    const figure = h("figure", { class: "panel" });
+    figure.dataset.legend = JSON.stringify(curves.map((one) => [one.name, one.look.variable]));
+    const drawn = rows.some((row) => row[measure] !== null);
+    figure.append(
+      h("figcaption", {}, h("h2", {}, `${YIELDS[measure]} against mainline ads`), h("p", { class: "quiet" }, "A dot for every operating point; higher at equal mainline ads is better. Bars are 95% intervals (1.96 standard errors, by groups of users).")),
+      drawn ? frontier(curves, measure, YIELDS[measure]) : h("p", { role: "status" }, `${words(rows[0].reasons[measure])}.`),
+      take(YIELDS[measure], { png: drawn ? () => figure : null, title: () => `${YIELDS[measure]} of ${which.model} against mainline ads` }),
+    );
     replace(
       place,
-      h("div", { class: "beside" }, h("figure", { class: "panel" },
-        h("figcaption", {}, h("h2", {}, `${YIELDS[measure]} against mainline ads`), h("p", { class: "quiet" }, "A dot for every operating point; higher at equal mainline ads is better. Bars are 95% intervals (1.96 standard errors, by groups of users).")),
-        rows.some((row) => row[measure] !== null) ? frontier(curves, measure, YIELDS[measure]) : h("p", { role: "status" }, `${words(rows[0].reasons[measure])}.`)),
+      h("div", { class: "beside" }, figure,
       h("section", {}, h("h2", {}, "By operating point"),
       h("p", { class: "quiet" }, `Yields and ads are per request. Who over-predicts sells more places, so at one reserve yields do not compare: "matched" are those with as many mainline ads as ${rows[0].matched_to} has there. Placements without a history count as an average ad at that position.`),
-      tableOf(rows, curves))),
+      tableOf(rows, curves), take("by operating point"))),
       leftOut(skipped),
     );
   }

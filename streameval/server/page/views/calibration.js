@@ -108,7 +108,7 @@ export function mount(root) {
     };
     const at = () => {
       const now = choice();
-      return { model: now.model, ...when(now), slice: now.slice };
+      return { model: now.model, ...when(now), slice: now.slice, objective: now.objective };
     };
     const fixed = () => {
       const now = choice();
@@ -126,7 +126,7 @@ export function mount(root) {
     const used = (b) => (b.impressions > 0 ? b.log_loss : null);
     replace(
       panels,
-      whole(shown),
+      whole(shown, taking("all quantiles together", { link: fixed, csv: () => ["results", at()] })),
       panel("Reliability", "CTR against mean pClick, by quantile of pClick (equally many impressions each). On the diagonal scores are calibrated; bars are 95% intervals (Wilson).", reliability(shown), buckets),
       panel("Prediction error by pClick quantile", "Predicted clicks over clicks, minus 1: above 0 the model over-predicts there.",
         byQuantile(shown, { title: "Prediction error", name: "prediction error", of: error, bounds: errorBounds, format: (v) => signedPercent(v, 0), zero: true }), buckets),

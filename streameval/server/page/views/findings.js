@@ -13,6 +13,9 @@ import { scroller, table } from "../tables.js";
 const AT_FIRST = 3; // parts of a dimension that are shown
 const MOST = 50; // that the API lists of all dimensions; users, who are no whole, come on top
 
+// A list of a comparison as CSV.
+const rows = (name, { id }, list) => taking(name, { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: list }] });
+
 // A table per dimension, as each adds up to the whole by itself: the significant parts first, then those that carry most.
 export function breakdown({ findings: all, id }, unfolded, toggle, fold) {
   if (!all.length) return null;
@@ -26,7 +29,7 @@ export function breakdown({ findings: all, id }, unfolded, toggle, fold) {
       "Breakdown",
       h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” allows for the number of slices (false discovery rate controlled, e-BH)."),
       dimensions.map((dimension) => parts(dimension, all.filter((f) => f.dimension === dimension), cut, unfolded.has(dimension), () => toggle(dimension))),
-      taking("breakdown", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "findings" }] }),
+      rows("breakdown", { id }, "findings"),
     ),
   );
 }
@@ -45,15 +48,15 @@ function parts(dimension, all, cut, open, toggle) {
     short(f.clicks),
   ];
   const names = [name, "Evidence", "Share of the difference", "Difference in log loss", "Impressions", "Clicks"];
-  const rows = sorted.slice(0, open ? all.length : AT_FIRST).map(row);
+  const lines = sorted.slice(0, open ? all.length : AT_FIRST).map(row);
   const total = shares.reduce((sum, share) => sum + share, 0);
-  if (dimension !== "user") rows.push(...whole(sorted, open, cut ? 1 : total));
+  if (dimension !== "user") lines.push(...whole(sorted, open, cut ? 1 : total));
   const more = all.length - AT_FIRST;
   return h(
     "div",
     { class: "dimension", "data-dimension": dimension },
     h("h3", {}, `By ${name}`),
-    scroller(`By ${name}`, table(names, rows, { numeric: (i) => i > 1 })),
+    scroller(`By ${name}`, table(names, lines, { numeric: (i) => i > 1 })),
     more > 0 ? button(open ? "Show fewer" : `Show ${more} more`, toggle, { "aria-expanded": String(open), "data-focus": `parts-${dimension}` }) : null,
   );
 }
@@ -91,7 +94,7 @@ export function calibrationByBucket({ calibration_buckets: all, baseline, candid
       "calibration",
       "Calibration by pClick",
       h("p", { class: "quiet" }, "Predicted clicks over clicks of each version on the impressions it served, by its own pClick. “Significant”: its calibration error is larger by more than the margin; this allows for the number of buckets (e-BH). ± is a 95% interval of one bucket by itself."),
-      known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), taking("calibration by pClick", { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: "calibration_buckets" }] })] : null,
+      known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), rows("calibration by pClick", { id }, "calibration_buckets")] : null,
       known.length < all.length ? h("p", { class: "quiet" }, `Not shown: ${all.length - known.length} of ${all.length} buckets, in which one of the two served no clicks.`) : null,
       whole?.verdict === "worse" && !all.some((b) => b.significant)
         ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above is of everything that both versions scored.`)
@@ -123,6 +126,7 @@ export function uniformExposure(one, fold) {
       "Uniform exposure",
       h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions. ± is a 95% interval."),
       scroller("Uniform exposure", table(["Metric", "Difference, as shown", "Under uniform exposure", "Reading"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
+      rows("uniform exposure", one, "mixes"),
     ),
   );
 }
@@ -146,6 +150,7 @@ export function mixes(one, fold) {
       "Traffic mix vs. model",
       h("p", { class: "quiet" }, "How much of the difference comes from different traffic (mix), and how much from the same kind of traffic (within). “Simpson”: the total and its slices point in opposite directions. ± is a 95% interval."),
       scroller("Traffic mix vs. model", table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
+      rows("traffic mix", one, "mixes"),
     ),
   );
 }
@@ -157,7 +162,7 @@ const EARLY = {
   score_shift: "Score shift (log odds)",
 };
 
-export function early({ early: all, baseline, candidate }, fold) {
+export function early({ early: all, baseline, candidate, id }, fold) {
   if (!all.length) return null;
   const row = (e) => [h("th", { scope: "row" }, EARLY[e.name] ?? e.name, e.reason ? h("span", { class: "quiet below" }, reason(e.reason)) : null), number(e.baseline, 4), number(e.candidate, 4)];
   return h(
@@ -168,16 +173,17 @@ export function early({ early: all, baseline, candidate }, fold) {
       "Preliminary estimates",
       h("p", { class: "quiet" }, "Made before labels are final; never used for a verdict."),
       scroller("Preliminary estimates", table(["Estimate", headed(baseline.version), headed(candidate.version)], all.map(row), { numeric: (i) => i > 0 })),
+      rows("preliminary estimates", { id }, "early"),
     ),
   );
 }
 
 // What happened, in order: the deploy, who announced it, and every change of the verdict.
-export function changes({ changes: all, start }, deploy) {
+export function changes({ changes: all, start, id }, deploy) {
   const told = deploy?.announced ? ` Announced by CI/CD${deploy.note ? `: ${deploy.note}` : ""}.` : " Detected from its traffic.";
   const link = deploy?.link ? [" ", h("a", { href: deploy.link, target: "_blank", rel: "noopener noreferrer" }, "Announcement")] : null;
   const first = deploy ? [{ at: deploy.at, text: [`Deployed${deploy.kind === "deploy" ? "" : ` (${deploy.kind})`}.`, told, link] }] : [];
   const events = [...first, { at: start, text: "Comparison begins." }, ...all].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
   const row = (one) => h("li", { "data-verdict": one.verdict }, h("time", { datetime: one.at, class: "quiet" }, dateTime(one.at, { seconds: true })), h("span", {}, one.verdict ? h("span", { class: "badge", "data-verdict": one.verdict }, MARKS[one.verdict], " ", VERDICTS[one.verdict]) : null," ", [one.text].flat().map((part) => (typeof part === "string" ? part.replace(" -> ", " → ") : part))));
-  return h("section", {}, h("h2", {}, "Verdict history"), h("ol", { class: "record" }, events.map(row)));
+  return h("section", {}, h("h2", {}, "Verdict history"), h("ol", { class: "record" }, events.map(row)), all.length ? rows("verdict history", { id }, "changes") : null);
 }

@@ -39,7 +39,7 @@ export function mount(root) {
   const rows = () => {
     const now = choice();
     const [from, to] = ends();
-    return ["series", { model: now.model, metric: now.metric, from, to, limit: MOST_POINTS, slice: now.slice === "none" ? null : now.slice, step: now.step }];
+    return ["series", { model: now.model, metric: now.metric, from, to, limit: MOST_POINTS, slice: now.slice === "none" ? null : now.slice, step: now.step, objective: now.objective }];
   };
   // the range of now, which a later reader sees too
   const fixed = () => {
@@ -48,7 +48,7 @@ export function mount(root) {
     return href("history", { ...given, model: now.model, metric: now.metric, versions: now.chosen.join(","), range: null, from, to });
   };
   take.append(taking("history", { link: fixed, csv: rows, png: () => place, title: () => `${metric(choice().metric).name} of ${choice().model}` }));
-  takeVolume.append(taking("impressions", { csv: rows, png: () => volume }));
+  takeVolume.append(taking("impressions", { link: fixed, csv: rows, png: () => volume }));
   const chart = timeline(place, { height: 360, screen: 0.45 });
   const small = timeline(volume, { height: 170 });
   const questions = asker();

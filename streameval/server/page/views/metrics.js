@@ -1,9 +1,10 @@
 // Every metric that is more than a column of the overview, versions side by side, each with its unit and which way is better.
 
-import { go } from "../address.js";
+import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { chips, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
+import { metricTerm } from "../explain.js";
 import { count, number, percent, significant } from "../format.js";
 import { METRICS, metric, reason } from "../metrics.js";
 import { absence, absent, once } from "../metrics/absent.js";
@@ -11,6 +12,7 @@ import { shorten, shown as named } from "../names.js";
 import { objective, objectiveControl } from "../objectives.js";
 import { cell, direction, reading } from "../readings.js";
 import { byImportance, look, modelsOf, seriesOf } from "../series.js";
+import { taking } from "../share.js";
 import { scroller, table } from "../tables.js";
 
 
@@ -57,6 +59,16 @@ export function mount(root) {
     return { models, model, all, chosen: wanted.length ? wanted : first, windows, window: windows.includes(given.window) ? given.window : "all", objective: objective(overview, given) };
   }
 
+  const asking = () => {
+    const now = choice();
+    return { model: now.model, window: now.window, objective: now.objective };
+  };
+
+  const here = () => {
+    const now = choice();
+    return href("metrics", { ...given, model: now.model, window: now.window, versions: now.chosen.join(",") });
+  };
+
   const change = (part) => go("metrics", { ...given, ...part }, { replace: true });
 
   function drawTools(now) {
@@ -75,7 +87,7 @@ export function mount(root) {
     const question = JSON.stringify([now.model, now.window, now.objective]);
     if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
     asked = { question, at: performance.now() };
-    const which = { model: now.model, window: now.window, objective: now.objective };
+    const which = asking();
     questions
       .ask([["results", { ...which, slice: "none" }], ["strata", which]], (error) => replace(note, refusal(error, refresh, useToken)))
       .then((answers) => {
@@ -96,7 +108,12 @@ export function mount(root) {
     for (const { root: own } of families) own.hidden = !rows.length;
     replace(left, rows.length ? absent(rows, BY_VERSION) : null);
     if (!rows.length) return;
-    families.forEach(({ place: own }, i) => replace(own, FAMILIES[i].content(rows, chosen(answer.strata))));
+    families.forEach(({ place: own }, i) => {
+      const { name, content, path = "results" } = FAMILIES[i];
+      const shown = content(rows, chosen(answer.strata));
+      const none = shown instanceof Node && shown.matches("[data-nothing]");
+      replace(own, shown, none ? null : taking(name, { link: here, times: false, csv: () => [path, { ...asking(), ...(path === "results" ? { slice: "none" } : {}) }] }));
+    });
   }
 
   return {
@@ -111,7 +128,7 @@ export function mount(root) {
 }
 
 const version = (row) => h("span", { class: row.own }, h("span", { class: "swatch", "aria-hidden": "true" }), named(row.version));
-const heading = (name, text = metric(name).name, first = true) => h("th", { scope: "row", class: first ? null : "again", title: metric(name).about }, text, first ? h("span", { class: "quiet below" }, direction(name)) : null);
+const heading = (name, text = metric(name).name, first = true) => h("th", { scope: "row", class: first ? null : "again" }, first ? metricTerm(name, text) : text, first ? h("span", { class: "quiet below" }, direction(name)) : null);
 
 // What each metric is, in a sentence; of those cut after K the first.
 function explained(names) {
@@ -156,7 +173,7 @@ function exposure(rows) {
   const body = LOSSES.flatMap((of) => rows.map((row, i) => [heading(of, undefined, !i), version(row), reading(row, of), ...ESTIMATORS.map(([, how]) => (METRICS[`${of}_${how}`] ? reading(row, `${of}_${how}`) : h("td")))]));
   const rests = rows.map((row) => [h("th", { scope: "row" }, version(row)), count(row.with_propensity), count(row.exposure_ess), count(row.exposure_ess_clipped), percent(row.exposure_clipped), percent(row.exposure_largest_weight)]);
   return nothing(rows, EXPOSURE) ?? [
-    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], body, { numeric: (i) => i > 1 })),
+    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], body, { numeric: (i) => i > 1, class: "many" })),
     scroller("What these rest on", table(["Version", "Impressions with a propensity", "Effective samples", "Effective samples, clipped", "Clipped", "Largest weight, of all"], rests)),
   ];
 }
@@ -192,5 +209,5 @@ const FAMILIES = [
   { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows) => byVersion(YIELDS, rows) },
   { name: "As if everything had been shown alike", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions weigh 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions decide.", content: exposure },
   { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned by showing things its own way. The mean weight is 1 if the logged propensities are right.", content: policies },
-  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata },
+  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, path: "strata" },
 ];

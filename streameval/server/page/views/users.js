@@ -1,13 +1,15 @@
 // How the per-user metrics are distributed, which users account for the most loss, and one user by id.
 
-import { go } from "../address.js";
+import { go, href } from "../address.js";
 import { ask, asker, useToken } from "../api.js";
 import { histogram } from "../charts/histogram.js";
 import { button, refusal, select } from "../controls.js";
+import { metricTerm, term } from "../explain.js";
 import { folds, onPhone, plainly } from "../fold.js";
 import { h, replace } from "../dom.js";
 import { count, DASH, number, percent, significant } from "../format.js";
 import { metric } from "../metrics.js";
+import { shorten } from "../names.js";
 import { objective, objectiveControl } from "../objectives.js";
 import { byImportance, key, label, look, modelsOf, seriesOf } from "../series.js";
 import { taking } from "../share.js";
@@ -58,6 +60,16 @@ export function mount(root) {
 
   const change = (part) => go("users", { ...given, ...part }, { replace: true });
 
+  const of = () => {
+    const now = choice();
+    return { model: now.one.model, version: now.one.version, source: now.one.source, objective: now.objective };
+  };
+
+  const here = () => {
+    const now = choice();
+    return href("users", { ...given, model: now.model, version: now.one.version });
+  };
+
   function drawTools(now) {
     replace(
       tools,
@@ -72,10 +84,10 @@ export function mount(root) {
     const question = JSON.stringify([now.one, now.sort, now.order, now.objective]);
     if (question === asked.question && performance.now() - asked.at < AGAIN_MS) return;
     asked = { question, at: performance.now() };
-    const which = { model: now.one.model, version: now.one.version, source: now.one.source, objective: now.objective };
+    const which = of();
     questions
       .ask(DISTRIBUTIONS.map((name) => ["user-distribution", { ...which, metric: name }]), (error) => replace(panels, refusal(error, refresh, useToken)))
-      .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one), i ? fold : plainly))));
+      .then((answers) => answers && replace(panels, answers.map((answer, i) => distribution(DISTRIBUTIONS[i], answer, look(overview, now.one), i ? fold : plainly, { link: here, which: of }))));
     list
       .ask([["users", { ...which, sort: now.sort, order: now.order, limit: 25 }], ["results", { ...which, window: "all", slice: "none" }]], (error) => {
         replace(usersPlace);
@@ -111,9 +123,9 @@ export function mount(root) {
       h("div", { class: "tools" },
         select("Sort by", "sort", SORTS, now.sort, (sort) => change({ sort })),
         select("Order", "order", [["highest first", "desc"], ["lowest first", "asc"]], now.order, (order) => change({ order: order === "desc" ? null : order }))),
-      scroller("Users", table(["User", ...METRICS, "Share of the loss"], seen.map(row))),
+      scroller("Users", table(["User", ...metricNames(), "Share of the loss"], seen.map(row))),
       users.length > AT_FIRST && onPhone() ? button(whole ? "Show fewer" : `Show ${users.length - AT_FIRST} more`, toggle, { "aria-expanded": String(whole), "data-focus": "more-users" }) : null,
-      taking("users", { csv: () => ["users", { model: now.one.model, version: now.one.version, source: now.one.source, sort: now.sort, order: now.order, limit: 1000 }] }),
+      taking("users", { link: here, times: false, csv: () => ["users", { ...of(), sort: now.sort, order: now.order, limit: 1000 }] }),
       h("p", { class: "quiet" }, `${seen.length} of ${count(total)} users${sampled < 1 ? `, a sample of ${percent(sampled)}` : ""}; users are identified by a hash of their id.`),
     );
   }
@@ -128,7 +140,8 @@ export function mount(root) {
       replace(
         found,
         h("p", {}, `User ${user}, by version:`),
-        scroller("One user", table(["Version", ...METRICS], series.map(row))),
+        scroller("One user", table(["Version", ...metricNames()], series.map(row))),
+        taking("one user", { csv: () => [`users/${encodeURIComponent(id)}`, { objective: objective(overview, given) }] }),
       );
     } catch (error) {
       replace(found, refusal(error, () => one(id), useToken));
@@ -149,7 +162,7 @@ export function mount(root) {
   };
 }
 
-const METRICS = ["Impressions", "Clicks", "AUC", "Log loss", "Calibration"];
+const metricNames = () => [term("impression", "Impressions"), "Clicks", ...["auc", "log_loss", "calibration"].map((name) => metricTerm(name))];
 const metricsOf = (one) => [count(one.impressions), count(one.clicks), number(one.auc, 4), number(one.log_loss, 4), number(one.calibration, 3)];
 
 const ABOUT = {
@@ -159,13 +172,14 @@ const ABOUT = {
   impressions: "How active users are: a few usually make most of the traffic.",
 };
 
-function distribution(name, answer, style, fold) {
+function distribution(name, answer, style, fold, { link, which }) {
   const { name: heading } = metric(name);
   const { edges, users, quantiles, users_total: total, users_undefined: undefinedUsers } = answer;
   const text = name === "impressions" ? "Impressions" : heading;
-  return h(
-    "figure",
-    { class: "panel" },
+  const figure = h("figure", { class: "panel" });
+  figure.dataset.legend = JSON.stringify([[shorten(which().version), style.variable]]);
+  const take = taking(`${text} by user`, { link, times: false, csv: () => ["user-distribution", { ...which(), metric: name }], png: edges.length ? () => figure : null, title: () => `${text} by user of ${which().model} ${which().version}` });
+  figure.append(...[
     fold(name, `${text} by user`, h("p", { class: "quiet" }, ABOUT[name]), edges.length
       ? histogram({
           title: `${text} by user`, edges, log: name !== "auc", width: innerWidth < 500 ? 280 : innerWidth < 1900 ? 260 : 380, // as wide as its place
@@ -176,6 +190,7 @@ function distribution(name, answer, style, fold) {
         })
       : h("p", { class: "quiet" }, "No users yet."),
     h("dl", { class: "quantiles" }, quantiles.map(({ quantile, value }) => h("div", {}, h("dt", {}, `${Math.round(quantile * 100)}%`), h("dd", {}, name === "impressions" ? count(value) : number(value, 3))))),
-    h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`)),
-  );
+    h("p", { class: "quiet" }, `${count(total)} users${undefinedUsers ? `; undefined for ${count(undefinedUsers)}` : ""}`), take),
+  ].flat(2));
+  return figure;
 }
