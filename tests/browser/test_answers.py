@@ -181,6 +181,7 @@ def test_the_interval_plot_is_drawn_without_a_margin_too(served, watch) -> None:
     assert page.locator("svg.interval-line .point").count() == len(known) > 0
     assert "NaN" not in page.locator("table.intervals").inner_html()
     # what is wrong with the monitor is a line each
+    page.locator("#warning summary").click()
     assert len(page.locator("#warning").inner_text().splitlines()) >= 3
 
 

@@ -3,7 +3,7 @@
 import { read, watch, href } from "./address.js";
 import { now } from "./clock.js";
 import { dark } from "./colours.js";
-import { h } from "./dom.js";
+import { h, replace } from "./dom.js";
 import { age, changeZone, clock, dateTime, duration, inUtc, local, zone } from "./format.js";
 import { listen } from "./live.js";
 import { missing } from "./series.js";
@@ -106,13 +106,16 @@ function drawUnknown(view, given) {
 
 function drawWarning({ join, ready, preparing, degraded = [] }) {
   const failing = preparing ? [] : Object.entries(ready).filter(([, passed]) => !passed).map(([check]) => check.replaceAll("_", " "));
-  const parts = [];
-  if (!join.reliable) parts.push(`The join is not reliable: ${join.reason ?? "unknown reason"}.`);
-  if (failing.length) parts.push(`Not ready: ${failing.join(", ")}.`);
-  parts.push(...degraded.map((sentence) => `${sentence[0].toUpperCase()}${sentence.slice(1)}.`));
-  const text = parts.join("\n"); // a line each
-  if ($("warning").textContent !== text) $("warning").textContent = text;
-  $("warning").hidden = !text;
+  const urgent = [];
+  if (!join.reliable) urgent.push(`The join is not reliable: ${join.reason ?? "unknown reason"}.`);
+  if (failing.length) urgent.push(`Not ready: ${failing.join(", ")}.`);
+  const others = degraded.map((sentence) => `${sentence[0].toUpperCase()}${sentence.slice(1)}.`);
+  const line = (text) => h("p", {}, text);
+  // what stops nothing is a line, however much it is: the answer stays on the first screen
+  const open = $("warning").querySelector("details")?.open;
+  const more = others.length > 1 ? h("details", { open }, h("summary", { "data-focus": "degraded" }, `Degraded: ${others.length} problems. `, h("span", {}, others[0])), others.map(line)) : others.map(line);
+  replace($("warning"), urgent.map(line), more);
+  $("warning").hidden = !urgent.length && !others.length;
 }
 
 // Estimates from a sample, and corrected scores, must not pass for what was counted.

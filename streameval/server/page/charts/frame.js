@@ -10,7 +10,7 @@ export function linear(low, high) {
   const span = high - low || 1;
   const rough = span / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= 0.75 * rough); // three ticks at least
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * span; i += 1) ticks.push(i * step);
   return { low, high, ticks, part: (value) => (value - low) / span };

@@ -10,7 +10,12 @@ export function byQuantile(tables, { title, name, of, bounds, format, zero }) {
   let low = Math.min(...values, zero ? 0 : Infinity);
   let high = Math.max(...values, zero ? 0 : -Infinity);
   if (!values.length) [low, high] = [0, 1];
-  const room = (high - low || 1) * 0.1;
+  // bounds are within the chart, but for those that are far off
+  const ends = bounds ? tables.flatMap(({ buckets }) => buckets.flatMap((b) => (of(b) === null ? [] : (bounds(b) ?? [])))) : [];
+  const further = (high - low) * 0.4;
+  low = Math.max(low - further, Math.min(low, ...ends));
+  high = Math.min(high + further, Math.max(high, ...ends));
+  const room = (high - low || 1) * 0.05;
   const scale = linear(low - room, high + room);
   const most = Math.max(...tables.map(({ buckets }) => buckets.length), 1);
   const { root, x, y } = frame({

@@ -104,7 +104,7 @@ function options(uPlot, place, height, content) {
     padding: [null, 28 * large, null, null], // half of the last time below the axis
     scales: { x: { time: true, range: now.range ? () => content().range : undefined }, y: { range: (_, low, high) => fit(content(), low, high) } },
     axes: [
-      { ...axis, size: 50 * large, space: (_, __, ___, ____, width) => (width < 400 ? 66 : 80 * large), values: times }, // a phone shows more than one time, too
+      { ...axis, size: 50 * large, space: (_, __, from, to, width) => (width < 400 ? narrow(width, to - from) : 80 * large), values: times },
       { ...axis, size: 72 * large, space: 36 * large, values: (_, ticks, __, ___, apart) => ticks.map((v) => now.tick?.(v, decimals(apart)) ?? now.format(v)) },
     ],
     legend: { live: true, markers: { width: 3, dash: (u, i) => (u.series[i].dash?.length ? "dashed" : "solid") } },
@@ -123,6 +123,9 @@ function options(uPlot, place, height, content) {
     },
   };
 }
+
+// Between two times on a phone, which shows more than one, too: minutes need less room than seconds.
+const narrow = (width, seconds) => ((width * 30) / seconds >= 48 ? 66 : 48);
 
 // As many as tell two ticks apart.
 function decimals(apart) {
@@ -219,14 +222,15 @@ function drawLevels(u, { levels = [] }) {
 function drawMarkers(u, { markers = [] }) {
   const { ctx } = u;
   const { left, top, width, height } = u.bbox;
-  let free = -Infinity; // texts that would lie on each other stay in the list below the chart
-  for (const { at, text } of markers) {
+  // from the newest: a text that would lie on another line stays in the list below the chart
+  let free = Infinity;
+  for (const { at, text } of [...markers].sort((a, b) => b.at - a.at)) {
     const x = u.valToPos(at, "x", true);
     if (x < left || x > left + width) continue;
     stroke(ctx, [x, top, x, top + height], [5, 4]);
-    if (x < free) continue;
-    const end = write(ctx, { x: x + 4 * devicePixelRatio, y: top + 12 * devicePixelRatio, text, align: "left" });
-    free = x + end + 10 * devicePixelRatio;
+    const from = x + 4 * devicePixelRatio;
+    if (from + wide(ctx, text) + 4 * devicePixelRatio <= free) write(ctx, { x: from, y: top + 12 * devicePixelRatio, text, align: "left" });
+    free = x;
   }
 }
 
@@ -242,13 +246,21 @@ function stroke(ctx, [x0, y0, x1, y1], dash) {
   ctx.restore();
 }
 
+const font = () => `${11 * scale() * devicePixelRatio}px system-ui, sans-serif`;
+
 function write(ctx, { x, y, text, align }) {
   ctx.save();
-  ctx.font = `${11 * scale() * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.font = font();
   ctx.textAlign = align;
   ctx.textBaseline = "alphabetic"; // uPlot leaves another one: the text would lie on its line
   ctx.fillStyle = colour("--ink-quiet");
   ctx.fillText(text, x, y);
+  ctx.restore();
+}
+
+function wide(ctx, text) {
+  ctx.save();
+  ctx.font = font();
   const { width } = ctx.measureText(text);
   ctx.restore();
   return width;

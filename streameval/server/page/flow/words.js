@@ -6,6 +6,7 @@ export const FATES = {
   matured: "Impressions with a final label",
   pending: "Impressions waiting for their label",
   matched_clicks: "Matched clicks",
+  candidates: "Candidates that were not shown",
   unmatched_clicks: "Unmatched clicks",
   corrected: "Labels corrected by a late click",
   duplicate_impressions: "Duplicate impressions",

@@ -45,6 +45,7 @@ export function modelTable(overview, rows, { lines, deploys }, { unfolded, again
       {},
       h("tr", { class: "model" }, h("th", { scope: "rowgroup", colspan: columns }, shown(model, 60))),
       seen.map((row) => modelRow(overview, row, lines, { scales, marks })),
+      doubts(seen, columns),
       more,
     );
   });
@@ -58,7 +59,7 @@ function modelRow(overview, row, lines, drawn) {
     "th",
     { scope: "row", class: style.class },
     h("span", { class: "name" }, h("span", { class: "swatch", "aria-hidden": "true" }), h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, shown(row.version, MOST_NAME)), copier(row.version, MOST_NAME)),
-    h("span", { class: "badges" }, badge(row), row.reliable ? null : h("span", { class: "pill", "data-state": "lost", title: row.reliable_reason ?? "" }, "not reliable")),
+    h("span", { class: "badges" }, badge(row), row.reliable ? null : h("span", { class: "pill", "data-state": "lost" }, "not reliable")),
   );
   const newest = row.newest_label ? `last label ${age(Date.parse(row.newest_label))} ago` : "no label yet";
   return h(
@@ -69,6 +70,13 @@ function modelRow(overview, row, lines, drawn) {
     nothing(row) ?? SHOWN.map((of) => metricCell(row, of, lines[of]?.get(id), drawn)),
     h("td", { class: "number", "data-label": "Impressions" }, h("span", { class: "value" }, count(row.impressions)), h("span", { class: "quiet" }, `${perSecond(lines.auc?.get(id))}${short(row.clicks)} clicks`), h("span", { class: "quiet" }, newest)),
   );
+}
+
+// Why results are not reliable: a line for each reason below the versions, as a broken join doubts all of them alike.
+function doubts(rows, columns) {
+  const reasons = new Map();
+  for (const row of rows) if (!row.reliable) reasons.set(row.reliable_reason, [...(reasons.get(row.reliable_reason) ?? []), shorten(row.version, MOST_NAME)]);
+  return [...reasons].map(([why, versions]) => h("tr", { class: "doubt" }, h("td", { colspan: columns }, h("strong", {}, `${versions.join(", ")} not reliable`), `: ${why ?? "the reason is not known"}.`)));
 }
 
 // Impressions a second in the newest pane whose labels are final.

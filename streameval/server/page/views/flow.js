@@ -12,7 +12,7 @@ import { scroller, table } from "../tables.js";
 import { awaited } from "../waiting.js";
 
 const AGAIN_MS = 2000;
-const HEALTHY = new Set(["matured", "pending", "matched_clicks"]);
+const HEALTHY = new Set(["matured", "pending", "matched_clicks", "candidates"]);
 
 export function mount(root) {
   const note = h("div");
