@@ -36,6 +36,13 @@ def test_every_route_is_documented_and_every_documented_route_exists(app) -> Non
     assert documented() == served(app)
 
 
+def test_the_threat_model_names_every_route_that_writes(app) -> None:
+    text = (DOC.parent / "operations.md").read_text(encoding="utf-8")
+    threat = next(line for line in text.splitlines() if line.startswith("| | change something |"))
+    writes = {f"{method} {path}" for method, path, _ in operations(app) if method != "GET"}
+    assert set(re.findall(r"`([A-Z]+ /\S+?)`", threat)) == writes
+
+
 def test_every_query_parameter_is_documented_where_it_is_taken(app) -> None:
     text = DOC.read_text(encoding="utf-8")
     shapes = app.openapi()["components"]["schemas"]
