@@ -92,6 +92,16 @@ def test_problems_that_stop_nothing_do_not_push_the_answer_off_the_first_screen(
     assert page.get_by_text(f"The join is not reliable: {WHY}.").is_visible()
 
 
+@pytest.mark.parametrize("width", [380, 1280, 2560])
+def test_the_whole_answer_is_in_the_first_200_pixels(lists: str, watch, width: int) -> None:
+    """Also where its bounds are of many digits: up to the links that lead on."""
+    page = watch(lists, width, 900).open("overview")
+    links = page.locator(".verdict .links").first
+    links.wait_for()
+    box = links.bounding_box()
+    assert box["y"] + box["height"] <= 200
+
+
 def test_the_confidence_of_bounds_is_read_from_the_answer(shown, watch) -> None:
     one = comparison(roles=LIVE, alpha=0.021)  # 100 * (1 - 0.021) is not 97.9 in binary
     address = shown(showing(one))
