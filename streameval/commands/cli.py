@@ -212,7 +212,9 @@ def config_group() -> None:
 @config_group.command(short_help="Check the settings and what they refer to.")
 @CONFIG
 @click.option(
-    "--connect", is_flag=True, help="Also check the broker, the topics and the disk; exit status 1 if any check fails."
+    "--connect",
+    is_flag=True,
+    help="Also check the broker, the topics, the schema registry and the disk; exit status 1 if any check fails.",
 )
 def check(config_path: Path | None, connect: bool) -> None:
     """Check the settings, including the token, certificate, models, receivers and sinks."""

@@ -43,6 +43,8 @@ def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterat
     kind = settings.source.kind  # type: ignore[attr-defined]  # every kind of source has it
     if kind == "kafka":
         yield from _kafka(settings.kafka, patience)
+        if settings.kafka.format in ("avro", "protobuf"):
+            yield _registry(settings.kafka)
     else:
         yield Probed("ok", "source", f"kind {kind}: not checked by this command")
     yield from _disk(settings.store)
@@ -94,6 +96,21 @@ def _letters(name: str, counts: dict[str, int]) -> Probed:
         return Probed("ok", about, f"{counts[name]} partition{'s' * (counts[name] != 1)}")
     fix = 'create it, allow brokers to create topics, or set kafka.dead_letter_topic = ""'
     return Probed("warn", about, "does not exist yet", fix)
+
+
+def _registry(kafka: Kafka) -> Probed:
+    from streameval.sources.schema_registry import RegistryClient, RegistryDownError
+
+    url = kafka.schema_registry.url
+    try:
+        kinds = RegistryClient(kafka.schema_registry).get("/schemas/types")
+    except (RegistryDownError, SourceError) as error:
+        fix = "check kafka.schema_registry: its address with its path, TLS and credentials"
+        return Probed("fail", "schema registry", str(error), fix)
+    if isinstance(kinds, list) and kafka.format.upper() not in kinds:
+        text = f"{url} answers, but has no schemas of the kind {kafka.format.upper()}"
+        return Probed("fail", "schema registry", text, "check kafka.format, or use another registry")
+    return Probed("ok", "schema registry", f"{url} answers")
 
 
 def _disk(store: Store) -> Iterator[Probed]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -102,3 +106,44 @@ def test_the_command_ends_with_1_when_something_fails_and_0_otherwise(broker, tm
     done = CliRunner().invoke(cli, ["config", "check", "--connect", "-c", str(config)])
     assert done.exit_code == 1
     assert "fail  disk" in done.output
+
+
+class _Types(BaseHTTPRequestHandler):
+    """A registry that knows what kinds of schemas it has, for whoever has the password."""
+
+    kinds = ("AVRO", "JSON")
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == "Basic " + base64.b64encode(b"ana:s3cret").decode()
+        self.send_response(200 if known and self.path == "/schemas/types" else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.kinds).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Types) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_the_schema_registry_is_asked_where_the_format_needs_one(broker, registry: str, tmp_path) -> None:
+    (tmp_path / "password").write_text("s3cret\n")
+    of = {"url": registry, "username": "ana", "password_file": str(tmp_path / "password")}
+    seen = found(settings(broker, format="avro", schema_registry=of))["schema registry"]
+    assert (seen.state, seen.text) == ("ok", f"{registry} answers")
+    seen = found(settings(broker, format="protobuf", schema_registry=of))["schema registry"]
+    assert (seen.state, "PROTOBUF" in seen.text) == ("fail", True)
+    (tmp_path / "password").write_text("guessed")
+    seen = found(settings(broker, format="avro", schema_registry=of))["schema registry"]
+    assert (seen.state, "HTTP 401" in seen.text) == ("fail", True)
+    assert "guessed" not in seen.line()
+    nowhere = {"url": "http://127.0.0.1:9"}
+    seen = found(settings(broker, format="avro", schema_registry=nowhere))["schema registry"]
+    assert seen.state == "fail"
+    assert "kafka.schema_registry" in seen.fix
+    assert "schema registry" not in found(settings(broker))
