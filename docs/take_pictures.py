@@ -88,6 +88,25 @@ def bad_deploy(url: str) -> str:
     raise SystemExit(f"no verdict on v2 within {VERDICT_SECONDS:g} s")
 
 
+def few_colours(image: Any) -> Any:
+    """256 colours: the most frequent as they are, so that all pictures have one background; the others by the nearest of a
+    palette that covers them all, so that what is small keeps its colour, as the green of "live" does.
+    """
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.asarray(image).reshape(-1, 3)
+    seen, where, count = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
+    often = seen[np.argsort(-count)[:128]]
+    covering = image.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).getpalette()
+    palette = np.concatenate([often, np.asarray(covering, np.uint8).reshape(-1, 3)])[:256]
+    far = ((seen[:, None].astype(np.int32) - palette[None].astype(np.int32)) ** 2).sum(axis=2)
+    nearest = far.argmin(axis=1).astype(np.uint8)
+    made = Image.fromarray(nearest[where.reshape(-1)].reshape(image.height, image.width))
+    made.putpalette(palette.tobytes())
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Takes the pictures that are named, or all; 1 when one is too large."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,7 +135,7 @@ def main(arguments: list[str]) -> int:
             path = wanted.folder / f"{name}.png"
             page.screenshot(path=path)
             page.close()
-            Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+            few_colours(Image.open(path).convert("RGB")).save(path, optimize=True)
             size = path.stat().st_size
             print(f"{path}: {size / 1000:.0f} kB", flush=True)
             if size >= MOST_BYTES:
