@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 
@@ -45,12 +46,12 @@ def drawn_looks(noise: float = 0.5, seed: int = 0, n: int = 400) -> tuple[np.nda
     return np.arange(1, LOOKS + 1) * MINUTE, paired.clicks(sums), paired.statistics(sums)
 
 
-LOOKED = drawn_looks()
+all_looks = functools.cache(drawn_looks)  # takes kernels, and a while: not when tests are collected
 RULE = Rule(alpha=0.05, margins=ZERO, windows=WINDOWS, min_duration=5 * MINUTE)
 
 
-def advance(e: Evidence, part: slice, looks: tuple[np.ndarray, np.ndarray, dict[str, Statistic]] = LOOKED) -> Path:
-    at, clicks, statistics = looks
+def advance(e: Evidence, part: slice, looks: tuple[np.ndarray, np.ndarray, dict[str, Statistic]] | None = None) -> Path:
+    at, clicks, statistics = looks or all_looks()
     return e.advance(at[part], clicks[part], {k: s[part] for k, s in statistics.items()})
 
 
@@ -73,7 +74,7 @@ def test_any_cut_of_the_looks_and_any_restart_give_the_same_bits(cuts: list[int]
 
 
 def test_windows_that_have_not_begun_may_be_left_out() -> None:
-    at, clicks, statistics = LOOKED
+    at, clicks, statistics = all_looks()
     e, f = Evidence(RULE, 0), Evidence(RULE, 0)
     a = e.advance(at[:10], clicks[:10], {k: s[:10] for k, s in statistics.items()})
     b = f.advance(at[:10], clicks[:10, :1], {k: s[:10, :1] for k, s in statistics.items()})
@@ -86,9 +87,9 @@ def test_a_worse_version_is_called_worse_when_the_evidence_reaches_the_level() -
     path = advance(e, slice(None))
     s = e.standing()
     assert s.verdict == "worse"
-    ready = (LOOKED[0] >= RULE.min_duration) & (LOOKED[1][:, 0] >= RULE.min_clicks)
+    ready = (all_looks()[0] >= RULE.min_duration) & (all_looks()[1][:, 0] >= RULE.min_clicks)
     first = np.flatnonzero(ready & (path.log_e_worse[:, OVERALL] >= np.log(20)))[0]
-    assert s.worse_at == LOOKED[0][first]
+    assert s.worse_at == all_looks()[0][first]
     assert path.verdict[first, OVERALL] == 1
     assert (path.verdict[:first, OVERALL] != 1).all()
     assert s.peak_worse == path.log_e_worse[ready, OVERALL].max()
@@ -121,7 +122,7 @@ def test_an_equal_version_is_certified_and_may_still_break() -> None:
 
 def test_bounds_hold_the_estimate_and_exclude_the_margin_only_with_a_verdict() -> None:
     e = Evidence(Rule(alpha=0.05, margins=ZERO, windows=1, min_duration=0), 0)
-    at, clicks, statistics = LOOKED
+    at, clicks, statistics = all_looks()
     first = {k: s[:, :1] for k, s in statistics.items()}
     path = e.advance(at, clicks[:, :1], first)
     bounds = e.bounds({k: s[:, 0] for k, s in first.items()}, clicks[:, 0])
@@ -138,14 +139,14 @@ def test_bounds_hold_the_estimate_and_exclude_the_margin_only_with_a_verdict() -
 
 def test_before_anything_is_known_bounds_are_infinite() -> None:
     e = Evidence(RULE, 0)
-    lower, upper = e.bounds({k: s[:1, 0] for k, s in LOOKED[2].items()}, LOOKED[1][:1, 0])["log_loss"]
+    lower, upper = e.bounds({k: s[:1, 0] for k, s in all_looks()[2].items()}, all_looks()[1][:1, 0])["log_loss"]
     assert lower[0] == -np.inf
     assert upper[0] == np.inf
 
 
 def test_missing_metrics_count_one() -> None:
     e = Evidence(RULE, 0)
-    path = e.advance(LOOKED[0], LOOKED[1], {})
+    path = e.advance(all_looks()[0], all_looks()[1], {})
     assert np.abs(path.log_e_worse).max() < 1e-12
     assert (path.log_e_not_worse == 0).all()
 
@@ -305,7 +306,7 @@ def test_a_second_process_of_capped_users_is_averaged_with_the_first() -> None:
 
 
 def test_a_capped_process_that_has_not_enough_counts_one_and_is_kept_over_a_restart() -> None:
-    at, clicks, statistics = LOOKED
+    at, clicks, statistics = all_looks()
     e, f = Evidence(RULE, 0), Evidence(RULE, 0)
     few = {name: Statistic(s.theta, s.weight, s.v_clu, s.v_iid, s.df, 0 * s.blocks) for name, s in statistics.items()}
     path = e.advance(at, clicks, statistics, capped=Capped(clicks, few))
@@ -379,9 +380,9 @@ def test_rules_and_looks_that_make_no_sense_are_refused() -> None:
             Rule(**wrong)  # type: ignore[arg-type]
     e = Evidence(RULE, 0)
     with pytest.raises(ValueError, match="clicks"):
-        e.advance(LOOKED[0], LOOKED[1][:, 0], {})
+        e.advance(all_looks()[0], all_looks()[1][:, 0], {})
     with pytest.raises(ValueError, match="auc"):
-        e.advance(LOOKED[0], LOOKED[1], {"auc": LOOKED[2]["auc"][:, 0]})
+        e.advance(all_looks()[0], all_looks()[1], {"auc": all_looks()[2]["auc"][:, 0]})
     with pytest.raises(ValueError, match="windows"):
         Evidence.restore(Rule(windows=3), e.state())
     assert Rule().window_weights().sum() == pytest.approx(1.0)
