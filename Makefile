@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # brokers that live for minutes: what the JVM's second compiler takes is never earned back
 $(PARTS): export KAFKA_OPTS ?= -XX:TieredStopAtLevel=1
 
-.PHONY: help demo test test-fast check lint types kernels bench bench-record bench-compare docs clean $(PARTS)
+.PHONY: help demo test test-fast check lint types kernels bytecode bench bench-record bench-compare docs clean $(PARTS)
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ demo: $(VENV)/.run ## embedded broker + simulated traffic with a bad deploy + mo
 	$(BIN)/streameval demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev ## lint, type check and all tests
-	$(MAKE) --no-print-directory --output-sync=target -j 2 lint kernels
+	$(MAKE) --no-print-directory --output-sync=target -j 2 lint kernels bytecode
 	@echo "== tests (parts that this machine lacks are skipped by name; STREAMEVAL_REQUIRE_ALL=1 makes that a failure)"
 	$(MAKE) --no-print-directory --keep-going --output-sync=target -j $(SIDE_BY_SIDE) $(PARTS)
 
@@ -52,6 +52,9 @@ types: $(VENV)/.dev ## mypy; its cache makes the second time quick
 
 kernels: $(VENV)/.dev # compiled once, before several processes need them
 	$(BIN)/python -m tests.kernels
+
+bytecode: $(VENV)/.dev # of tests and what they import: written once, before three processes do so at the same time
+	-@$(PYTEST) --collect-only -qq >/dev/null 2>&1 # what is wrong is said by its part
 
 part-rest: # wants the processor, and gives way to those that wait; one process more than cores, for some of them wait, too
 	nice -n 5 $(PYTEST) -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(WAITING)) $(TEST_ARGS)
@@ -100,11 +103,11 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: $(VENV)/bin/python requirements.lock pyproject.toml
 	@echo "== installing the locked runtime packages"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements-dev.lock
 	@echo "== installing the locked development packages"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_OPTIONS) --require-hashes -r requirements-dev.lock
 	@touch $@
