@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -116,3 +117,42 @@ def test_a_kernel_goes_with_what_it_has_of_other_modules(tmp_path: Path) -> None
     os.utime(package / "other.py", (later + 2, later + 2))  # nothing of it is in the kernel
     drop_stale(package)
     assert index.exists()
+
+
+@pytest.mark.slow
+def test_ci_takes_back_kernels_of_what_has_not_changed_and_no_others(tmp_path: Path) -> None:
+    """As in a new clone: all files are of today. What is changed is far from the kernel, behind a module without one."""
+    package, kept = tmp_path / "parts", tmp_path / "kept"
+    files = {
+        "__init__": "", "constants": "MORE = 1", "between": "from parts.constants import (\n    MORE,\n)",
+        "inner": _INNER.replace("parts.constants", "parts.between"), "outer": _OUTER,
+    }  # fmt: skip
+    environ = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    script = [sys.executable, str(Path(__file__).parents[2] / ".ci" / "kept_kernels.py")]
+
+    def cloned(at: float, **changed: str) -> None:
+        shutil.rmtree(package, ignore_errors=True)
+        package.mkdir()
+        for name, text in {**files, **changed}.items():
+            (package / f"{name}.py").write_text(text)
+            os.utime(package / f"{name}.py", (at, at))
+        subprocess.run([*script, "restore", str(kept), str(package)], check=True)
+
+    def ran() -> tuple[str, bool]:
+        """What it prints, and whether it has compiled."""
+        before = {p: p.stat().st_mtime_ns for p in package.glob("__pycache__/*.nbc")}
+        drop_stale(package)
+        done = subprocess.run(
+            [sys.executable, "-c", "import parts.outer"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+        )  # fmt: skip
+        return done.stdout, before != {p: p.stat().st_mtime_ns for p in package.glob("__pycache__/*.nbc")}
+
+    now = time.time()
+    cloned(now - 300.0)
+    assert ran() == ("2\n", True)
+    subprocess.run([*script, "keep", str(kept), str(package)], check=True)
+    cloned(now - 200.0)
+    assert ran() == ("2\n", False)
+    cloned(now - 100.0, constants="MORE = 41")
+    assert not list(package.glob("__pycache__/*.nbi"))
+    assert ran() == ("42\n", True)
