@@ -99,7 +99,7 @@ class Laboratory:
         worker.start()
         producer.start()
         try:
-            until("half is read", lambda: worker.read() >= self.half, [worker])
+            until("half is read", lambda: worker.read() >= self.half, [worker], pause=0.05)
             until("there are checkpoints", lambda: written(worker) >= 2 * PARTITIONS, [worker])
             yield worker
             over.set()

@@ -73,7 +73,7 @@ checkpoint_interval = "{interval}"
 drain_timeout = "{drain}"
 [server]
 port = 0
-snapshot_interval = "200ms"
+snapshot_interval = "{snapshots}"
 """
 MODELS = """
 [[models]]
@@ -223,6 +223,7 @@ class Worker:
     store: Path
     group: str = ""  # the stream's name unless given
     interval: str = "300ms"
+    snapshots: str = "500ms"
     batch: int = 10_000
     models: bool = False
     client: str = "confluent"
@@ -243,7 +244,7 @@ class Worker:
                 lateness=LATENESS_S, horizon=HORIZON_S, batch=self.batch, models=MODELS if self.models else "",
                 servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
                 clicks=clicks, options=self.options, store=self.store, interval=self.interval,
-                drain=self.drain,
+                drain=self.drain, snapshots=self.snapshots,
             )
         )  # fmt: skip
         self.starts += 1
@@ -322,8 +323,17 @@ class Worker:
             raise Unexpected(f"a worker has ended by itself:\n{self.tail()}")
 
 
-def until(what: str, holds: Callable[[], bool], workers: list[Worker], patience: float = PATIENCE_S) -> None:
-    """Waits until something holds while the workers live."""
+def until(
+    what: str,
+    holds: Callable[[], bool],
+    workers: list[Worker],
+    patience: float = PATIENCE_S,
+    pause: float = 0.25,
+) -> None:
+    """Waits until something holds while the workers live.
+
+    They are asked, which takes processor time of theirs: often (a shorter `pause`) only where the moment matters.
+    """
     deadline = time.monotonic() + patience
     while not holds():
         for worker in workers:
@@ -331,7 +341,7 @@ def until(what: str, holds: Callable[[], bool], workers: list[Worker], patience:
         if time.monotonic() > deadline:
             tails = "\n\n".join(worker.tail() for worker in workers)
             raise Unexpected(f"not within {patience:.0f} s: {what}\n{tails}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def history(store: Path) -> dict[tuple[Any, ...], Any]:

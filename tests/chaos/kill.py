@@ -62,7 +62,7 @@ def disturb(worker: Worker, stream: Stream, kills: int, luck: random.Random) -> 
             time.sleep(luck.uniform(0.0, 3.0))
             situation = "starting"
         else:
-            until("it reads on", lambda goal=goal: worker.read() >= goal, [worker])  # type: ignore[misc]
+            until("it reads on", lambda goal=goal: worker.read() >= goal, [worker], pause=0.05)  # type: ignore[misc]
             situation = "counting"
             if number % 3 == 0 and _caught_writing(worker):
                 situation = "writing a checkpoint"
@@ -80,6 +80,7 @@ def _caught_writing(worker: Worker) -> bool:
     while time.monotonic() < deadline and worker.running:
         if any(worker.store.glob("checkpoints/*/*.partial")):
             return True
+        time.sleep(0.0005)  # a checkpoint takes milliseconds, and the worker wants the processor
     return False
 
 
@@ -90,7 +91,8 @@ def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, on
     stream.create()
     # a static member gets its partitions back at once; a new one waits until the group has given up the dead one
     member = f'"group.instance.id" = "{name}"\n"session.timeout.ms" = 6000'
-    what = {"models": online, "batch": 1 if online else 2_000, "options": member}
+    # snapshots say how far it has read, so they are as frequent as the kills' moments are to differ
+    what = {"models": online, "batch": 1 if online else 2_000, "options": member, "snapshots": "200ms"}
     live = Worker(stream, folder / f"{name}-live", folder / f"{name}-live" / "store", group=f"{name}-live", **what)
     if online:  # what they learn depends on how it was read
         stream.fill(scenario(impressions))

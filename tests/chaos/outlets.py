@@ -75,7 +75,7 @@ path = "{folder}/store"
 checkpoint_interval = "2s"
 [server]
 port = 0
-snapshot_interval = "100ms"
+snapshot_interval = "250ms"
 [[notify]]
 kind = "webhook"
 url_file = "{folder}/url"

@@ -70,7 +70,7 @@ path = "{store}"
 checkpoint_interval = "5s"
 [server]
 port = 0
-snapshot_interval = "500ms"
+snapshot_interval = "1s"
 [compare]
 count = 200
 min_duration = "20s"
@@ -294,7 +294,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                     look(made, instance)
                 if all(wanted(i) - made.seen[i] <= MAY_BE_EMPTY[i].keys() for i in instances):
                     break
-                time.sleep(2)
+                time.sleep(5)  # as often as Prometheus looks
             assert run.process.poll() is None, run.errors
             assert other.process.poll() is None, other.errors
             assert httpx.get(f"http://{one}/livez", timeout=60).status_code == 200
