@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -34,7 +35,8 @@ CASES = [case for path in TESTS for case in yaml.safe_load(path.read_text())["te
 def ran(*command: str) -> str:
     """What it prints; fails when it fails."""
     need(command[0])
-    done = subprocess.run(command, cwd=FILES, capture_output=True, text=True, timeout=800, check=False)
+    environment = {**os.environ, "GOGC": "400"}  # a fifth less of its time for 70 MB more
+    done = subprocess.run(command, cwd=FILES, env=environment, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
