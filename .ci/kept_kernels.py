@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -61,35 +62,38 @@ def modules(package: Path) -> Iterator[Path]:
 
 def keep(folder: Path, package: Path) -> None:
     """Kernels as they are now, in place of those that were kept of the same modules; and no old ones."""
+    folder.mkdir(parents=True, exist_ok=True)
     for source in modules(package):
         kernels = list(source.parent.glob(f"__pycache__/{source.stem}.*.nb[ic]"))
         if not kernels:
             continue
         place = folder / digest(source, package)
         partial = folder / f"{place.name}.{os.getpid()}"
-        partial.mkdir(parents=True)
+        partial.mkdir()
         for kernel in kernels:
             shutil.copy(kernel, partial)
         (partial / "modified").write_text(str(source.stat().st_mtime_ns))
         shutil.rmtree(place, ignore_errors=True)
-        partial.rename(place)
+        with suppress(OSError):  # another run was faster: its kernels are as good
+            partial.rename(place)
+        shutil.rmtree(partial, ignore_errors=True)
     for place in folder.iterdir():
-        if place.stat().st_mtime < time.time() - KEPT_S:
-            shutil.rmtree(place)
+        with suppress(OSError):
+            if place.stat().st_mtime < time.time() - KEPT_S:
+                shutil.rmtree(place)
 
 
 def restore(folder: Path, package: Path) -> None:
     """Those that were kept, and for Numba the time at which their module was written when they were compiled."""
     known = [(source, folder / digest(source, package)) for source in modules(package)]
     for source, place in known:
-        if not (place / "modified").exists():
-            continue
-        modified = int((place / "modified").read_text())
-        os.utime(source, ns=(modified, modified))
-        (source.parent / "__pycache__").mkdir(exist_ok=True)
-        for kernel in place.glob("*.nb[ic]"):
-            shutil.copy(kernel, source.parent / "__pycache__")  # of now: later than whatever they have something of
-        os.utime(place)
+        with suppress(FileNotFoundError):  # none, or another run puts newer ones in their place: what lacks is compiled
+            modified = int((place / "modified").read_text())
+            os.utime(source, ns=(modified, modified))
+            (source.parent / "__pycache__").mkdir(exist_ok=True)
+            for kernel in place.glob("*.nb[ic]"):
+                shutil.copy(kernel, source.parent / "__pycache__")  # of now: later than whatever they have something of
+            os.utime(place)
 
 
 if __name__ == "__main__":
