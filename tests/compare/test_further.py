@@ -28,8 +28,7 @@ RULE = {"alpha": 0.05, "min_duration": "5m"}
 RARE = "jp"  # what is shown there is shown rarely
 
 
-@kept
-def with_propensities(worse: bool) -> Iterator[Message]:
+def propensities(worse: bool) -> Iterator[Message]:
     """A shadow version that differs from the one that serves only in what is rarely shown, if at all."""
     for event in traffic(scenario()):
         if event.kind != "impression":
@@ -40,6 +39,9 @@ def with_propensities(worse: bool) -> Iterator[Message]:
         fields["propensity"] = 0.02 if rare else 0.5
         fields["predictions"] = {"v2": min(3.0 * p, 0.95) if rare and worse else p}
         yield Message(event.arrives, event.kind, event.key, fields)
+
+
+with_propensities = kept(propensities)
 
 
 @kept
@@ -217,7 +219,7 @@ def test_without_propensities_or_enough_of_them_it_says_so() -> None:
 
     def heavy() -> Iterator[Message]:
         seen = 0
-        for event in with_propensities(True):
+        for event in propensities(True):
             if event.kind == "impression":
                 seen += 1
                 event.fields["propensity"] = 1e-4 if seen == 4_000 else 1.0
