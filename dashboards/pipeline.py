@@ -378,10 +378,11 @@ def _history() -> list[Json]:
     return [
         timeseries(
             "Size on disk",
-            "The history's database with its journal, and the last checkpoint of a partition.",
+            "The history's database with its journal, the last checkpoint of a partition, and impressions that late clicks can still correct.",
             [
                 Query(f"sum({of('history_size_bytes')})", "history"),
                 Query(f"max({of('checkpoint_size_bytes')})", "a checkpoint"),
+                Query(f"sum({of('rows_size_bytes')})", "impressions"),
             ],
             unit="bytes",
             least=0,

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.join.joiner import Fates
+from streameval.join.fates import Fates
 from streameval.join.policy import KNOWN, LATE
 from streameval.join.rows import Table
 

@@ -219,13 +219,13 @@ class Requests:
                 return rows[:k], group[:k]
             guess = k
 
-    def state(self, front: int) -> dict[str, Any]:
-        """Everything, for `restore`; row numbers count from `front`."""
+    def state(self, front: int, base: int) -> dict[str, Any]:
+        """Everything of requests with rows from `front` on, for `restore`; row numbers count from `base`."""
         keep = np.flatnonzero(self._entries.head[: self._n] >= front)
         closing = {bucket: tuple(parts) for bucket, parts in self._closing.items()}
         return {
             "keys": self._entries.keys[keep],
-            "head": self._entries.head[keep] - np.int32(front),
+            "head": self._entries.head[keep] - np.int32(base),
             "last": self._entries.last[keep],
             "closed": self._entries.closed[keep],
             "closing": partial(_pack, closing),

@@ -98,14 +98,15 @@ def enter(places: NDArray[np.uint32], bits: np.uint64, place: np.uint64, hashed:
 
 
 @numba.njit(cache=True, nogil=True)
-def _enter_all(places: NDArray[np.uint32], bits: np.uint64, ids: NDArray[np.uint64], front: int, end: int) -> None:
+def _enter_all(index: Places, ids: NDArray[np.uint64], front: int, end: int) -> None:
+    places, bits, shift = index
     mask = np.uint64(places.size - 1)
     for row in range(front, end):
         hashed = mix(ids[row])
         h = hashed & mask
         while places[h] != 0:
             h = (h + np.uint64(1)) & mask
-        places[h] = _entry(hashed, bits, row + 1)
+        places[h] = _entry(hashed, bits, row + shift)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -122,7 +123,7 @@ class IdIndex:
 
     def __init__(self) -> None:
         self.used = 0  # places in use, by forgotten rows too
-        self._allocate(4096)
+        self._allocate(4096, 0)
 
     @property
     def columns(self) -> Places:
@@ -134,27 +135,29 @@ class IdIndex:
         _fetch(self.places, wanted)
 
     def reserve(self, more: int, ids: NDArray[np.uint64], front: int, end: int) -> None:
-        """Makes room for `more` ids after the live rows [front, end)."""
+        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is made anew."""
         if (self.used + more) * 3 <= self.places.size * 2 and self.shift + end + more <= 1 << int(self.bits):
             return
         live, size = end - front, self.places.size
-        while (live + more) * 2 > size or end + more >= 2 * size:
+        while (live + more) * 2 > size:
             size *= 2 if size >= _BIG else 4
-        self._allocate(size)
+        self._allocate(size, front)
         self.used = live
-        _enter_all(self.places, self.bits, ids, front, end)
+        _enter_all(self.columns, ids, front, end)
 
-    def fill(self, ids: NDArray[np.uint64], end: int) -> None:
-        """Enters rows [0, end) into an index without any; room must have been made."""
-        self.used = end
-        _enter_all(self.places, self.bits, ids, 0, end)
+    def fill(self, ids: NDArray[np.uint64], front: int, end: int) -> None:
+        """Enters rows [front, end) into an index without any."""
+        self._allocate(self.places.size, front)
+        self.reserve(end - front, ids, front, front)
+        self.used = end - front
+        _enter_all(self.columns, ids, front, end)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the places."""
         return self.places.nbytes
 
-    def _allocate(self, size: int) -> None:
+    def _allocate(self, size: int, front: int) -> None:
         self.places = np.zeros(size, np.uint32)
         self.bits = np.uint64(size.bit_length())  # numbers below 2 * size
-        self.shift = 1  # grows as rows move to the front
+        self.shift = 1 - front  # grows as rows move to the front

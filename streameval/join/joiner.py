@@ -13,8 +13,7 @@ out the mature rows in (time, arrival) order. `kernel` decides what becomes of e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,38 +22,20 @@ from numpy.typing import NDArray
 from streameval.events.batch import Batch, Codes
 from streameval.events.columns import Scored, field_of
 from streameval.join import kernel
+from streameval.join.cold.cold_rows import ColdRows
+from streameval.join.cold.segment import RowsFile
+from streameval.join.fates import Fates, Flips, Judged
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
-from streameval.join.rows import UNCHANGING, Table, run_of, split_fields
+from streameval.join.rows import Table, run_of, split_fields
 from streameval.join.runs import Runs
 from streameval.join.scores import scores_of
 from streameval.join.times import RowTimes
 
 _NO_TIMES = np.empty(0, np.int64)
 _NO_NUMBERS = np.empty(0, np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class Flips:
-    """Labels that changed after they had matured: what stood before, by row."""
-
-    rows: NDArray[np.int64]
-    was_clicked: NDArray[np.bool_]
-    was_fields: NDArray[np.float64]  # [fields of clicks that rows keep, flips]
-    was_corrected: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Fates:
-    """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
-    had come; impressions that were refused, because their id is another version's.
-    """
-
-    clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
-    found: tuple[NDArray[np.int64], NDArray[np.int64]]
-    refused: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Joiner:
@@ -85,6 +66,7 @@ class Joiner:
         self._online = online_models
         self.table = Table.allocate(1024, policy, online_models)
         self._index = IdIndex()
+        self.cold = ColdRows(policy.segment_rows)
         self._start = 0  # rows before it are forgotten
         self._end = 0
         self._touched = 0  # rows of the table that have been written to
@@ -93,8 +75,7 @@ class Joiner:
         self.runs = Runs()  # of the live rows
         self._times = RowTimes()
         self._held = HeldClicks(of_clicks)
-        self._found: list[NDArray[np.int64]] = []  # see take_judged
-        self._lost: list[NDArray[np.int64]] = []
+        self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
         self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
@@ -112,13 +93,15 @@ class Joiner:
         given = np.array([field_of(clk, name) for name in names]).reshape(n, len(clk))
         out = kernel.room_for(len(imp), len(clk), held.end, n, self.delays)
         index.fetch(imp.id)
+        key = None if self.progress.inputs == 1 else np.maximum.accumulate(np.maximum(clk.ts, self.progress.newest[-1]))
+        cold = self.cold.fetch(self.table, self._start, imp.id, clk.id, key)
         self._end, held_end, flips = kernel.join_batch(
             kernel.ImpressionColumns(imp.order, imp.id, imp.ts, imp.label),
             kernel.ClickColumns(clk.order, clk.id, clk.ts, given),
             self.progress.newest,
             self._rules,
             self._columns(n),
-            index.columns,
+            kernel.KnownIds(index.columns, cold),
             held.columns,
             out,
         )
@@ -142,8 +125,8 @@ class Joiner:
             (out.found_ts[found], out.found_key[found]),
             (imp.ts[repeated[refused]], out.repeated_key[again][refused]),
         )
-        self._found.append(out.found_ts[found])
-        self._lost.append(out.lost_ts[: out.counters[kernel.LOST]])
+        self.judged.add(out.found_ts[found], out.lost_ts[: out.counters[kernel.LOST]])
+        self.cold.note(out.flip_row[:flips])
         was, before = out.flip_state[:flips], out.flip_fields[:, :flips]
         return rows, Flips(out.flip_row[:flips], (was & CLICKED) != 0, before, (was & CORRECTED) != 0)
 
@@ -207,23 +190,24 @@ class Joiner:
                 self.table.ts, self.table.state, self._start, self._end, progress.passed - horizon - self.policy.hold
             )
         )
-        surplus = self._end - self._start - self.policy.max_pending
+        surplus = self.in_memory - self.policy.max_pending
         if surplus > 0:
-            forced = int(
-                kernel.first_kept(self.table.ts, self.table.state, self._start, self._start + surplus, FOREVER)
-            )
+            upto = self.cold.end(self._start) + surplus
+            forced = int(kernel.first_kept(self.table.ts, self.table.state, self._start, upto, FOREVER))
             self.counts["forgotten_early"] += forced - self._start
             self._start = forced
         self._mature -= self._start - before
         self.runs.forget_before(self._start)
         self._times.forget_before(self._start)
+        self.cold.forget_before(self.table, self._start)
 
     def pressure_watermark(self) -> int:
         """The watermark that brings the pending impressions under the limit: NEVER while they are."""
         surplus = self._end - self._start - self._mature - self.policy.max_pending
         if surplus <= 0:
             return NEVER
-        pending = np.flatnonzero(self.table.state[self._start : self._end] & MATURED == 0) + self._start
+        first = self.cold.end(self._start)
+        pending = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         self.counts["matured_early"] += surplus
         return int(np.partition(self.table.ts[pending], surplus - 1)[surplus - 1]) + self.policy.attribution_window
 
@@ -241,14 +225,30 @@ class Joiner:
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
         """The newest rows whose label is not mature, at most so many, in order of arrival (of the newest `4 * most` rows)."""
-        first = max(self._start, self._end - 4 * most)
+        first = max(self.cold.end(self._start), self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         return rows[max(0, rows.size - most) :]
+
+    def shown_since(self, ts: int) -> NDArray[np.int64]:
+        """Rows in memory of that time, ms, or later."""
+        first = self.cold.end(self._start)
+        return np.flatnonzero(self.table.ts[first : self._end] >= ts) + first
+
+    @property
+    def waiting(self) -> int:
+        """No row before it waits for its label."""
+        first = self.runs.first_waiting
+        return self._end if first is None else first
 
     @property
     def known(self) -> int:
         """Impressions that clicks can still find: pending, or mature and inside the correction horizon."""
         return self._end - self._start
+
+    @property
+    def in_memory(self) -> int:
+        """Those of them that are not on disk."""
+        return self._end - self.cold.end(self._start)
 
     @property
     def held(self) -> int:
@@ -257,7 +257,8 @@ class Joiner:
 
     def series_in_use(self) -> set[int]:
         """The series that rows here have, logged or shadow."""
-        return set(np.unique(self.table.series[self._start : self._end]).tolist()) | self.runs.shadow_series()
+        here = np.unique(self.table.series[self.cold.end(self._start) : self._end])
+        return set(here.tolist()) | self.runs.shadow_series() | self.cold.series()
 
     @property
     def front(self) -> int:
@@ -271,13 +272,6 @@ class Joiner:
     def overdue_clicks(self, since: int = NEVER) -> int:
         """Held clicks from `since` on that are older than the watermark: their impression should have come by now."""
         return self._held.waiting_between(since, self.progress.watermark)
-
-    def take_judged(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The times of the clicks that have found their impression, and of those given up, since the last call."""
-        found, lost = (np.concatenate([_NO_TIMES, *parts]) for parts in (self._found, self._lost))
-        self._found.clear()
-        self._lost.clear()
-        return found, lost
 
     def take_conflicts(self) -> NDArray[np.int32]:
         """Of the last batch's impressions those that were refused, by number: their id is another version's."""
@@ -294,8 +288,9 @@ class Joiner:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none."""
-        rows = sum(column.itemsize for column in self.table.arrays() if column.size) * self._touched
-        return rows + self._index.nbytes + self._held.nbytes
+        row = sum(column.itemsize for column in self.table.columns().values())
+        rows = self._touched - sum(segment.file.rows for segment in self.cold.segments)
+        return row * rows + self.cold.nbytes + self._index.nbytes + self._held.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -305,55 +300,58 @@ class Joiner:
         `scores_change`: online scores are still to be written to rows that are here (`score_at = "label"`).
         """
         self._shown = True
-        live = slice(self._start, self._end)
-        table = self.table
-        rows: dict[str, Any] = {name: getattr(table, name)[live] for name in UNCHANGING}
-        rows |= {"state": table.state[live].copy(), "mark": table.mark[live], "item_id": table.item_id[live]}
-        kept = [(i, field.name) for i, field in enumerate(self.policy.keep) if table.given[i]]
-        rows["fields"] = {name: table.kept_field(i, live) for i, name in kept}
-        online = [column[live] for column in (*table.score, *table.trained)]
+        table, first, base = self.table, self.cold.end(self._start), self.cold.base(self._start)
+        here = slice(first, self._end)
+        online = [column[here] for column in (*table.score, *table.trained)]
         return {
             **self.progress.state(),
             "counts": dict(self.counts),
             "delays": self.delays.copy(),
             "mature": self._mature,
-            "rows": rows,
+            "cold": self.cold.state(table, self._start),
+            "rows": table.saved(here),
             "online": [column.copy() for column in online] if scores_change else online,
             "held": self._held.state(),
-            "runs": self.runs.state(self._start),
+            "runs": self.runs.state(first, base),
         }
 
     def state_written(self) -> None:
         """Nobody reads what `state` gave any more."""
         self._shown = False
 
-    def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `state` gave, into a joiner without rows."""
+    def restore(self, state: Mapping[str, Any], codes: Codes, files: Sequence[RowsFile] = ()) -> None:
+        """Takes over what `state` gave, into a joiner without rows; `files`: those of the rows that it says are on disk.
+
+        Raises OSError when a file cannot be mapped.
+        """
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
         rows, fields = split_fields(state["rows"])
         rows["series"] = codes.series[rows["series"]]
         rows["slices"] = codes.slices(rows["slices"].astype(np.int64))
-        n = self._touched = self._end = len(rows["id"])
-        self.table = table = Table.allocate(max(1024, n + n // 4), self.policy, self._online)
-        table.restore(rows, fields, n)
+        first = sum(file.rows for file in files)
+        end = self._touched = self._end = first + len(rows["id"])
+        here = slice(first, end)
+        self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, self._online)
+        table.restore(rows, fields, here)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
-            column[:n] = saved
-        self._index.reserve(n, table.id, 0, 0)
-        self._index.fill(table.id, n)
+            column[here] = saved
+        self._index.fill(table.id, first, end)
         waiting = rows["state"][rows["state"] & MATURED == 0]
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
         self.runs.restore(state["runs"], codes, table.ts)
-        self._times.add(0, table.ts[:n])
+        if files:
+            self.cold.restore(state["cold"], files, codes, table, self.runs, self._times)
+            self._start = state["cold"]["front"]
+        self._times.add(first, table.ts[here])
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _give_up(self, clicks: NDArray[np.int64]) -> None:
         self.counts["unmatched_clicks"] += clicks.size
-        if clicks.size:
-            self._lost.append(clicks)
+        self.judged.add(_NO_TIMES, clicks)
 
     def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
@@ -373,24 +371,25 @@ class Joiner:
     def _reserve(self, impressions: int, clicks: int) -> None:
         capacity = self.table.id.size
         if self._end + impressions > capacity:
-            live = self._end - self._start
-            if self._start > self._end // 4 and live + impressions <= capacity and not self._shown:
+            live, here = self._end - self.cold.front(self._start), not self._shown and not self.policy.segment_rows
+            if here and self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
             else:  # untouched room takes no memory
                 self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online))
-        self._index.reserve(impressions, self.table.id, self._start, self._end)
+        self._index.reserve(impressions, self.table.id, self.cold.end(self._start), self._end)
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _move(self, to: Table) -> None:
-        """Moves the live rows to the front of a table (maybe the same) and numbers them from 0."""
-        shift, live = self._start, self._end - self._start
+        """Moves the rows to the front of a table (maybe the same) and numbers them anew: live ones from 0, if none is on disk."""
+        shift, first = self.cold.front(self._start), self.cold.end(self._start)
+        here, there = slice(first, self._end), slice(first - shift, self._end - shift)
         to.given[:] = self.table.given
-        for old, new in zip(self.table.arrays(), to.arrays(), strict=True):
-            if new.size:
-                new[:live] = old[shift : self._end]
+        for name, column in to.columns().items():
+            column[there] = self.table.columns()[name][here]
+        self.cold.move(self.table, to, shift)
+        self._start, self._end = self._start - shift, self._end - shift
         if to is not self.table:
-            self.table, self._touched, self._shown = to, live, False
-        self._start, self._end = 0, live
+            self.table, self._touched, self._shown = to, self._end, False
         self.runs.move(shift)
         self._times.move(shift)
         self._index.shift += shift

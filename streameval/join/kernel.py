@@ -80,6 +80,21 @@ class RowColumns(NamedTuple):
     end: int
 
 
+class ColdRowsFound(NamedTuple):
+    """Known rows of the batch's ids that `Places` does not hold, -1: none; of no length: no id has any."""
+
+    shown: NDArray[np.int64]  # by impression: the newest
+    before: NDArray[np.int64]  # by click: the newest that had come by the click's key
+    after: NDArray[np.int64]  # by click: the oldest that came after it
+
+
+class KnownIds(NamedTuple):
+    """Where rows are that have the ids of a batch."""
+
+    places: Places
+    cold: ColdRowsFound
+
+
 class Rules(NamedTuple):
     """The policy, in ms, and by field how clicks join (`events.fields.Join`) and what an impression without any has."""
 
@@ -204,7 +219,7 @@ def join_batch(
     newest: NDArray[np.int64],
     rules: Rules,
     rows: RowColumns,
-    index: Places,
+    known: KnownIds,
     held: HeldColumns,
     out: Outcome,
 ) -> tuple[int, int, int]:
@@ -214,7 +229,8 @@ def join_batch(
     c_order, c_id, c_ts, c_fields = clk
     ids, ts, behind, state, fields, front, end = rows
     h_id, h_ts, h_key, h_fields, h_taken, h_places, h_end = held
-    places, bits, shift = index
+    places, bits, shift = known.places
+    cold_shown, cold_before, cold_after = known.cold
     live = LiveNumbers(bits, shift, front)
     rule, start, lateness, horizon = rules.rule, rules.start, rules.lateness, rules.horizon
     accepted, flip_row, flip_state, flip_fields = out.accepted, out.flip_row, out.flip_state, out.flip_fields
@@ -235,6 +251,8 @@ def join_batch(
             watermark = key - lateness
             hashed = mix(i_id[i])
             seen, place = find(places, live, ids, i_id[i], hashed)
+            if cold_shown.size:
+                seen = max(seen, cold_shown[i])
             if shown + horizon <= watermark:
                 counters[EXPIRED] += 1
             elif seen >= 0 and ts[seen] + horizon > watermark:
@@ -289,6 +307,9 @@ def join_batch(
             key = click_key[c] = newest[click_input]
             watermark = key - lateness
             row, later = find_around(places, live, ids, ts, behind, c_id[c], key)
+            if cold_before.size:
+                row = max(row, cold_before[c])
+                later = cold_after[c] if cold_after[c] >= 0 else later  # on disk are the oldest
             came_after = row >= 0 and ts[row] + horizon > watermark
             if not came_after:  # in the merged order the click waits, if its impression is here already
                 row = later
@@ -313,7 +334,8 @@ def join_batch(
                     flip_row[flips] = row
                     flip_state[flips] = was
                     flips += 1
-                state[row] = flags
+                if flags != was:  # a page that is written to is in memory
+                    state[row] = flags
             elif clicked + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1
                 lost_ts[counters[LOST]] = clicked

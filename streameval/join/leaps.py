@@ -224,7 +224,7 @@ class Leaps:
             "impressions": {name: getattr(impressions, name) for name in ("order", *PLAIN, "fields")},
             "query": impressions.query,
             "policies": None if impressions.policies is None else impressions.policies._asdict(),
-            "runs": pack_runs([run], 0),
+            "runs": pack_runs([run], 0, 0),
             "clicks": {name: getattr(clicks, name) for name in Clicks.__slots__},
         }
 

@@ -34,5 +34,6 @@ class JoinPolicy:
     mark: Callable[[Impressions], NDArray[np.uint64]] | None = None  # what rows keep of their impressions besides
     items: bool = False  # rows keep the ids of their items
     keep: tuple[Field, ...] = ()  # what rows keep of their events' numbers, see `events.fields.needed`
+    segment_rows: int = 0  # so many rows at a time go to disk when their labels are mature; 0: none does
     negatives: float = 1.0  # share of the non-clicks that the log holds
     recalibrate: Callable[[Scored], None] | None = None  # corrects scores that were made for such a log

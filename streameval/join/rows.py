@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ from streameval.events.columns import (
     take_shadow,
 )
 from streameval.events.fields import Field
+from streameval.join.cold import ground
+from streameval.join.cold.ground import ALIGN
 from streameval.join.policy import NEVER, JoinPolicy
 from streameval.sketches.blocks import item_blocks_of
 
@@ -77,25 +79,28 @@ class Table:
     def allocate(n: int, policy: JoinPolicy, online_models: int) -> Table:
         """Room for n rows; pages never written to take no memory."""
         kept = policy.keep
+        room: Callable[..., NDArray[Any]] = np.empty
+        if policy.segment_rows:  # of whole pages, over which files can be mapped
+            n, room = -(-n // ALIGN) * ALIGN, ground.empty
         return Table(
-            id=np.empty(n, np.uint64),
-            ts=np.empty(n, np.int64),
-            user=np.empty(n, np.uint64),
-            request=np.empty(n, np.uint64),
-            slices=np.empty(n, np.int64) if policy.wide_slices else np.empty(n, np.uint32),
-            series=np.empty(n, np.int32),
-            pclick=np.empty(n, np.float64),
-            state=np.empty(n, np.uint8),
-            behind=np.empty(n, np.uint32),
-            previous=np.empty(n, np.int32),
-            item=np.empty(n, np.int8),
-            fields=np.empty((len(kept), n)),
-            mark=np.empty(n if policy.mark else 0, np.uint64),
-            item_id=np.empty(n if policy.items else 0, np.uint64),
+            id=room(n, np.uint64),
+            ts=room(n, np.int64),
+            user=room(n, np.uint64),
+            request=room(n, np.uint64),
+            slices=room(n, np.int64 if policy.wide_slices else np.uint32),
+            series=room(n, np.int32),
+            pclick=room(n, np.float64),
+            state=room(n, np.uint8),
+            behind=room(n, np.uint32),
+            previous=room(n, np.int32),
+            item=room(n, np.int8),
+            fields=room((len(kept), n), np.float64),
+            mark=room(n if policy.mark else 0, np.uint64),
+            item_id=room(n if policy.items else 0, np.uint64),
             kept=kept,
             given=np.array([one.join is not None for one in kept], np.bool_),  # those of clicks are the kernel's
-            score=[np.empty(n, np.float64) for _ in range(online_models)],
-            trained=[np.empty(n, np.int64) for _ in range(online_models)],
+            score=[room(n, np.float64) for _ in range(online_models)],
+            trained=[room(n, np.int64) for _ in range(online_models)],
         )
 
     def fill(self, start: int, impressions: Impressions, accepted: NDArray[np.int32], policy: JoinPolicy) -> None:
@@ -156,22 +161,37 @@ class Table:
                 return self.kept_field(number, rows)
         return None
 
-    def restore(self, rows: Mapping[str, Any], fields: Mapping[str, NDArray[np.float64]], n: int) -> None:
-        """Writes the first n rows: columns, and kept fields, of a checkpoint."""
-        self.mark[:n], self.item_id[:n] = 0, 0  # of a checkpoint without them
+    def saved(self, here: slice) -> dict[str, Any]:
+        """Columns and kept fields of some rows, for a checkpoint: copies of what changes. Scores of models are apart."""
+        rows: dict[str, Any] = {name: getattr(self, name)[here] for name in (*UNCHANGING, "mark", "item_id")}
+        kept = [(i, one.name) for i, one in enumerate(self.kept) if self.given[i]]
+        return rows | {"state": self.state[here].copy(), "fields": {name: self.kept_field(i, here) for i, name in kept}}
+
+    def restore(self, rows: Mapping[str, Any], fields: Mapping[str, NDArray[np.float64]], here: slice) -> None:
+        """Writes columns, and kept fields, of a checkpoint."""
+        self.mark[here], self.item_id[here] = 0, 0  # of a checkpoint without them
         for name, column in rows.items():
             if column.size and getattr(self, name).size:
-                getattr(self, name)[:n] = column
+                getattr(self, name)[here] = column
         for number, one in enumerate(self.kept):
             if one.name in fields or self.given[number]:
                 self.given[number] = True
-                self.fields[number, :n] = fields.get(one.name, one.absent)
+                self.fields[number, here] = fields.get(one.name, one.absent)
 
-    def arrays(self) -> list[NDArray[np.generic]]:
-        """Every column that has been written."""
-        fields = [column for column, given in zip(self.fields, self.given.tolist(), strict=True) if given]
-        marks = [column for column in (self.mark, self.item_id) if column.size]
-        return [*(getattr(self, name) for name in ONE_A_ROW), *marks, *fields, *self.score, *self.trained]
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Every column that has been written, by a name of its own."""
+        one = {name: getattr(self, name) for name in (*ONE_A_ROW, "mark", "item_id")}
+        fields = {
+            f"field.{kept.name}": column
+            for kept, column, given in zip(self.kept, self.fields, self.given.tolist(), strict=True)
+            if given
+        }
+        online = {
+            f"{name}.{number}": column
+            for name, columns in (("score", self.score), ("trained", self.trained))
+            for number, column in enumerate(columns)
+        }
+        return {name: column for name, column in one.items() if column.size} | fields | online
 
 
 def run_of(impressions: Impressions, accepted: NDArray[np.int32], start: int, ts: NDArray[np.int64]) -> Run:
@@ -274,6 +294,18 @@ def trim(run: Run, start: int) -> None:
     if run.names is not None:
         run.names = take_names(run.names, keep)
     run.start = start
+
+
+def cut(run: Run, end: int) -> None:
+    """Cuts the rows from `end` on off a run that has matured whole."""
+    keep = np.arange(end - run.start, dtype=np.int64)
+    if run.shadow is not None:
+        run.shadow = take_shadow(run.shadow, keep)
+    if run.policies is not None:
+        run.policies = take_shadow(run.policies, keep)
+    if run.names is not None:
+        run.names = take_names(run.names, keep)
+    run.features, run.end, run.given = None, end, keep.size
 
 
 def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Features:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes, Features, Names, Shadow
 from streameval.events.columns import ScoreList, entries, take_features, take_scores
-from streameval.join.rows import Run, compacted, first_due, interleave, trim
+from streameval.join.rows import Run, compacted, cut, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs
 
 _MANY_RUNS = 64
@@ -39,6 +39,23 @@ class Runs:
             self._runs = compacted(self._runs, ts)
             self._compact_at = 2 * len(self._runs) + _MANY_RUNS
             self._schedule(ts)
+
+    @property
+    def all(self) -> Sequence[Run]:
+        """Every run, by start."""
+        return self._runs
+
+    def put(self, run: Run) -> None:
+        """What is kept of rows that have all matured, in the place of what was."""
+        before = [one for one in self._runs if one.start < run.start]
+        after = [one for one in self._runs if one.end > run.end]
+        if before and before[-1].end > run.start:  # neighbours were made one
+            before[-1] = replace(before[-1])  # it may reach beyond
+            cut(before[-1], run.start)
+        if after and after[0].start < run.end:
+            trim(after[0], run.end)
+        here = [run] if run.shadow is not None or run.policies is not None else []
+        self._runs = [*before, *here, *after]
 
     def take_due(self, limit: int, ts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Rows of times up to `limit` that were not given out yet, in order of time, then of arrival."""
@@ -151,9 +168,9 @@ class Runs:
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
-    def state(self, front: int) -> partial[dict[str, Any]]:
-        """Makes everything, for `restore`, of copies that nobody changes; row numbers count from `front`."""
-        return partial(pack_runs, [replace(run) for run in self._runs], front)
+    def state(self, front: int, base: int) -> partial[dict[str, Any]]:
+        """Makes everything of rows from `front` on, for `restore`, of copies that nobody changes; rows count from `base`."""
+        return partial(pack_runs, [replace(run) for run in self._runs if run.end > front], front, base)
 
     def restore(self, state: Mapping[str, Any], codes: Codes, ts: NDArray[np.int64]) -> None:
         """Takes over what `state` made."""

@@ -1,6 +1,6 @@
-"""Runs as columns, for a checkpoint. Row numbers count from the first row that is kept.
+"""Runs as columns, for a checkpoint.
 
-A run's rows before that are cut off, as `rows.trim` would: they are forgotten, hence mature.
+A run's rows before the first that is kept are cut off, as `rows.trim` would: they are forgotten, hence mature.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from streameval.events.batch import Codes, Features, Shadow
 from streameval.join.rows import Run, trim
 
 
-def pack_runs(runs: Sequence[Run], front: int) -> dict[str, Any]:
-    """Columns of runs that nobody else changes; names (kept only by a replay) are left out."""
+def pack_runs(runs: Sequence[Run], front: int, base: int) -> dict[str, Any]:
+    """Columns of runs that nobody else changes, from row `front` on; names (kept only by a replay) are left out.
+
+    Row numbers count from `base`.
+    """
     for run in runs:
         if run.start < front:
             trim(run, front)
     ordered = [run.due_order for run in runs if run.due_order is not None]
     features = [run.features for run in runs if run.features is not None]
     return {
-        "start": np.array([run.start - front for run in runs], np.int64),
-        "end": np.array([run.end - front for run in runs], np.int64),
+        "start": np.array([run.start - base for run in runs], np.int64),
+        "end": np.array([run.end - base for run in runs], np.int64),
         "given": np.array([run.given for run in runs], np.int64),
         "has_order": np.array([run.due_order is not None for run in runs], np.bool_),
         "has_features": np.array([run.features is not None for run in runs], np.bool_),

@@ -11,6 +11,13 @@ from numpy.typing import NDArray
 _BLOCK = 16_384  # rows
 
 
+def block_times(ts: NDArray[np.int64], begun: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The least and the greatest time, ms, of every block of rows, the first of which has `begun` rows already."""
+    begins = np.arange(-begun, ts.size, _BLOCK)
+    begins[0] = 0
+    return np.minimum.reduceat(ts, begins), np.maximum.reduceat(ts, begins)
+
+
 class RowTimes:
     """The least and the greatest time of every block of rows."""
 
@@ -24,16 +31,18 @@ class RowTimes:
         """Rows from `start` on, behind all others, are of these times, ms."""
         if not ts.size:
             return
-        number = start + self._moved
-        begun, begins = number // _BLOCK, np.arange(-(number % _BLOCK), ts.size, _BLOCK)
-        begins[0] = 0
-        least, greatest = np.minimum.reduceat(ts, begins).tolist(), np.maximum.reduceat(ts, begins).tolist()
+        self.add_blocks(start, *block_times(ts, (start + self._moved) % _BLOCK))
+
+    def add_blocks(self, start: int, least: NDArray[np.int64], greatest: NDArray[np.int64]) -> None:
+        """The same of the blocks that rows from `start` on, behind all others, are in."""
+        begun = (start + self._moved) // _BLOCK
+        lows, highs = least.tolist(), greatest.tolist()
         if not self._least:
             self._first = begun
         elif begun < self._first + len(self._least):
-            least[0], greatest[0] = min(least[0], self._least.pop()), max(greatest[0], self._greatest.pop())
-        self._least += least
-        self._greatest += greatest
+            lows[0], highs[0] = min(lows[0], self._least.pop()), max(highs[0], self._greatest.pop())
+        self._least += lows
+        self._greatest += highs
 
     def between(self, low: int, high: int, front: int, end: int) -> NDArray[np.int64]:
         """[n, 2]: from which row up to which, of the rows [front, end), all those of times [low, high) are, ms."""

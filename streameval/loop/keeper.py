@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import FOREVER, NEVER
+from streameval.loop.binding import binding, check_binding
 from streameval.loop.pipeline import Pipeline
+from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, open_rows, work_on_rows
 from streameval.models.protocol import ModelError
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
-from streameval.sources.registry import kind_of_source
-from streameval.store.checkpoints import Checkpoints
+from streameval.store.checkpoints import ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.rows import PaneRows
 from streameval.store.history.writer import HistoryWriter
@@ -30,16 +33,12 @@ from streameval.store.thread import WorkThread
 
 log = logging.getLogger(__name__)
 
-# What a checkpoint depends on: with another value the counts in it would mean something else.
-BINDING = (
-    "join.attribution_window", "join.allowed_lateness", "join.correction_horizon", "join.score_at", "join.request_gap",
-    "windows", "slices", "users.weighting", "buckets.edges", "models", None, "compare.gauc_window",
-)  # fmt: skip  # None: what the kind of source says
-UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
 FENCED_SECONDS = 120.0  # by then Kafka must have revoked a partition that is not ours (session timeout, rebalance)
 BEGIN_SECONDS = 1.0  # between two checks whether it is known where reading of a new partition began
 HISTORY_SECONDS = 5.0  # between two checks for panes to write
 FOLD_SECONDS = 300.0
+ROWS_AGAIN_SECONDS = 10.0  # after rows could not be written
+_MANY_SEGMENTS = 8  # of a partition, still in memory, at which ingest waits for the disk
 _MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
 
 
@@ -53,6 +52,7 @@ class _Held:
     written_at: float | None = None  # wall clock of the state that was last written
     restarts: int = 0  # how often the partition was restored, over all of its life
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
+    unchecked: list[RowsFile] = field(default_factory=list)  # of the last owner, whose bytes nobody has compared yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class PartitionKeeper:
         self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was seen to have it
         self._writer = WorkThread("store")
         self._job: _Job | None = None
-        self._history_due = self._fold_due = 0.0  # monotonic seconds
+        self._history_due = self._fold_due = self._rows_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
-        self._history_works = True
+        self._history_works, self._rows_were_last = True, False
         pipeline.has_history = True
 
     # -- what a source calls -------------------------------------------------------------------------------------
@@ -108,8 +108,10 @@ class PartitionKeeper:
                 held.due = begin  # so that where it begins is known as soon as it has begun
             else:
                 tree, apart, path = found
-                self._check_binding(tree["settings"], path)
-                offsets |= self._restore(partition, tree, apart, path)
+                check_binding(self._binding, tree["settings"], path)
+                rows = open_rows(files.folder, tree["monitor"])
+                offsets |= self._restore(partition, tree, apart, path, rows)
+                held.unchecked = [file for file in rows if not file.lost]
                 held.written_at, held.restarts = tree["at"], tree["restarts"] + 1
                 held.settled = self._settled(partition)
                 self._numbers.restores += 1
@@ -175,7 +177,8 @@ class PartitionKeeper:
                     "give every group a store.path of its own"
                 )
         behind = max((m.unwritten for m in self._pipeline.partitions.values()), default=0)
-        if behind > _MANY_PANES and self._history_works:  # a fast replay waits for the disk; a failing one is passed by
+        # a fast replay waits for the disk; a failing one is passed by
+        if (behind > _MANY_PANES and self._history_works) or (self._rows_due <= now and self._rows_wait()):
             self._finish(now + 1.0)
         if self._job is not None:
             return
@@ -183,9 +186,12 @@ class PartitionKeeper:
             self._write_history(fold=self._fold_due <= now)
             return
         ours = [partition for partition, held in self._held.items() if not held.released]
-        due = min(ours, key=lambda partition: self._held[partition].due, default=None)
-        if due is not None and self._held[due].due <= now:
-            self._checkpoint(due)
+        wanted = [partition for partition in ours if self._held[partition].due <= now]
+        if self._rows_due <= now and not (wanted and self._rows_were_last):  # in turn: neither waits for ever
+            self._keep_rows(ours)
+        self._rows_were_last = self._job is not None
+        if wanted and self._job is None:
+            self._checkpoint(min(wanted, key=lambda partition: self._held[partition].due))
 
     def close(self) -> None:
         """Writes the history and every partition once more, within `store.drain_timeout`, and releases them."""
@@ -206,6 +212,7 @@ class PartitionKeeper:
         self._numbers.oldest = min((at for at in written if at is not None), default=None)
         self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
         self._numbers.never_written = sum(at is None for at in written)
+        count_rows(self._pipeline.partitions.values(), self._numbers)
         return self._numbers.copy()
 
     def history_state(self) -> HistoryState:
@@ -230,7 +237,8 @@ class PartitionKeeper:
             held.due = begin + min(BEGIN_SECONDS, self._interval)
             return
         at, settled = self._clock(), self._settled(partition)
-        tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **state}
+        rows = {ROWS_FILES: [name for name, _ in files_named(state["monitor"])]}
+        tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **rows, **state}
         self._numbers.pause_seconds = time.monotonic() - begin
 
         def note(future: Future[tuple[int, float]]) -> None:
@@ -248,6 +256,30 @@ class PartitionKeeper:
                 held.written_at, held.settled = at, settled
 
         self._job = _Job(self._writer.submit(_write, held.files, tree), note)
+
+    def _rows_wait(self) -> bool:
+        """Whether more rows could be on disk than a thread can write while a batch is counted."""
+        joiners = (part.joiner for part in self._pipeline.partitions.values())
+        return any(one.cold.due(one.front, one.waiting) >= _MANY_SEGMENTS for one in joiners if one.cold.rows)
+
+    def _keep_rows(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            part, held = self._pipeline.partitions.get(partition), self._held[partition]
+            work = None if part is None else work_on_rows(part.joiner, held.files, held.unchecked)
+            if work is not None:
+                self._job = _Job(self._writer.submit(work.call), partial(self._rows_kept, partition, held, work))
+                return
+
+    def _rows_kept(self, partition: int, held: _Held, work: RowsWork, future: Future[Any]) -> None:
+        try:
+            if self._held.get(partition) is held:
+                work.done(future)
+        except FencedError as error:
+            self._fence(partition, held, error)
+        except StoreError as error:
+            self._rows_due = time.monotonic() + ROWS_AGAIN_SECONDS
+            self._numbers.failures += 1
+            log.error("%s", error)
 
     def _write_history(self, fold: bool) -> None:
         now = time.monotonic()
@@ -278,11 +310,9 @@ class PartitionKeeper:
 
     def _finish(self, deadline: float | None) -> None:
         """Finishes the job that is done; waits for it until `deadline`, if given."""
-        if self._job is None:
-            return
-        if deadline is not None:
+        if deadline is not None and self._job is not None:
             wait([self._job.future], max(0.0, deadline - time.monotonic()))
-        if self._job.future.done():
+        if self._job is not None and self._job.future.done():
             job, self._job = self._job, None
             job.note(job.future)
 
@@ -304,45 +334,20 @@ class PartitionKeeper:
         return part.firm - self._horizon
 
     def _restore(
-        self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path
+        self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path, rows: Sequence[RowsFile]
     ) -> dict[tuple[str, int], int]:
         part = tree["monitor"]
         for name, data in apart.items():
             part["learners"][int(name)]["model"]["pickle"] = data
         try:
-            return self._pipeline.restore_partition(partition, tree)
+            return self._pipeline.restore_partition(partition, tree, rows)
         except ModelError as error:
             raise StoreError(f"{path}: {error}") from None
-
-    def _check_binding(self, saved: Mapping[str, Any], path: Path) -> None:
-        for key, value in self._binding.items():
-            if saved.get(key) != value:
-                raise StoreError(
-                    f"{path}: was written with {key} = {saved.get(key)!r}, which is now {value!r}: its counts "
-                    f"would mean something else. Set {key} back, or set another store.path (or move {path.parent.parent} "
-                    "away) to start over"
-                )
+        except OSError as error:
+            raise StoreError(f"{path}: its files of rows cannot be mapped: {error.strerror}") from None
 
 
 _COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
-
-
-def binding(settings: Settings) -> dict[str, Any]:
-    """The settings that a checkpoint depends on, as plain values."""
-    tree = settings.model_dump(mode="json")
-    for model in tree["models"]:
-        for key in UNBOUND:
-            del model[key]
-    out: dict[str, Any] = {}
-    for key in (key for one in BINDING for key in ([one] if one else kind_of_source(settings).binding)):
-        node: Any = tree
-        for part in key.split("."):
-            node = node[part]
-        if isinstance(node, dict):
-            out |= {f"{key}.{name}": value for name, value in node.items()}
-        else:
-            out[key] = node
-    return {**out, "sampling": settings.sampling.binding}  # older ones have none
 
 
 def _write(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:

@@ -40,6 +40,7 @@ def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
         mark=_keys(settings.auction) if settings.auction.points else None,
         items=bool({"popularity", "logistic"}.intersection(sources)),
         keep=(*keep, *map(estimated, sources)),
+        segment_rows=settings.store.segment_rows if settings.store.path else 0,
         negatives=settings.sampling.negatives,
         recalibrate=recalibration_of(settings, catalog),
     )

@@ -13,7 +13,7 @@ impression that arrives behind the watermark is therefore not scored online at a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events.batch import Batch, Codes, Features, empty_clicks, empty_impressions
 from streameval.events.columns import Scored
+from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.join.leaps import MOST, Leaps
 from streameval.join.policy import CLICKED, FOREVER, LATE, NEVER, SHOWN, JoinPolicy
@@ -69,7 +70,7 @@ class Partition:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
-        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.joiner.progress.inputs)]
+        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.counted.begin(self.joiner, [learner.series for learner in self.learners])
         self.rows = RowCounts(
@@ -221,7 +222,7 @@ class Partition:
         """How full every bounded table is, as `BUDGETS` names them; docs/operations.md says what happens at 1."""
         most, users = self.policy.max_pending, self.scoreboard.users
         return {
-            "impressions": self.joiner.known / most,
+            "impressions": self.joiner.in_memory / most,
             "held_clicks": self.joiner.held / most,
             "quarantine": max((len(leaps) / MOST for leaps in self.leaps), default=0.0),
             "users": users.nbytes / users.budget,
@@ -282,7 +283,7 @@ class Partition:
         with timed(self.seconds, "join"):
             joiner.runs.drop_features()
             joiner.forget()
-            self.panes.judged(*joiner.take_judged())
+            self.panes.judged(*joiner.judged.take())
 
     def _score(self, rows: NDArray[np.int64]) -> None:
         """Online models score rows that are not late; the score keeps how far the model had learned."""
@@ -338,13 +339,10 @@ class Partition:
         Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
         """
         table = self.joiner.table
-        if self.score_at == "label":
-            after = rows[last + 1 :]
-        else:
-            live = np.arange(self.joiner.front, self.joiner.front + self.joiner.known)
-            after = live[table.ts[live] >= table.ts[rows[last]] + self.policy.attribution_window]
+        known = int(table.ts[rows[last]]) + self.policy.attribution_window
+        after = rows[last + 1 :] if self.score_at == "label" else self.joiner.shown_since(known)
         self.rows.hide(after[(table.state[after] & SHOWN) != 0])
-        score = table.score[number].copy()  # a checkpoint that is being written reads the old one
+        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint that is being written reads the old one
         score[after] = np.nan
         table.score[number] = score
 
@@ -359,7 +357,7 @@ class Partition:
             "shared": self.shared,
             "leaps": [leaps.state() for leaps in self.leaps],
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
-            "requests": self.requests.state(self.joiner.front),
+            "requests": self.requests.state(self.joiner.front, self.joiner.cold.base(self.joiner.front)),
             "panes": self.panes.state(),
             "arrivals": self.counted.arrivals.state(),
             "joins": self.counted.joins.state(),
@@ -372,9 +370,11 @@ class Partition:
             "gauc": self.background.call(self.counted.gauc.state).result,
         }
 
-    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
-        """Restores what `state` returned, into a partition that has seen nothing (see `Scoreboard.restore`)."""
-        self.joiner.restore(state["joiner"], codes)
+    def restore(
+        self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64], files: Sequence[RowsFile] = ()
+    ) -> None:
+        """Restores what `state` returned, into a partition that has seen nothing (see `Scoreboard.restore`, `Joiner.restore`)."""
+        self.joiner.restore(state["joiner"], codes, files)
         for number, leaps in enumerate(self.leaps):
             if "leaps" in state:
                 leaps.restore(state["leaps"][number], codes)

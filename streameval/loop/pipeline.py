@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from streameval.compare.counted import Counted
 from streameval.compare.reading.reading import Comparison
 from streameval.counting.scoreboard import SliceRows
 from streameval.events.batch import Batch, Catalog, Series
+from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import NEVER
 from streameval.loop import make, usage
 from streameval.loop.idle import IdleInputs
@@ -271,13 +272,18 @@ class Pipeline:
             "comparisons": self._comparisons.state(),
         }
 
-    def restore_partition(self, partition: int, state: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-        """Takes over a partition that this process does not have; returns the offsets to go on from."""
+    def restore_partition(
+        self, partition: int, state: Mapping[str, Any], files: Sequence[RowsFile] = ()
+    ) -> dict[tuple[str, int], int]:
+        """Takes over a partition that this process does not have; returns the offsets to go on from.
+
+        `files`: of its rows that are on disk. Raises OSError when one cannot be mapped.
+        """
         saved = state["monitor"]
         if saved is not None:
             codes = self.catalog.adopt(state["names"])
             part = self._make_partition(partition, saved["shared"])
-            part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes))
+            part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes), files)
             if self.settings.sinks:  # which know of every pane in memory whether they have it
                 part.scoreboard.overall.changed.update(part.scoreboard.overall.numbers())
             self.partitions[partition] = part

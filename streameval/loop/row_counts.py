@@ -30,7 +30,8 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events.batch import Batch, Codes, Impressions
 from streameval.events.columns import Scored, Settled, span, take_impressions
 from streameval.events.fields import FIELDS
-from streameval.join.joiner import Flips, Joiner
+from streameval.join.fates import Flips
+from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED, LATE, SHOWN, JoinPolicy
 from streameval.join.sampled import copies, tell_unread
 from streameval.loop.estimates import RowPropensities

@@ -10,8 +10,13 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
 
 from streameval.counting.references import PROMISED
+from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.segment import RowsFile, Segment
 from streameval.loop.pipeline import Pipeline
 from streameval.sources.formats.decode import Decoder
 
@@ -23,6 +28,7 @@ def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
     """Sends some impressions and clicks the whole way: joined, scored, counted, corrected, evaluated, compared."""
     with _muted("streameval.compare.comparisons"):
         _send_all(pipeline, decoder)
+    _look_up_rows_on_disk()
 
 
 @contextmanager
@@ -68,6 +74,12 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
         pipeline.advance()
     pipeline.finish()
     pipeline.advance()
+
+
+def _look_up_rows_on_disk() -> None:
+    ids = np.arange(1, 3, dtype=np.uint64)
+    IdFilter.of([ids]).known(ids)
+    Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32)).find(ids)
 
 
 def _impression(name: str, ts: int, number: int, dimensions: tuple[str, ...]) -> dict[str, object]:

@@ -128,6 +128,9 @@ class CheckpointState:
     write_seconds: float = 0.0  # of the last one
     pause_seconds: float = 0.0  # for which the last one held up ingest
     restore_seconds: float = 0.0  # of the last restore
+    rows: int = 0  # impressions in files of their own, which late clicks can still correct
+    rows_bytes: int = 0  # of those files
+    rows_lost: int = 0  # impressions whose file was damaged or missing
 
     def copy(self) -> CheckpointState:
         """As it is now."""

@@ -253,6 +253,14 @@ class Store(Section):
         "30s", description="how often each partition's state and offsets are written"
     )
     keep: Int = Field(3, ge=1, le=100, description="checkpoints kept per partition; older ones are deleted")
+    segment_rows: Int = Field(
+        262_144,
+        ge=0,
+        le=1 << 24,
+        multiple_of=16_384,
+        description="so many impressions at a time whose labels are mature go from a partition's memory to a file in `path`, a "
+        "multiple of 16384; more at a time where there are many; 0: they stay in memory until `join.correction_horizon` has passed",
+    )
     drain_timeout: PositiveDuration = written(
         "20s", description="how long writing the state may take at a stop, or when a partition is revoked"
     )

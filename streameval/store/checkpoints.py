@@ -6,6 +6,9 @@ partition claims the next epoch by making `<epoch>.epoch`, which only one can. A
 does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
 looking and renaming, its file would be sorted before all of the new owner's.
 
+Rows that have long matured lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and
+those that no checkpoint names any more are deleted.
+
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
 in the checkpoint, and is read only when nobody but the owner of the files could have written it.
 """
@@ -17,7 +20,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
 _EPOCH = re.compile(r"(\d{10})\.epoch")
+_ROWS = re.compile(r"rows-(\d{10})-\d{10}")
+ROWS_FILES = "rows_files"  # of a checkpoint's tree: the names of the files of rows that it needs
 
 
 class Checkpoints:
@@ -38,7 +43,8 @@ class Checkpoints:
         self.folder = folder
         self.epoch = 0
         self._keep = keep
-        self._number = 0
+        self._number = self._rows_number = 0
+        self._named: dict[str, frozenset[str]] = {}  # by checkpoint: the files of rows that it needs
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -117,6 +123,19 @@ class Checkpoints:
             )
         return None
 
+    def save_rows(self, tree: Mapping[str, Any]) -> Path:
+        """Writes a file of rows, which the next checkpoint may name. Raises as `save`."""
+        self._check_fence()
+        self._rows_number += 1
+        path = self.folder / f"rows-{self.epoch:010}-{self._rows_number:010}"
+        try:
+            container.write(path, tree, align=container.PAGE)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: cannot be written: {error.strerror}; rows stay in memory; free some space, or check the permissions"
+            ) from None
+        return path
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
@@ -141,12 +160,26 @@ class Checkpoints:
         """Deletes what is older than the last `keep` checkpoints, and what unfinished writes have left."""
         keep = sorted(self._files())[-self._keep :]
         oldest = keep[0].name[:21] if keep else ""
+        named = self._rows_named(keep)
         for path in self.folder.iterdir():
             unfinished = path.name.endswith(".partial")
             old = re.match(r"\d{10}-\d{10}", path.name) and path.name[:21] < oldest
             passed = (found := _EPOCH.fullmatch(path.name)) and int(found[1]) < self.epoch
-            if unfinished or old or passed:
+            unnamed = (of := _ROWS.fullmatch(path.name)) and int(of[1]) <= self.epoch and path.name not in named
+            if unfinished or old or passed or unnamed:
                 path.unlink(missing_ok=True)
+
+    def _rows_named(self, checkpoints: Sequence[Path]) -> frozenset[str]:
+        """The files of rows that any of these needs."""
+        known, self._named = self._named, {}
+        for path in checkpoints:
+            try:
+                if (names := known.get(path.name)) is None:
+                    names = frozenset(container.layout(path)[0].get(ROWS_FILES, ()))
+                self._named[path.name] = names
+            except (StoreError, FileNotFoundError):  # damaged: nobody will read it
+                continue
+        return frozenset[str]().union(*self._named.values())
 
     def _remove(self, name: str) -> None:
         for path in self.folder.glob(f"{name}*"):

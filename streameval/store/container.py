@@ -1,8 +1,8 @@
 """A tree of arrays and plain values as one file, whole or not at all.
 
 Little-endian: b"SEVC", u32 format, u64 bytes of the header, u32 crc32 of the header, the header (JSON), then
-the arrays, each at a multiple of 64 bytes. The header holds the file's size, the tree with {"": i} where array i
-belongs, and every array's dtype, shape, place and crc32. So a file that was cut short, or of which a bit has changed,
+the arrays, each at a multiple of 64 bytes, or of a page. The header holds the file's size, the tree with {"": i} where
+array i belongs, and every array's dtype, shape, place and crc32. So a file that was cut short, or of which a bit has changed,
 is told from a good one.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -22,17 +22,24 @@ from numpy.typing import NDArray
 from streameval.store.errors import DamagedError, StoreError
 
 _MAGIC = b"SEVC"
-CHECKPOINT_FORMAT = 6
-_READ = (5, CHECKPOINT_FORMAT)  # 5: without the fields of events by name, see `join.rows.split_fields`
+CHECKPOINT_FORMAT = 7
+# 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own
+_READ = (5, 6, CHECKPOINT_FORMAT)
 _HEAD = struct.Struct("<4sIQI")
 _ALIGN = 64
+_READ_AT_ONCE = 1 << 20  # bytes
+PAGE = 16_384  # bytes: arrays at multiples of it can be mapped
 _ARRAY = ""  # the key that stands for an array in the header's tree
 
 
-def write(path: Path, tree: Mapping[str, Any]) -> int:
+ArrayPlace = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
+
+
+def write(path: Path, tree: Mapping[str, Any], align: int = _ALIGN) -> int:
     """Writes dicts with str keys, lists, arrays, bytes and JSON's plain values; returns the bytes of the file.
 
-    A callable in the tree is called, once, and what it returns is written in its place. The file appears under its
+    A callable in the tree is called, once, and what it returns is written in its place. Arrays lie at multiples of
+    `align` bytes. The file appears under its
     name only when everything is on the disk. Raises OSError, and leaves nothing behind then.
     """
     arrays: list[NDArray[np.generic]] = []
@@ -40,12 +47,12 @@ def write(path: Path, tree: Mapping[str, Any]) -> int:
     entries: list[dict[str, Any]] = []
     at = 0
     for array in arrays:
-        at = -(-at // _ALIGN) * _ALIGN
+        at = -(-at // align) * align
         crc = zlib.crc32(_bytes(array))
         entries.append({"dtype": array.dtype.str, "shape": list(array.shape), "at": at, "crc": crc})
         at += array.nbytes
-    header = msgspec.json.encode({"bytes": at, "arrays": entries, "tree": plain})
-    start = _first_array(len(header))
+    header = msgspec.json.encode({"bytes": at, "align": align, "arrays": entries, "tree": plain})
+    start = _first_array(len(header), align)
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb", buffering=0) as file:
@@ -66,32 +73,66 @@ def write(path: Path, tree: Mapping[str, Any]) -> int:
 def read(path: Path) -> dict[str, Any]:
     """The tree; bytes come back as arrays of uint8. Raises DamagedError, or OSError when it cannot be read."""
     with open(path, "rb") as file:
-        head = file.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            raise DamagedError(f"{path}: {len(head)} bytes: cut short")
-        magic, version, length, crc = _HEAD.unpack(head)
-        if magic != _MAGIC:
-            raise DamagedError(f"{path}: begins with {magic!r}: not a checkpoint")
-        if version not in _READ:
-            raise FormatError(path, version)
-        size = os.fstat(file.fileno()).st_size
-        header = file.read(min(length, size))
-        if len(header) < length or zlib.crc32(header) != crc:
-            raise DamagedError(f"{path}: the header is cut short or damaged")
-        parsed = msgspec.json.decode(header)
-        start = _first_array(length)
-        if size != start + parsed["bytes"]:
-            raise DamagedError(f"{path}: {size} bytes where {start + parsed['bytes']} were written: cut short")
+        header, start = _header(path, file)
         arrays = []
-        for number, entry in enumerate(parsed["arrays"]):
+        for number, entry in enumerate(header["arrays"]):
             file.seek(start + entry["at"])
             array = np.empty(entry["shape"], np.dtype(entry["dtype"]))
             file.readinto(_bytes(array))
-            if zlib.crc32(_bytes(array)) != entry["crc"]:
-                raise DamagedError(f"{path}: the checksum of array {number} does not match: damaged")
+            _compare(path, number, entry, zlib.crc32(_bytes(array)))
             arrays.append(array)
-    tree: dict[str, Any] = _build(parsed["tree"], arrays)
+    tree: dict[str, Any] = _build(header["tree"], arrays)
     return tree
+
+
+def layout(path: Path) -> tuple[dict[str, Any], int]:
+    """(the tree, with a `ArrayPlace` where an array belongs; bytes of the file), the arrays not looked at. Raises as `read`."""
+    with open(path, "rb") as file:
+        header, start = _header(path, file)
+    places: list[ArrayPlace] = [(one["dtype"], tuple(one["shape"]), start + one["at"]) for one in header["arrays"]]
+    tree: dict[str, Any] = _build(header["tree"], places)
+    return tree, start + header["bytes"]
+
+
+def check(path: Path) -> None:
+    """Reads everything, a little at a time, and keeps nothing. Raises as `read`."""
+    with open(path, "rb") as file:
+        header, start = _header(path, file)
+        for number, entry in enumerate(header["arrays"]):
+            file.seek(start + entry["at"])
+            left, crc = int(np.prod(entry["shape"], dtype=np.int64)) * np.dtype(entry["dtype"]).itemsize, 0
+            while left:
+                part = file.read(min(left, _READ_AT_ONCE))
+                if not part:
+                    break
+                left, crc = left - len(part), zlib.crc32(part, crc)
+            _compare(path, number, entry, crc)
+
+
+def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """(the header of an open file, where its first array begins). Raises as `read`."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        raise DamagedError(f"{path}: {len(head)} bytes: cut short")
+    magic, version, length, crc = _HEAD.unpack(head)
+    if magic != _MAGIC:
+        raise DamagedError(f"{path}: begins with {magic!r}: not a checkpoint")
+    if version not in _READ:
+        raise FormatError(path, version)
+    size = os.fstat(file.fileno()).st_size
+    header = file.read(min(length, size))
+    if len(header) < length or zlib.crc32(header) != crc:
+        raise DamagedError(f"{path}: the header is cut short or damaged")
+    parsed = msgspec.json.decode(header)
+    start = _first_array(length, parsed.get("align", _ALIGN))
+    if size != start + parsed["bytes"]:
+        raise DamagedError(f"{path}: {size} bytes where {start + parsed['bytes']} were written: cut short")
+    return parsed, start
+
+
+def _compare(path: Path, number: int, entry: Mapping[str, Any], crc: int) -> None:
+    if crc != entry["crc"]:
+        raise DamagedError(f"{path}: the checksum of array {number} does not match: damaged")
 
 
 class FormatError(StoreError):
@@ -113,8 +154,8 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def _first_array(header: int) -> int:
-    return -(-(_HEAD.size + header) // _ALIGN) * _ALIGN
+def _first_array(header: int, align: int) -> int:
+    return -(-(_HEAD.size + header) // align) * align
 
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:
@@ -148,7 +189,7 @@ def _flatten(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
     return node
 
 
-def _build(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
+def _build(node: Any, arrays: Sequence[Any]) -> Any:
     if isinstance(node, dict):
         if _ARRAY in node:
             return arrays[node[_ARRAY]]

@@ -71,6 +71,7 @@ start = "earliest"
 path = "{store}"
 checkpoint_interval = "{interval}"
 drain_timeout = "{drain}"
+segment_rows = {segment_rows}
 [server]
 port = 0
 snapshot_interval = "{snapshots}"
@@ -229,6 +230,7 @@ class Worker:
     client: str = "confluent"
     options: str = ""
     drain: str = "20s"
+    segment_rows: int = 16_384  # the least: many rows go to the disk
     program: tuple[str, ...] = ("streameval",)  # module, and arguments before the command
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -244,7 +246,7 @@ class Worker:
                 lateness=LATENESS_S, horizon=HORIZON_S, batch=self.batch, models=MODELS if self.models else "",
                 servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
                 clicks=clicks, options=self.options, store=self.store, interval=self.interval,
-                drain=self.drain, snapshots=self.snapshots,
+                drain=self.drain, segment_rows=self.segment_rows, snapshots=self.snapshots,
             )
         )  # fmt: skip
         self.starts += 1

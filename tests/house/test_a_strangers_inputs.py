@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from docs.make import configuration
 from streameval import app
 from streameval.events.batch import Batch, Features
-from streameval.loop.keeper import binding
+from streameval.loop.binding import binding
 from streameval.loop.pipeline import Pipeline
 from streameval.models import registry as models
 from streameval.models.ftrl import Ftrl

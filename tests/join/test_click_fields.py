@@ -11,7 +11,8 @@ import pytest
 from streameval.events.batch import Catalog, Codes
 from streameval.events.fields import ALWAYS, CLICK, FIELDS, Field, Join, register
 from streameval.events.hashing import hash_one
-from streameval.join.joiner import Flips, Joiner
+from streameval.join.fates import Flips
+from streameval.join.joiner import Joiner
 from streameval.join.leaps import Leaps
 from streameval.join.policy import CLICKED, MATURED, JoinPolicy
 from streameval.testing import Event, Shown, Tap, make_batch

@@ -177,7 +177,7 @@ def test_copies_that_were_never_added_cannot_be_taken_out() -> None:
 
 
 def test_a_checkpoint_of_another_sampling_is_refused(tmp_path: Path) -> None:
-    from streameval.loop.keeper import binding
+    from streameval.loop.binding import binding
 
     plain, tenth = binding(config({})), binding(config({"negatives": 0.1}))
     assert plain["sampling"] is None  # as if it were not there: older checkpoints have none

@@ -236,6 +236,8 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_duration_seconds="Time to write the last checkpoint, in the background.",
         checkpoint_pause_seconds="Time the last checkpoint blocked ingest.",
         checkpoint_restore_duration_seconds="Time the last restore of a partition took.",
+        rows_on_disk="Impressions in files of their own, not in memory, that late clicks can still correct.",
+        rows_size_bytes="Size of the files of those impressions.",
     ),
     *_counters(
         (),
@@ -244,6 +246,7 @@ FAMILIES: tuple[Family, ...] = (
         checkpoints_fenced_total="Checkpoints refused because another worker now owns the partition.",
         checkpoint_restores_total="Partitions restored from a checkpoint by this process.",
         restarts_total="Restores of the most often restored partition, over its lifetime.",
+        rows_lost_total="Impressions whose file was damaged or missing: late clicks no longer find them.",
     ),
     *_gauges(
         (),

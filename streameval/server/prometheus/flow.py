@@ -145,6 +145,9 @@ def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...],
     yield "checkpoints_fenced_total", (), state.fenced
     yield "checkpoint_restores_total", (), state.restores
     yield "restarts_total", (), state.restarts
+    yield "rows_on_disk", (), state.rows
+    yield "rows_size_bytes", (), state.rows_bytes
+    yield "rows_lost_total", (), state.rows_lost
 
 
 def _history(state: HistoryState) -> Iterator[tuple[str, tuple[str, ...], float]]:

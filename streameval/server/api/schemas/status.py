@@ -98,6 +98,9 @@ class Checkpoints(Shape):
     write_seconds: float
     pause_seconds: float
     restore_seconds: float
+    rows: int
+    rows_bytes: int
+    rows_lost: int
 
 
 class History(Shape):

@@ -148,6 +148,7 @@ function checkpoints(state) {
     ["Ingest pause", duration(state.pause_seconds)],
     ["Restored", state.restores ? `${count(state.restores)}, the last in ${duration(state.restore_seconds)}` : "not restored"],
     ["Restarts", count(state.restarts)],
+    ["Impressions on disk", `${count(state.rows)}, ${bytes(state.rows_bytes)}${state.rows_lost ? `; ${count(state.rows_lost)} lost` : ""}`],
   ]);
 }
 

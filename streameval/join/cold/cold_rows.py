@@ -1,0 +1,317 @@
+"""The rows of a table that lie on disk: its oldest ones, segment by segment, mapped over its columns.
+
+Rows are read as ever, and written to as ever when a late click changes a label: that makes a page in memory, and the
+row's number is kept, for checkpoints name segments and say what has changed in them. Only ids are looked up apart: the
+index of ids holds rows in memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.batch import Codes
+from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.ground import ALIGN, empty, give_back
+from streameval.join.cold.segment import RowsFile, Segment, content
+from streameval.join.kernel import ColdRowsFound
+from streameval.join.policy import MATURED, NEVER
+from streameval.join.rows import Table
+from streameval.join.runs import Runs
+from streameval.join.times import RowTimes
+
+_MANY = 64  # segments
+_MOST = 1 << 24  # rows of a segment
+_GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
+
+
+@dataclass(slots=True)
+class Freezing:
+    """Rows [first, end) that are being written; they stay in memory until `ColdRows.finish`."""
+
+    first: int
+    end: int
+    content: dict[str, Any]  # of the file
+    ids: NDArray[np.uint64]
+    known: IdFilter  # of segments so far
+    others: list[NDArray[np.uint64]]  # the ids of all segments so far
+
+    def enter(self) -> IdFilter:
+        """The filter with these ids, too, maybe a new one. Another thread may call it while rows are looked up."""
+        if self.known.used + self.ids.size > self.known.capacity:
+            return IdFilter.of([*self.others, self.ids])
+        self.known.add(self.ids)
+        return self.known
+
+
+_NO_ROWS = np.empty(0, np.int64)
+NONE_FOUND = ColdRowsFound(_NO_ROWS, _NO_ROWS, _NO_ROWS)
+
+
+@dataclass(slots=True)
+class ColdRows:
+    """The segments, oldest first, one right behind the other."""
+
+    rows: int  # of the first segments; 0: there are none
+    segments: list[Segment] = field(default_factory=list)
+    filter: IdFilter = field(default_factory=lambda: IdFilter(0))
+    freezing: Freezing | None = None
+    changed: set[int] = field(
+        default_factory=set
+    )  # rows on disk, or on their way there, that are not what the file says
+
+    def end(self, start: int) -> int:
+        """The first row in memory; `start`: the first that is not forgotten."""
+        return max(start, self.segments[-1].end) if self.segments else start
+
+    def base(self, start: int) -> int:
+        """The row from which checkpoints count: where the first segment begins, if there is any."""
+        return self.segments[0].first if self.segments else start
+
+    def front(self, start: int) -> int:
+        """The row from which rows are numbered when they move: a whole number of pages, where files lie or will."""
+        return min(self.base(start), self.freezing.first) if self.freezing else self.base(start)
+
+    @property
+    def next_rows(self) -> int:
+        """How many rows the next segment has: twice as many with every so many segments, so there are never thousands."""
+        return min(self.rows << len(self.segments) // _MANY, max(self.rows, _MOST))
+
+    def due(self, start: int, waiting: int) -> int:
+        """How many segments could go to the disk now; no row before `waiting` waits for its label."""
+        return (waiting - self.end(start)) // self.next_rows if self.rows else 0
+
+    # -- onto the disk -------------------------------------------------------------------------------------------
+
+    def begin(self, table: Table, runs: Runs, start: int, waiting: int) -> Freezing | None:
+        """The next segment, when no label of it is waited for. None: not yet, or one is under way."""
+        first = self.segments[-1].end if self.segments else start // ALIGN * ALIGN
+        end = first + self.next_rows
+        if not self.rows or self.freezing is not None or end > waiting:
+            return None
+        some = content(table, runs.all, first, end)
+        self.changed = {row for row in self.changed if row < first}
+        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.ids for s in self.segments])
+        return self.freezing
+
+    def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, known: IdFilter) -> None:
+        """The file is on the disk: it takes the place of the memory. Raises OSError; the rows stay in memory then."""
+        freezing, self.freezing = self.freezing, None
+        if freezing is None or freezing.end <= start:
+            return
+        segment = Segment.of(file, freezing.first)
+        with self._kept(table, segment.first, segment.end):
+            _map(table, segment)
+        runs.put(segment.run())
+        self.segments.append(segment)
+        self.filter = known
+
+    def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
+        """A file has turned out to be damaged: its rows are not known any more."""
+        for segment in (one for one in self.segments if one.file is file):
+            for column in table.columns().values():
+                give_back(column, segment.first, segment.end)
+            segment.file = RowsFile(file.path, file.rows, None)
+            segment.ids, segment.at = segment.file.index()
+            runs.put(segment.run())
+            _map(table, segment)
+            self.changed -= set(range(segment.first, segment.end))
+
+    def note(self, rows: NDArray[np.int64]) -> None:
+        """Labels that have changed."""
+        end = self.freezing.end if self.freezing else self.segments[-1].end if self.segments else 0
+        self.changed.update(rows[rows < end].tolist())
+
+    def forget_before(self, table: Table, start: int) -> None:
+        """Segments whose rows are all forgotten are of no file any more."""
+        while self.segments and self.segments[0].end <= start:
+            gone = self.segments.pop(0)
+            for column in table.columns().values():
+                give_back(column, gone.first, gone.end)
+            self.changed = {row for row in self.changed if row >= gone.end}
+
+    def move(self, old: Table, to: Table, shift: int) -> None:
+        """Maps the files over another table, whose rows have numbers smaller by `shift`."""
+        rows = self._changed(0, self.end(0))
+        for segment in self.segments:
+            segment.first, segment.end = segment.first - shift, segment.end - shift
+            _map(to, segment)
+        _write(to, rows - shift, *_read(old, rows))
+        self.changed = {row - shift for row in self.changed}
+        if self.freezing is not None:
+            self.freezing.first, self.freezing.end = self.freezing.first - shift, self.freezing.end - shift
+
+    def copy(self, table: Table, name: str) -> NDArray[Any]:
+        """Another column like the one of that name: of scores, for what clicks change is not what the files say."""
+        column = table.columns()[name]
+        if not self.rows:
+            return column.copy()
+        out, first = empty(column.size, column.dtype), self.end(0)
+        out[first:] = column[first:]
+        for segment in self.segments:
+            if not segment.file.lost:
+                segment.file.map_over({name: out}, segment.first)
+        return out
+
+    # -- looking up ----------------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        table: Table,
+        start: int,
+        shown: NDArray[np.uint64],
+        clicked: NDArray[np.uint64],
+        key: NDArray[np.int64] | None,
+    ) -> ColdRowsFound:
+        """What the ids of a batch have on disk; `key`: of its clicks, None: later than all impressions that have come."""
+        if not self.segments:
+            return NONE_FOUND
+        wanted = np.concatenate((shown, clicked))
+        some = self.filter.known(wanted)
+        if not some.size:
+            return NONE_FOUND
+        found = [segment.find(wanted[some]) for segment in self.segments]
+        at, row = some[np.concatenate([at for at, _ in found])], np.concatenate([row for _, row in found])
+        at, row = at[row >= start], row[row >= start]
+        if not row.size:
+            return NONE_FOUND
+        out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
+        of_click = at >= shown.size
+        np.maximum.at(out.shown, at[~of_click], row[~of_click])
+        at, row = at[of_click] - shown.size, row[of_click]
+        came = table.ts[row] + table.behind[row]
+        later = np.zeros(row.size, np.bool_) if key is None else came > key[at]
+        np.maximum.at(out.before, at[~later], row[~later])
+        order = np.argsort(-row[later], kind="stable")  # the oldest is written last
+        out.after[at[later][order]] = row[later][order]
+        return out
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def series(self) -> set[int]:
+        """The series that rows on disk have."""
+        return set[int]().union(*(segment.series for segment in self.segments))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.filter.nbytes if self.segments else 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the files that are mapped."""
+        return sum(segment.file.size for segment in self.segments)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state(self, table: Table, start: int) -> dict[str, Any] | None:
+        """The segments by name, and what has changed in them, for `restore`; None: there are none."""
+        if not self.segments:
+            return None
+        base = self.base(start)
+        rows = self._changed(start, self.end(start))
+        state, fields = _read(table, rows)
+        return {
+            "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
+            "codes": [_saved(segment.codes) for segment in self.segments],
+            "front": start - base,
+            "changed": {"row": rows - base, "state": state, "fields": fields},
+        }
+
+    def restore(
+        self,
+        saved: Mapping[str, Any],
+        files: Sequence[RowsFile],
+        codes: Codes,
+        table: Table,
+        runs: Runs,
+        times: RowTimes,
+    ) -> None:
+        """Maps the files that `state` named over the first rows of a table that has room for them. Raises OSError.
+
+        `codes`: what those of the process that gave the state mean here.
+        """
+        for file, before in zip(files, saved["codes"], strict=True):
+            of_file = codes if before is None else _after(before, codes)
+            same = _means_the_same(of_file, file.series)
+            segment = Segment.of(file, self.end(0), None if same else of_file)
+            _map(table, segment)
+            runs.put(segment.run())
+            times.add_blocks(segment.first, *file.times())
+            self.segments.append(segment)
+        self.filter = IdFilter.of(segment.ids for segment in self.segments)
+        changed = saved["changed"]
+        _write(table, changed["row"], changed["state"], changed["fields"])
+        self.changed = set(changed["row"].tolist())
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _changed(self, first: int, end: int) -> NDArray[np.int64]:
+        return np.array(sorted(row for row in self.changed if first <= row < end), np.int64)
+
+    @contextmanager
+    def _kept(self, table: Table, first: int, end: int) -> Iterator[None]:
+        """Rows that have changed stay as they are while the file takes their place."""
+        rows = self._changed(first, end)
+        before = _read(table, rows)
+        try:
+            yield
+        finally:
+            _write(table, rows, *before)
+
+
+def _map(table: Table, segment: Segment) -> None:
+    """The file takes the place of the segment's rows; what it has no column for is absent there."""
+    file, part = segment.file, slice(segment.first, segment.end)
+    if file.lost:
+        table.ts[part], table.state[part], table.previous[part] = NEVER, MATURED, _GONE
+        return
+    columns = table.columns()
+    file.map_over(columns, segment.first)
+    if segment.codes is not None:  # written anew in memory, until the rows are forgotten
+        table.series[part] = segment.codes.series[table.series[part]]
+        table.slices[part] = segment.codes.slices(table.slices[part].astype(np.int64))
+    for one in table.kept:
+        if (name := f"field.{one.name}") in columns.keys() - file.columns.keys():
+            columns[name][part] = one.absent
+
+
+_Values = tuple[NDArray[np.uint8], dict[str, NDArray[np.float64]]]  # of some rows: states, fields by column
+
+
+def _read(table: Table, rows: NDArray[np.int64]) -> _Values:
+    """What clicks have made of rows."""
+    fields = {name: column[rows] for name, column in table.columns().items() if name.startswith("field.")}
+    return table.state[rows], fields
+
+
+def _write(table: Table, rows: NDArray[np.int64], state: NDArray[np.uint8], fields: Mapping[str, Any]) -> None:
+    """What `_read` gave, of as many rows; of fields those that are kept."""
+    table.state[rows] = state
+    columns = table.columns()
+    for name in fields.keys() & columns.keys():
+        columns[name][rows] = fields[name]
+
+
+def _saved(codes: Codes | None) -> dict[str, Any] | None:
+    if codes is None:
+        return None
+    return {"series": codes.series, "values": list(codes.values), "radix": codes.radix}
+
+
+def _after(saved: Mapping[str, Any], codes: Codes) -> Codes:
+    """What the codes of a file mean here, that meant something in the process that gave the state (see `_saved`)."""
+    values = tuple(now[then] for now, then in zip(codes.values, saved["values"], strict=True))
+    return Codes(codes.series[saved["series"]], values, saved["radix"], codes.here or codes.radix)
+
+
+def _means_the_same(codes: Codes, series: Iterable[int]) -> bool:
+    """Whether rows of these series need not be written anew."""
+    used = np.array(sorted(series), np.int64)
+    values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
+    return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())

@@ -1,0 +1,82 @@
+"""Columns in memory of their own, over whose pages files are mapped later.
+
+A file is mapped privately: what is written to a mapped page goes to a copy of that page in memory, never to the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+ALIGN = (
+    16_384  # rows: a column's pages begin at multiples of it, even with a byte a row and the largest pages there are
+)
+_FIXED = 0x10  # MAP_FIXED, Linux and macOS alike
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
+_OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+_BOTH = mmap.PROT_READ | mmap.PROT_WRITE
+
+_LARGE = 1 << 22  # bytes
+
+Extent = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
+
+
+def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros that take no memory until they are written to; files can be mapped over them."""
+    count = prod(shape) if isinstance(shape, tuple) else shape
+    size = count * np.dtype(dtype).itemsize
+    room = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=_OWN, prot=_BOTH)
+    if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does
+        room.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(room, dtype, count).reshape(shape)
+
+
+def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None:
+    """An open file's array is `column[first : first + its length]` from now on. Raises OSError, and changes nothing then.
+
+    The column is of `empty`, and nobody else writes to these rows meanwhile.
+    """
+    dtype, (rows,), offset = place
+    if column.dtype != np.dtype(dtype):
+        raise ValueError(f"a column of {column.dtype} cannot hold the file's {dtype}")
+    _map(_pages(column, first, first + rows), mmap.MAP_PRIVATE, file, offset)
+
+
+def give_back(column: NDArray[Any], first: int, end: int) -> None:
+    """Rows [first, end) are zeros that take no memory, and of no file."""
+    _map(_pages(column, first, end), _OWN, -1, 0)
+
+
+def mapped(file: int, place: Extent) -> NDArray[Any]:
+    """An open file's array, whole; the file may be closed then. Raises OSError."""
+    dtype, shape, offset = place
+    out = empty(shape, dtype)
+    if out.nbytes:
+        _map((out.ctypes.data, out.nbytes), mmap.MAP_PRIVATE, file, offset)
+    return out
+
+
+def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:
+    """(address, bytes) of rows, which must be whole pages."""
+    begin, length = column.ctypes.data + first * column.itemsize, (end - first) * column.itemsize
+    if begin % mmap.PAGESIZE or length % mmap.PAGESIZE or not 0 <= first < end <= column.size:
+        raise ValueError(f"rows {first} to {end} of {column.size} are not whole pages of the column")
+    return begin, length
+
+
+def _map(where: tuple[int, int], flags: int, file: int, offset: int) -> None:
+    begin, length = where
+    if _mmap(begin, length, _BOTH, flags | _FIXED, file, offset) != begin:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)

@@ -1,0 +1,199 @@
+"""A segment: consecutive rows whose labels are mature, in one file that is written once and for all.
+
+The file holds the table's columns of these rows, what their runs still keep (scores of who did not serve, policies),
+and their ids in order with the row of each. Labels change later, too: the rows that did are named by checkpoints, with
+what has become of them; the file stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.batch import Codes, Shadow
+from streameval.events.columns import concat_shadows
+from streameval.join.cold.ground import Extent, map_over, mapped
+from streameval.join.policy import NEVER
+from streameval.join.rows import Run, Table, cut, trim
+from streameval.join.times import block_times
+
+_GUESSES = 8  # of where an id lies, before the search goes by halves
+
+
+class RowsFile:
+    """Where everything lies in a file of rows."""
+
+    def __init__(self, path: Path, rows: int, layout: Mapping[str, Any] | None, size: int = 0) -> None:
+        """`layout`: what `content` gave, with places instead of arrays; None: the file is lost. `size` in bytes."""
+        self.path = path
+        self.rows = rows
+        self.lost = layout is None
+        self.size = size
+        self._layout = layout or {"series": [], "columns": {}, "shadow": None, "policies": None}
+        self.series: frozenset[int] = frozenset(self._layout["series"])
+        self.columns: Mapping[str, Extent] = self._layout["columns"]
+
+    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+        """(ids, ascending; the row of each, those of equal ids ascending). Raises OSError."""
+        if self.lost:
+            return np.empty(0, np.uint64), np.empty(0, np.uint32)
+        ids, at = self._arrays(self._layout["index"], ("ids", "at"))
+        return ids, at
+
+    def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The least and the greatest time of every block of rows. Raises OSError."""
+        if self.lost:
+            return block_times(np.full(self.rows, NEVER))
+        least, greatest = self._arrays(self._layout, ("least", "greatest"))
+        return least, greatest
+
+    def kept(self, name: str) -> Shadow | None:
+        """What the rows' runs keep under a name. Raises OSError."""
+        places = self._layout[name]
+        return None if places is None else Shadow(*self._arrays(places, Shadow._fields))
+
+    def map_over(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
+        """Rows from `first` on are those of the file, in the columns that it has. Raises OSError."""
+        with open(self.path, "rb") as file:
+            for name in columns.keys() & self.columns.keys():
+                map_over(columns[name], first, file.fileno(), self.columns[name])
+
+    def _arrays(self, places: Mapping[str, Extent], names: Iterable[str]) -> Iterator[NDArray[Any]]:
+        with open(self.path, "rb") as file:
+            yield from [mapped(file.fileno(), places[name]) for name in names]
+
+
+@dataclass(slots=True)
+class Segment:
+    """Rows [first, end) of the table, and where their ids are."""
+
+    file: RowsFile
+    first: int
+    end: int
+    ids: NDArray[np.uint64]  # ascending
+    at: NDArray[np.uint32]  # the row of each, from `first`; where ids are equal, ascending
+    codes: Codes | None = None  # what the file's codes mean here; None: the same
+
+    @staticmethod
+    def of(file: RowsFile, first: int, codes: Codes | None = None) -> Segment:
+        """Of a file. Raises OSError."""
+        return Segment(file, first, first + file.rows, *file.index(), codes)
+
+    @property
+    def series(self) -> set[int]:
+        """The series that its rows have, as they are called here."""
+        if self.codes is None:
+            return set(self.file.series)
+        return {int(self.codes.series[code]) for code in self.file.series}
+
+    def run(self) -> Run:
+        """What the rows' runs keep."""
+        shadow, policies = self.file.kept("shadow"), self.file.kept("policies")
+        if self.codes is not None:
+            for kept in (shadow, policies):
+                if kept is not None:
+                    kept.series[:] = self.codes.series[kept.series]
+        return Run(self.first, self.end, None, None, shadow, None, self.file.rows, policies)
+
+    def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions in `wanted`, rows) of every row here that has one of the ids."""
+        room = wanted.size + 64
+        while True:
+            where, row = np.empty(room, np.int64), np.empty(room, np.int64)
+            n = _find(self.ids, self.at, wanted, where, row)
+            if n <= room:
+                return where[:n], row[:n] + self.first
+            room = n
+
+
+def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str, Any]:
+    """What the file of rows [first, end) holds: copies of what changes; what is a call may be called by another thread."""
+    columns = {name: column[first:end] for name, column in table.columns().items()}
+    columns |= {name: column.copy() for name, column in columns.items() if name == "state" or name.startswith("field.")}
+    some = [replace(run) for run in runs if run.start < end and run.end > first]
+    kept = (kept for run in some for kept in (run.shadow, run.policies) if kept is not None)
+    series = set[int]().union(*map(_distinct, (table.series[first:end], *(one.series for one in kept))))
+    least, greatest = block_times(table.ts[first:end])
+    return {
+        "series": sorted(series),
+        "columns": columns,
+        "least": least,
+        "greatest": greatest,
+        "index": partial(_in_order, columns["id"]),
+        "shadow": partial(_joined, some, "shadow", first, end),
+        "policies": partial(_joined, some, "policies", first, end),
+    }
+
+
+def _distinct(codes: NDArray[np.int32]) -> list[int]:
+    return np.flatnonzero(np.bincount(codes)).tolist()
+
+
+def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
+    order = np.argsort(ids, kind="stable")
+    return {"ids": ids[order], "at": order.astype(np.uint32)}
+
+
+def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, NDArray[Any]] | None:
+    """What runs keep of rows [first, end), as one; None: nothing."""
+    parts: list[Shadow | None] = []
+    rows: list[int] = []
+    at = first
+    for run in (replace(run) for run in runs):
+        if run.start < first:
+            trim(run, first)
+        if run.start > at:  # runs that kept nothing are no more
+            parts.append(None)
+            rows.append(run.start - at)
+        if run.end > end:
+            cut(run, end)
+        parts.append(getattr(run, name))
+        at = run.end
+        rows.append(at - run.start)
+    parts.append(None)
+    rows.append(end - at)
+    whole = concat_shadows(parts, rows)
+    return None if whole is None else whole._asdict()
+
+
+@numba.njit(cache=True, nogil=True)
+def _find(
+    ids: NDArray[np.uint64],
+    at: NDArray[np.uint32],
+    wanted: NDArray[np.uint64],
+    where: NDArray[np.int64],
+    row: NDArray[np.int64],
+) -> int:
+    """Ids are hashes, so where one lies is guessed by its size; by halves when that does not help."""
+    n = 0
+    for i in range(wanted.size):
+        low, high, guesses = 0, ids.size, 0  # the first that is not less is in [low, high]
+        while low < high:
+            middle = (low + high) // 2
+            if guesses < _GUESSES:
+                guesses += 1
+                least, most = ids[low], ids[high - 1]
+                if wanted[i] <= least:
+                    high = low
+                    break
+                if wanted[i] > most:
+                    low = high
+                    break
+                middle = low + int(np.float64(wanted[i] - least) / np.float64(most - least) * (high - 1 - low))
+            if ids[middle] < wanted[i]:
+                low = middle + 1
+            else:
+                high = middle
+        while low < ids.size and ids[low] == wanted[i]:
+            if n < where.size:
+                where[n], row[n] = i, np.int64(at[low])
+            n += 1
+            low += 1
+    return n

@@ -1,0 +1,49 @@
+"""What a batch has come to, besides its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Labels that changed after they had matured: what stood before, by row."""
+
+    rows: NDArray[np.int64]
+    was_clicked: NDArray[np.bool_]
+    was_fields: NDArray[np.float64]  # [fields of clicks that rows keep, flips]
+    was_corrected: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
+    had come; impressions that were refused, because their id is another version's.
+    """
+
+    clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
+    found: tuple[NDArray[np.int64], NDArray[np.int64]]
+    refused: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Judged:
+    """The times of the clicks that have found their impression, and of those given up, until somebody takes them."""
+
+    def __init__(self) -> None:
+        self._found: list[NDArray[np.int64]] = []
+        self._lost: list[NDArray[np.int64]] = []
+
+    def add(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
+        """Of some clicks, ms."""
+        self._found.append(found)
+        self._lost.append(lost)
+
+    def take(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(found, given up) since the last call."""
+        found, lost = (np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._found, self._lost))
+        self._found.clear()
+        self._lost.clear()
+        return found, lost

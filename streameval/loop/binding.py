@@ -1,0 +1,47 @@
+"""The settings that a checkpoint depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streameval.settings.tree import Settings
+from streameval.sources.registry import kind_of_source
+from streameval.store.errors import StoreError
+
+# with another value the counts in a checkpoint would mean something else
+BINDING = (
+    "join.attribution_window", "join.allowed_lateness", "join.correction_horizon", "join.score_at", "join.request_gap",
+    "windows", "slices", "users.weighting", "buckets.edges", "models", None, "compare.gauc_window",
+)  # fmt: skip  # None: what the kind of source says
+UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
+
+
+def binding(settings: Settings) -> dict[str, Any]:
+    """The settings that a checkpoint depends on, as plain values."""
+    tree = settings.model_dump(mode="json")
+    for model in tree["models"]:
+        for key in UNBOUND:
+            del model[key]
+    out: dict[str, Any] = {}
+    for key in (key for one in BINDING for key in ([one] if one else kind_of_source(settings).binding)):
+        node: Any = tree
+        for part in key.split("."):
+            node = node[part]
+        if isinstance(node, dict):
+            out |= {f"{key}.{name}": value for name, value in node.items()}
+        else:
+            out[key] = node
+    return {**out, "sampling": settings.sampling.binding}  # older ones have none
+
+
+def check_binding(now: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> None:
+    """Raises StoreError when a checkpoint was written with other settings than those of now."""
+    for key, value in now.items():
+        if saved.get(key) != value:
+            raise StoreError(
+                f"{path}: was written with {key} = {saved.get(key)!r}, which is now {value!r}: its counts "
+                f"would mean something else. Set {key} back, or set another store.path (or move {path.parent.parent} "
+                "away) to start over"
+            )

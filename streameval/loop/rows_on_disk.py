@@ -1,0 +1,111 @@
+"""Rows on their way to the disk, and back at a restart. See `streameval.join.cold`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streameval.join.cold.cold_rows import Freezing
+from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.segment import RowsFile
+from streameval.join.joiner import Joiner
+from streameval.loop.partition import Partition
+from streameval.results.snapshot import CheckpointState
+from streameval.store import container
+from streameval.store.checkpoints import Checkpoints
+from streameval.store.errors import DamagedError, StoreError
+
+log = logging.getLogger(__name__)
+
+
+class RowsWork(NamedTuple):
+    """What another thread calls, and what the loop calls with what has come of it."""
+
+    call: Callable[[], Any]
+    done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
+
+
+def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) -> RowsWork | None:
+    """Writes the next rows whose labels are mature; when there are none, reads a file that a restart has found."""
+    freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
+    if freezing is not None:
+        return RowsWork(partial(_write, files, freezing), partial(_put_on_disk, joiner))
+    if unchecked:
+        file = unchecked.pop()
+        return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, joiner, file))
+    return None
+
+
+def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
+    path = files.save_rows(freezing.content)
+    layout, size = container.layout(path)
+    return RowsFile(path, freezing.end - freezing.first, layout, size), freezing.enter()
+
+
+def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> None:
+    """Maps what was written."""
+    try:
+        joiner.cold.finish(joiner.table, joiner.runs, joiner.front, *written.result())
+    except OSError as error:
+        raise StoreError(
+            f"rows on disk cannot be mapped: {error.strerror}; they stay in memory; a larger store.segment_rows needs fewer "
+            "maps, and a higher vm.max_map_count allows more"
+        ) from None
+    finally:
+        joiner.cold.freezing = None
+
+
+def _put_aside_if_damaged(joiner: Joiner, file: RowsFile, checked: Future[None]) -> None:
+    """Forgets the rows of a file whose bytes are not what was written."""
+    try:
+        checked.result()
+    except (DamagedError, OSError) as error:
+        _say_lost(file.path, file.rows, str(error))
+        joiner.cold.lose(joiner.table, joiner.runs, file)
+
+
+def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
+    """How many rows of partitions are on disk, what they take there, and how many were lost."""
+    files = [segment.file for part in partitions for segment in part.joiner.cold.segments]
+    into.rows = sum(file.rows for file in files if not file.lost)
+    into.rows_bytes = sum(file.size for file in files)
+    into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some are forgotten by now
+
+
+def files_named(monitor: Mapping[str, Any] | None) -> list[tuple[str, int]]:
+    """(name, rows) of the files of rows that a partition's state needs."""
+    cold = None if monitor is None else monitor["joiner"].get("cold")
+    return [(name, rows) for name, rows in cold["files"]] if cold else []
+
+
+def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:
+    """The files that a partition's state needs; those that are damaged or missing are said to be lost."""
+    out = []
+    for name, rows in files_named(monitor):
+        path = folder / name
+        try:
+            layout, size = container.layout(path)
+        except FileNotFoundError:
+            _say_lost(path, rows, "it is missing")
+            out.append(RowsFile(path, rows, None))
+        except DamagedError as error:
+            _say_lost(path, rows, str(error))
+            out.append(RowsFile(path, rows, None))
+        else:
+            out.append(RowsFile(path, rows, layout, size))
+    return out
+
+
+def _say_lost(path: Path, rows: int, cause: str) -> None:
+    """Says what is lost with a file."""
+    log.error(
+        "%s: %s; its %d impressions are not known any more: their late clicks will count as unmatched, copies of them as new, "
+        "and what was counted of them stays as it is; put the file back and restart to have them again",
+        path,
+        cause,
+        rows,
+    )
