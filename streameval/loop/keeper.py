@@ -20,6 +20,7 @@ from typing import Any
 from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import FOREVER, NEVER
 from streameval.loop.binding import binding, check_binding
+from streameval.loop.history_writes import add_to_history, claim_history
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, open_rows, work_on_rows
 from streameval.models.protocol import ModelError
@@ -27,7 +28,6 @@ from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
 from streameval.store.checkpoints import ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
-from streameval.store.history.rows import PaneRows
 from streameval.store.history.writer import HistoryWriter
 from streameval.store.thread import WorkThread
 
@@ -52,6 +52,7 @@ class _Held:
     written_at: float | None = None  # wall clock of the state that was last written
     restarts: int = 0  # how often the partition was restored, over all of its life
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
+    rows_at: float = 0.0  # monotonic seconds when its rows had their last turn on the way to the disk
     unchecked: list[RowsFile] = field(default_factory=list)  # of the last owner, whose bytes nobody has compared yet
 
 
@@ -100,7 +101,7 @@ class PartitionKeeper:
             self._fenced.pop(partition, None)
             files = Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
             files.claim()
-            self._writer.submit(_claim, self._history, partition, files.epoch)
+            self._writer.submit(claim_history, self._history, partition, files.epoch)
             found = files.load()
             held = _Held(files, begin + self._interval)
             if found is None:
@@ -263,10 +264,11 @@ class PartitionKeeper:
         return any(one.cold.due(one.front, one.waiting) >= _MANY_SEGMENTS for one in joiners if one.cold.rows)
 
     def _keep_rows(self, partitions: Sequence[int]) -> None:
-        for partition in partitions:
+        for partition in sorted(partitions, key=lambda partition: self._held[partition].rows_at):
             part, held = self._pipeline.partitions.get(partition), self._held[partition]
             work = None if part is None else work_on_rows(part.joiner, held.files, held.unchecked)
             if work is not None:
+                held.rows_at = time.monotonic()
                 self._job = _Job(self._writer.submit(work.call), partial(self._rows_kept, partition, held, work))
                 return
 
@@ -305,7 +307,7 @@ class PartitionKeeper:
             self._history_bytes = self._history.nbytes
             self._history_works = not failed
 
-        job = self._writer.submit(_add_to_history, self._history, rows, epochs, settled if fold else None, newest)
+        job = self._writer.submit(add_to_history, self._history, rows, epochs, settled if fold else None, newest)
         self._job = _Job(job, note)
 
     def _finish(self, deadline: float | None) -> None:
@@ -359,42 +361,3 @@ def _write(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
         if "pickle" in learner["model"]:
             apart[str(number)] = learner["model"].pop("pickle")
     return files.save(tree, apart), time.monotonic() - begin
-
-
-def _claim(history: HistoryWriter, partition: int, epoch: int) -> None:
-    try:
-        history.write(partition, epoch, [])
-    except StoreError as error:  # the first panes will report it again
-        log.error("history: %s", error)
-
-
-def _add_to_history(
-    history: HistoryWriter,
-    rows: Mapping[int, list[PaneRows]],
-    epochs: Mapping[int, int],
-    settled: Mapping[int, int] | None,
-    newest: int,
-) -> dict[int, StoreError]:
-    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written.
-
-    Those are not folded either: an hour without their last changes could never get them.
-    """
-    failed: dict[int, StoreError] = {}
-    for partition, panes in rows.items():
-        try:
-            history.write(partition, epochs[partition], panes)
-        except StoreError as error:
-            failed[partition] = error
-    whole = {partition: before for partition, before in (settled or {}).items() if partition not in failed}
-    if whole and newest > NEVER:
-        try:
-            while history.fold(whole, newest):
-                pass
-        except StoreError as error:
-            log.error("history: parts not merged: %s", error)
-    if not failed:
-        try:
-            history.refresh()
-        except StoreError as error:  # the next call tries again
-            log.warning("history: points not refreshed: %s", error)
-    return failed

@@ -15,7 +15,8 @@ import pytest
 
 from streameval.events.batch import Series
 from streameval.loop import keeper as keeper_module
-from streameval.loop.keeper import PartitionKeeper, _add_to_history
+from streameval.loop.history_writes import add_to_history
+from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
 from streameval.results.snapshot import Snapshot
@@ -133,7 +134,7 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
     assert impressions == [400, 400]
 
 
-@pytest.mark.parametrize("job", ["_write", "_add_to_history"])
+@pytest.mark.parametrize("job", ["_write", "add_to_history"])
 def test_a_write_of_before_a_partition_was_lost_and_came_back_does_not_drop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
@@ -371,7 +372,7 @@ def test_partitions_whose_panes_could_not_be_written_are_not_folded() -> None:
             pytest.fail("points of panes that are not there")
 
     history: Any = HalfFull()
-    failed = _add_to_history(history, {0: [], 1: []}, {0: 1, 1: 1}, {0: BASE, 1: BASE, 2: BASE}, BASE)
+    failed = add_to_history(history, {0: [], 1: []}, {0: 1, 1: 1}, {0: BASE, 1: BASE, 2: BASE}, BASE)
     assert (list(failed), history.folded) == ([1], {0: BASE, 2: BASE})
 
 
@@ -381,7 +382,7 @@ def test_points_are_worked_out_after_a_write_and_are_no_reason_to_write_again(tm
     rng = np.random.default_rng(0)
     scores = Scores(np.zeros(50, np.int32), np.arange(50, dtype=np.uint64), rng.random(50), rng.integers(0, 2, 50).astype(np.int8), np.zeros(50, np.int32))  # fmt: skip
     rows = [counted_pane(BASE // 60_000, (Series("m", "v1", "logged"),), scores, form)]
-    assert _add_to_history(history, {0: rows, 1: rows}, {0: 1, 1: 1}, None, BASE) == {}
+    assert add_to_history(history, {0: rows, 1: rows}, {0: 1, 1: 1}, None, BASE) == {}
     ((impressions,),) = sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall()
     assert impressions == 100
 
@@ -389,7 +390,7 @@ def test_points_are_worked_out_after_a_write_and_are_no_reason_to_write_again(tm
         raise StoreError("full")
 
     monkeypatch.setattr(history, "refresh", fail)
-    assert _add_to_history(history, {0: rows}, {0: 1}, None, BASE) == {}
+    assert add_to_history(history, {0: rows}, {0: 1}, None, BASE) == {}
     assert sqlite3.connect(history.path).execute("SELECT impressions FROM points").fetchall() == []
     history.close()
 

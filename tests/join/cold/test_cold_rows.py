@@ -6,7 +6,9 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -189,7 +191,9 @@ def until(process: Process, holds: Callable[[], bool]) -> None:
 
 
 def second_file(folder: Path) -> Path:
-    return sorted(folder.glob("rows-*"))[1]
+    """Of those that the newest checkpoint needs."""
+    newest = max(folder.glob("*.checkpoint"))
+    return folder / container.layout(newest)[0]["rows_files"][1]
 
 
 def cut_short(folder: Path) -> None:
@@ -219,9 +223,15 @@ def test_a_lost_file_is_named_with_what_is_lost_and_the_rest_goes_on(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     happens, cause = LOST[how]
+    names = []
+
+    def loses_one(folder: Path) -> None:
+        names.append(second_file(folder).name)
+        happens(folder)
+
     whole = Run(tmp_path / "whole", stream(), ALIGN)
     with caplog.at_level(logging.ERROR):
-        torn = Run(tmp_path / "torn", stream(), ALIGN, stops={92_000: happens, 100_000: nothing})
+        torn = Run(tmp_path / "torn", stream(), ALIGN, stops={92_000: loses_one, 100_000: nothing})
     said = [record.getMessage() for record in caplog.records if "not known any more" in record.getMessage()]
     assert said
     assert all(
@@ -259,6 +269,23 @@ def test_a_full_disk_leaves_rows_in_memory_and_takes_them_later(
     assert caplog.text.count("cannot be written: No space left on device; rows stay in memory") == 3
     assert on_disk.most >= 5
     assert on_disk.report == plain.report
+
+
+def test_partitions_take_turns_on_the_way_to_the_disk(tmp_path: Path) -> None:
+    process = Process(tmp_path, ALIGN)
+    process.keeper.take(frozenset({1, 2}))
+    for done, batch in stream().batches(process.pipeline.catalog, 4000, True):
+        for partition in range(3):
+            offsets = {("impressions", partition): done}
+            process.pipeline.take(replace(batch, partition=partition, offsets=offsets))
+        process.keeper.tick()
+        if process.keeper._job is not None:
+            wait([process.keeper._job.future])
+        if done > 100_000:
+            break
+    written = [len(process.pipeline.partitions[partition].joiner.cold.segments) for partition in range(3)]
+    assert min(written) >= 2
+    assert max(written) - min(written) <= 1
 
 
 def test_a_worker_that_has_lost_the_partition_writes_no_rows(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""What the writing thread does to the history for a worker's partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from streameval.join.policy import NEVER
+from streameval.store.errors import StoreError
+from streameval.store.history.rows import PaneRows
+from streameval.store.history.writer import HistoryWriter
+
+log = logging.getLogger(__name__)
+
+
+def claim_history(history: HistoryWriter, partition: int, epoch: int) -> None:
+    """Says that a partition is of this worker now."""
+    try:
+        history.write(partition, epoch, [])
+    except StoreError as error:  # the first panes will report it again
+        log.error("history: %s", error)
+
+
+def add_to_history(
+    history: HistoryWriter,
+    rows: Mapping[int, list[PaneRows]],
+    epochs: Mapping[int, int],
+    settled: Mapping[int, int] | None,
+    newest: int,
+) -> dict[int, StoreError]:
+    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written.
+
+    Those are not folded either: an hour without their last changes could never get them.
+    """
+    failed: dict[int, StoreError] = {}
+    for partition, panes in rows.items():
+        try:
+            history.write(partition, epochs[partition], panes)
+        except StoreError as error:
+            failed[partition] = error
+    whole = {partition: before for partition, before in (settled or {}).items() if partition not in failed}
+    if whole and newest > NEVER:
+        try:
+            while history.fold(whole, newest):
+                pass
+        except StoreError as error:
+            log.error("history: parts not merged: %s", error)
+    if not failed:
+        try:
+            history.refresh()
+        except StoreError as error:  # the next call tries again
+            log.warning("history: points not refreshed: %s", error)
+    return failed
