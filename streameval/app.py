@@ -15,7 +15,6 @@ from streameval import __version__
 from streameval.auction.gather import AuctionLog
 from streameval.auction.offline import Replayed, replayed
 from streameval.compare.announce import Announcements
-from streameval.compare.reading.handling import with_handlings
 from streameval.events.batch import Batch
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
@@ -142,7 +141,7 @@ class Loop:
             around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)
         snapshot = self.pipeline.snapshot(around)
         if self.outlets is not None:
-            snapshot = replace(snapshot, comparisons=with_handlings(snapshot.comparisons, self.outlets.handlings))
+            snapshot = replace(snapshot, comparisons=self.outlets.annotated(snapshot.comparisons))
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 

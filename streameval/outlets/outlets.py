@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from streameval.compare.reading.handling import Handling
+from streameval.compare.reading.handling import Handling, with_handlings
+from streameval.compare.reading.reading import Comparison
+from streameval.compare.reading.told import with_told
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver
+from streameval.outlets.notify.telling import TellingRecord
 from streameval.outlets.sinks.feed import Feed
 from streameval.outlets.sinks.kinds import make_sink
 from streameval.results.outlets import ReceiverState, SinkState
@@ -39,6 +42,7 @@ class Outlets:
         self._outbox = Outbox(folder)
         self.handlings = self._outbox.handlings()  # replaced, never changed: the loop reads it without a lock
         self._saying = threading.Lock()
+        self._told = TellingRecord(self._outbox)
         self._notifier = Notifier(receivers, self._outbox, self.external_url, clock, had_state=had_state)
         self._feeds = [
             Feed(one.called, kind_of(type(one)), make_sink(one, settings.kafka), self._outbox, publisher.latest)
@@ -65,6 +69,10 @@ class Outlets:
     def sinks(self) -> tuple[SinkState, ...]:
         """How every sink fares."""
         return tuple(feed.state() for feed in self._feeds)
+
+    def annotated(self, comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
+        """The comparisons with what has been said to each, and who was told of its changes. Never waits."""
+        return with_told(with_handlings(comparisons, self.handlings), self._told.by_change)
 
     def say(self, comparison: str, handling: Handling | None) -> None:
         """See `HandlingBook.say`: on the disk when it returns, with the next snapshot in every answer."""
@@ -99,6 +107,7 @@ class Outlets:
             try:
                 self._notifier.see(self._publisher.latest())
                 self._states = self._notifier.states()
+                self._told.follow()
             except Exception:
                 log.exception("notify: unexpected")
             for feed in self._feeds:

@@ -2,8 +2,10 @@
 
 One SQLite file beside the history (`outbox.sqlite`), or memory without a store. A change of a verdict is put in under a key
 that follows from the event stream alone, together with a delivery for everybody who is to be told, in one transaction that is
-on the disk (`synchronous = FULL`) before anything is sent; a delivery is deleted after its receiver has answered. So whatever
-is killed when: a change that is found again is known, and one whose delivery was cut off is delivered again, under the same key.
+on the disk (`synchronous = FULL`) before anything is sent; after its receiver has answered, one transaction deletes the
+delivery and keeps who was told and when. So whatever is killed when: a change that is found again is known, and one whose delivery
+was cut off is delivered again, under the same key. A kill between the answer and that transaction leaves the delivery to be sent
+again; the time on record is then that of the second.
 
 Thread-safe: one connection behind a lock, transactions of about a millisecond. Several workers of a machine may share the file.
 """
@@ -22,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from streameval.compare.reading.handling import Handling
+from streameval.compare.reading.told import Told
 from streameval.store.errors import StoreError
 
 OUTBOX_NAME = "outbox.sqlite"
-OUTBOX_FORMAT = 1  # PRAGMA user_version
+OUTBOX_FORMAT = 2  # PRAGMA user_version; 1 had no `told`, and is upgraded
 MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
 MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at the most
+MOST_TOLD = 50_000  # entries of who was told that are given out, the newest
 _BUSY_SECONDS = 10.0
 
 _TABLES = """
@@ -38,6 +42,10 @@ CREATE TABLE conditions (name TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROW
 CREATE TABLE handlings (comparison TEXT PRIMARY KEY, state TEXT NOT NULL, by TEXT NOT NULL, reason TEXT NOT NULL,
     at INTEGER NOT NULL, verdict TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE written (sink TEXT, kind TEXT, item TEXT, digest BLOB NOT NULL, PRIMARY KEY (sink, kind, item)) WITHOUT ROWID;
+"""
+_TOLD_TABLE = """
+CREATE TABLE told (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, receiver TEXT NOT NULL, kind TEXT NOT NULL,
+    at INTEGER NOT NULL, state TEXT NOT NULL, UNIQUE (number, receiver));
 """
 
 
@@ -60,6 +68,15 @@ class Waiting:
     body: Mapping[str, Any]
     tries: int
     muted: bool  # somebody has muted its comparison since
+
+
+@dataclass(frozen=True, slots=True)
+class ToldEntry:
+    """Somebody who was told of the change with this key; entries count up as they are made, by whatever process."""
+
+    entry: int
+    key: str
+    told: Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +139,11 @@ class Outbox:
                 "(SELECT 1 FROM deliveries d WHERE d.number = changes.number)",
                 (MOST_KEYS,),
             )
+            db.execute(
+                "DELETE FROM told WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "
+                "(SELECT 1 FROM changes c WHERE c.number = told.number)",
+                (MOST_KEYS,),
+            )
         return dropped
 
     def known(self) -> set[str]:
@@ -145,10 +167,25 @@ class Outbox:
             ).fetchone()
         return None if row is None else Waiting(row[0], row[1], json.loads(row[2]), row[3], bool(row[4]))
 
-    def done(self, receiver: str, number: int) -> None:
-        """It has been delivered, or is not to be. Raises StoreError."""
+    def done(self, number: int, told: Told) -> None:
+        """It has been delivered, or is muted; that stays on record as long as its change does. Raises StoreError."""
         with self._transaction() as db:
-            db.execute("DELETE FROM deliveries WHERE receiver = ? AND number = ?", (receiver, number))
+            db.execute("DELETE FROM deliveries WHERE receiver = ? AND number = ?", (told.receiver, number))
+            db.execute(
+                "INSERT OR IGNORE INTO told (number, receiver, kind, at, state) "
+                "SELECT number, ?, ?, ?, ? FROM changes WHERE number = ?",
+                (told.receiver, told.kind, told.at, told.state, number),
+            )
+
+    def told(self, after: int = 0) -> list[ToldEntry]:
+        """Who was told of what, by entry, from behind entry `after` on; the newest `MOST_TOLD`. Raises StoreError."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT t.entry, c.key, t.receiver, t.kind, t.at, t.state FROM told t JOIN changes c USING (number) "
+                "WHERE t.entry > ? ORDER BY t.entry DESC LIMIT ?",
+                (after, MOST_TOLD),
+            ).fetchall()
+        return [ToldEntry(entry, key, Told(*whom)) for entry, key, *whom in reversed(rows)]
 
     def put_off(self, receiver: str, number: int, due: float) -> None:
         """It has failed, and is tried again at `due` (wall clock). Raises StoreError."""
@@ -240,9 +277,11 @@ class Outbox:
         if found == 0:
             for statement in _TABLES.split(";"):
                 db.execute(statement)
+        if found in (0, 1):
+            db.execute(_TOLD_TABLE)
             db.execute(f"PRAGMA user_version = {OUTBOX_FORMAT}")
         db.execute("COMMIT")
-        if found not in (0, OUTBOX_FORMAT):
+        if found not in (0, 1, OUTBOX_FORMAT):
             raise StoreError(f"{self._path}: of format {found}, not {OUTBOX_FORMAT}; move the file away, or go back")
 
     @contextmanager

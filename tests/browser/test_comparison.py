@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role
+from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role, VerdictChange
+from streameval.compare.reading.told import Told
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask
-from tests.comparisons import comparison, deploy, reading, unknown
+from tests.comparisons import MINUTE, NOON, comparison, deploy, reading, unknown
 from tests.server.conftest import Build
 
 pytestmark = [pytest.mark.slow]
@@ -220,6 +221,34 @@ def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callabl
     assert line.startswith("Muted by ana, ")
     assert line.endswith(" (it was undecided then): a <known> bug, ends tonight")
     assert "muted" in page.locator("button.deploy").first.inner_text()
+
+
+def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable[..., str], pictures) -> None:
+    at = NOON + 3 * MINUTE
+    whom = Told("oncall", "slack", at + 12_000, "delivered"), Told("pagerduty", "pagerduty", at + 190_000, "delivered")
+    muted = Told("oncall", "slack", at + 2 * MINUTE, "muted")
+    changes = (
+        VerdictChange(at, "verdict", "worse", "undecided -> worse", told=whom),
+        VerdictChange(at + MINUTE, "withheld", "worse", "labels are not reliable: the lag is unknown", told=(muted,)),
+        VerdictChange(at + 2 * MINUTE, "restored", "worse", "labels are reliable again"),
+        VerdictChange(at, "anew", "undecided", "x", told=(Told("a" * 60, "webhook", at + 10**11, "delivered"),)),
+    )
+    address = shown(comparison(changes=changes))
+    watched: Watched = watch(address)
+    page = watched.open("comparisons")
+    lines = page.locator(".record .told")
+    lines.first.wait_for()
+    said = [" ".join(line.split("\n")) for line in lines.all_inner_texts()]
+    assert said[0] == "Told slack oncall, 12 s later pagerduty, 3 min later"
+    assert said[1].startswith("Told webhook aaa")
+    assert said[1].endswith(page.locator(".record .told time").nth(2).get_attribute("title"))  # three years later
+    assert said[2:] == ["Told slack oncall, muted, not sent", "Told nobody"]
+    assert page.locator(".record li").count() == 6  # the deploy and the beginning are told to nobody
+    for name, width, scheme in (("wide", 1440, "light"), ("dark", 1024, "dark"), ("phone", 390, "light")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        page.locator("section", has=page.locator(".record")).last.screenshot(path=pictures / f"told-{name}.png")
 
 
 def test_clicks_that_nobody_has_counted_are_not_said_to_be_none(watch, shown: Callable[..., str]) -> None:

@@ -14,6 +14,7 @@ from streameval.compare.reading.as_json import finite
 from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.handling import comparison_key
 from streameval.compare.reading.reading import Comparison, VerdictChange
+from streameval.compare.reading.told import change_key
 from streameval.compare.reading.words import clock_time, headline, reason_words
 from streameval.results.snapshot import Snapshot
 from streameval.settings.outlets import NotifyOn
@@ -47,7 +48,7 @@ def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
         for change in c.changes:
             kind = _kind(change, was)
             if kind is not None:
-                yield _change(c, key, f"{key}-{change.at}-{change.kind}-{change.verdict}", kind, change)
+                yield _change(c, key, change_key(key, change), kind, change)
             was = change.verdict
         if c.verdict == "worse" and c.supported_now is False and c.looked is not None:  # stands, but no longer shown
             said = VerdictChange(c.looked, "contrary", "worse", "current data no longer support the verdict")

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from streameval.compare.reading.told import Told, ToldState
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver
@@ -143,7 +144,7 @@ class Post:
         self._awake = threading.Event()
         self._last = False  # no more waiting
         self._failed = 0  # attempts in a row
-        self._sent: set[int] = set()  # taken by the receiver, but the outbox could not be told
+        self._sent: dict[int, Told] = {}  # taken by the receiver, but the outbox could not be told
         self._thread = threading.Thread(target=self._run, name=f"notify-{receiver.name}", daemon=True)
 
     def start(self) -> None:
@@ -195,7 +196,7 @@ class Post:
             return 0.0
         while (waiting := self._outbox.next_due(self._receiver.name, self._clock())) is not None:
             if waiting.muted:
-                self._outbox.done(self._receiver.name, waiting.number)
+                self._outbox.done(waiting.number, self._told("muted"))
                 self.counts["muted"] += 1
                 continue
             try:
@@ -208,14 +209,17 @@ class Post:
                 if wait > 0:
                     return wait
             else:
-                self._sent.add(waiting.number)
-                self._outbox.done(self._receiver.name, waiting.number)
-                self._sent.discard(waiting.number)
+                told = self._sent.setdefault(waiting.number, self._told("delivered"))
+                self._outbox.done(waiting.number, told)
+                del self._sent[waiting.number]
                 self.counts["delivered"] += 1
                 if self.error:
                     log.info("notify %s: delivering again", self._receiver.name)
                 self.error, self._failed = "", 0
         return 0.0
+
+    def _told(self, state: ToldState) -> Told:
+        return Told(self._receiver.name, self._receiver.kind, round(self._clock() * 1000), state)
 
     def _put_off(self, waiting: Waiting, error: Exception) -> float:
         """How long the receiver is left alone."""

@@ -140,10 +140,17 @@ def metrics(one: Body) -> Iterator[Body]:
         yield {**named, "setup": one["setup"], **{f"comparison_{name}": one[name] for name in whole}, **values}
 
 
+def changes(one: Body) -> Iterator[Body]:
+    """A row by change of the verdict of a comparison; those who were told by name."""
+    for change in one["changes"]:
+        names = (t["receiver"] + (" (muted)" if t["state"] == "muted" else "") for t in change["told"])
+        yield {"id": one["id"], **change, "told": ", ".join(names)}
+
+
 def part(name: str) -> TabularBody:
     """The rows of a list of one comparison: `metrics`, `looks`, or one of its other lists."""
-    if name == "metrics":
-        return metrics
+    if name in ("metrics", "changes"):
+        return metrics if name == "metrics" else changes
     return lambda body: ({"id": body["id"], **row} for row in body[name])
 
 

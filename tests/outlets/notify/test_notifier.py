@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.compare.reading.told import Told
 from streameval.outlets.notify import notifier as module
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver
@@ -203,12 +204,12 @@ def test_a_message_that_was_taken_is_not_sent_again_while_the_store_cannot_note_
 ) -> None:
     whole, failed = Outbox.done, 0
 
-    def fails_at_first(self: Outbox, receiver: str, number: int) -> None:
+    def fails_at_first(self: Outbox, number: int, told: Told) -> None:
         nonlocal failed
         failed += 1
         if failed < 4:
             raise StoreError("disk full")
-        whole(self, receiver, number)
+        whole(self, number, told)
 
     monkeypatch.setattr(Outbox, "done", fails_at_first)
     with telling(inbox, tmp_path, tmp_path) as notifier:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streameval.compare.reading import handling, reading
+from streameval.compare.reading import handling, reading, told
 from streameval.compare.reading.handling import HandlingState
 from streameval.compare.reading.reading import RoleName, Setup
 from streameval.compare.reading.reading import Verdict as Word
@@ -49,6 +49,11 @@ class DecidedOn(Estimate):
 
 @shape(reading.MetricReading)
 class Reading(Shape):
+    pass
+
+
+@shape(told.Told)
+class Told(Shape):
     pass
 
 

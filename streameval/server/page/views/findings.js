@@ -3,7 +3,7 @@
 import { button } from "../controls.js";
 import { MARKS, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
-import { count, dateTime, number, percent, short, signed, signedPercent } from "../format.js";
+import { count, dateTime, duration, number, percent, short, signed, signedPercent } from "../format.js";
 import { halfWidth } from "../intervals.js";
 import { metric, reason } from "../metrics.js";
 import { headed, shorten } from "../names.js";
@@ -178,12 +178,26 @@ export function early({ early: all, baseline, candidate, id }, fold) {
   );
 }
 
-// What happened, in order: the deploy, who announced it, and every change of the verdict.
+const DAY_MS = 86_400_000;
+
+// How long after a change somebody was told of it; when, if it was of another day, as when old events are read again.
+function toldAt(at, change) {
+  const later = Date.parse(at) - Date.parse(change);
+  return h("time", { datetime: at, title: dateTime(at, { seconds: true }) }, later >= 0 && later < DAY_MS ? `${duration(later / 1000)} later` : dateTime(at, { seconds: true }));
+}
+
+function whoWasTold({ told, at }) {
+  const receiver = (one) => (one.receiver === one.kind ? one.kind : `${one.kind} ${shorten(one.receiver)}`);
+  const line = (one) => h("span", {}, receiver(one), ", ", one.state === "muted" ? "muted, not sent" : toldAt(one.at, at));
+  return h("span", { class: "told quiet" }, h("span", { class: "label" }, "Told"), told.length ? told.map(line) : h("span", {}, "nobody"));
+}
+
+// What happened, in order: the deploy, who announced it, and every change of the verdict with who was told of it.
 export function changes({ changes: all, start, id }, deploy) {
   const told = deploy?.announced ? ` Announced by CI/CD${deploy.note ? `: ${deploy.note}` : ""}.` : " Detected from its traffic.";
   const link = deploy?.link ? [" ", h("a", { href: deploy.link, target: "_blank", rel: "noopener noreferrer" }, "Announcement")] : null;
   const first = deploy ? [{ at: deploy.at, text: [`Deployed${deploy.kind === "deploy" ? "" : ` (${deploy.kind})`}.`, told, link] }] : [];
   const events = [...first, { at: start, text: "Comparison begins." }, ...all].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
-  const row = (one) => h("li", { "data-verdict": one.verdict }, h("time", { datetime: one.at, class: "quiet" }, dateTime(one.at, { seconds: true })), h("span", {}, one.verdict ? h("span", { class: "badge", "data-verdict": one.verdict }, MARKS[one.verdict], " ", VERDICTS[one.verdict]) : null," ", [one.text].flat().map((part) => (typeof part === "string" ? part.replace(" -> ", " → ") : part))));
+  const row = (one) => h("li", { "data-verdict": one.verdict }, h("time", { datetime: one.at, class: "quiet" }, dateTime(one.at, { seconds: true })), h("span", {}, one.verdict ? h("span", { class: "badge", "data-verdict": one.verdict }, MARKS[one.verdict], " ", VERDICTS[one.verdict]) : null," ", [one.text].flat().map((part) => (typeof part === "string" ? part.replace(" -> ", " → ") : part))), one.told ? whoWasTold(one) : null);
   return h("section", {}, h("h2", {}, "Verdict history"), h("ol", { class: "record" }, events.map(row)), all.length ? rows("verdict history", { id }, "changes") : null);
 }

@@ -1,0 +1,152 @@
+"""From a receiver's answer to the API: who was told of a change stands beside it, and stays there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streameval import __version__
+from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.compare.reading.told import Told
+from streameval.outlets.notify import telling
+from streameval.outlets.notify.telling import TellingRecord
+from streameval.outlets.outlets import Outlets
+from streameval.results.publish import Publisher
+from streameval.results.snapshot import empty_snapshot
+from streameval.server import create_app
+from streameval.settings import toml
+from streameval.settings.tree import Server
+from streameval.store.outbox import Outbox, Parcel
+from tests.outlets.receiving import Inbox, http_receiver
+from tests.outlets.telling import seen, story
+from tests.server.conftest import Client
+
+PATIENCE = 120.0  # seconds, on a slow machine
+ROUTE = "/api/v1/comparisons/2-paired"
+
+
+@dataclass
+class Monitor:
+    """What a monitor does at each snapshot, and what it answers."""
+
+    outlets: Outlets
+    publisher: Publisher
+    web: Client
+    _number: int = 0
+
+    def publish(self, changes: int) -> None:
+        self._number += 1
+        shown = seen(changes)
+        comparisons = self.outlets.annotated(shown.comparisons)
+        self.publisher.publish(replace(shown, number=self._number, comparisons=comparisons))
+
+    def told(self) -> list[list[dict[str, Any]]]:
+        return [change["told"] for change in self.web.get(ROUTE).json()["changes"]]
+
+    def wait(self, changes: int, for_what: Callable[[list[list[dict[str, Any]]]], bool]) -> list[list[dict[str, Any]]]:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.publish(changes)
+            if for_what(found := self.told()):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with http_receiver() as inbox:
+        yield inbox
+
+
+@contextmanager
+def monitor(folder: Path, *notify: dict[str, Any]) -> Iterator[Monitor]:
+    settings = toml.validate({"notify": list(notify), "store": {"path": str(folder)}})
+    publisher = Publisher(empty_snapshot(time.time()))
+    outlets = Outlets(settings, publisher)
+    outlets.start()
+    app = create_app(publisher, Server(), version=__version__, environ={}, handlings=outlets)
+    try:
+        yield Monitor(outlets, publisher, Client(app))
+    finally:
+        outlets.close()
+
+
+def hook(tmp_path: Path, inbox: Inbox, **more: Any) -> dict[str, Any]:
+    (tmp_path / "url").write_text(inbox.url)
+    return {"kind": "webhook", "url_file": str(tmp_path / "url"), **more}
+
+
+def test_who_was_told_stands_beside_each_change_and_stays_there(inbox: Inbox, tmp_path: Path) -> None:
+    receivers = hook(tmp_path, inbox, name="oncall"), hook(tmp_path, inbox, name="bad-news", on=["worse"])
+    begin = round(1000 * time.time())
+    with monitor(tmp_path, *receivers) as running:
+        found = running.wait(2, lambda told: [len(some) for some in told] == [2, 1])
+        assert {one["receiver"] for one in found[0]} == {"oncall", "bad-news"}
+        (one,) = found[1]
+        assert (one["receiver"], one["kind"], one["state"]) == ("oncall", "webhook", "delivered")
+        rows = list(csv.DictReader(io.StringIO(running.web.get(f"{ROUTE}?rows=changes&format=csv").text)))
+        assert [set(row["told"].split(", ")) for row in rows] == [{"oncall", "bad-news"}, {"oncall"}]
+        in_report = running.publisher.latest().report()["comparisons"][0]["changes"][1]["told"][0]
+        assert begin <= in_report["at"] <= 1000 * time.time()
+        assert one["at"].startswith(time.strftime("%Y-%m-%dT%H:%M:", time.gmtime(in_report["at"] / 1000)))
+    with monitor(tmp_path) as again:  # also when nobody is configured any more
+        again.publish(3)
+        assert again.told() == [*found, []]
+
+
+def test_what_somebody_has_muted_says_so(inbox: Inbox, tmp_path: Path) -> None:
+    with monitor(tmp_path, hook(tmp_path, inbox)) as running:
+        running.wait(1, lambda told: len(told[0]) == 1)
+        running.outlets.say(comparison_key(story(1)[0]), Handling("muted", "ana", "known", 0, "worse"))
+        found = running.wait(2, lambda told: len(told[1]) == 1)
+        assert [some[0]["state"] for some in found] == ["delivered", "muted"]
+        rows = csv.DictReader(io.StringIO(running.web.get(f"{ROUTE}?rows=changes&format=csv").text))
+        assert [row["told"] for row in rows] == ["webhook", "webhook (muted)"]
+    assert len(inbox.taken) == 1
+
+
+def test_nobody_is_told_while_the_receiver_fails_or_there_is_none(inbox: Inbox, tmp_path: Path) -> None:
+    inbox.answer = lambda post: (503, {})
+    with monitor(tmp_path / "a", hook(tmp_path, inbox)) as running:
+        deadline = time.monotonic() + PATIENCE
+        running.publish(1)
+        while not inbox.refused and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running.publish(1)
+        assert running.told() == [[]]
+    with monitor(tmp_path / "b") as running:
+        running.publish(2)
+        assert running.told() == [[], []]
+
+
+def test_what_another_worker_sends_is_followed_and_memory_holds_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "MOST_TOLD", 4)
+    mine, other = Outbox(tmp_path), Outbox(tmp_path)
+    record = TellingRecord(mine)
+    for number in range(1, 7):
+        other.put([Parcel(f"k{number}", "c", {}, ("a", "b"))], 1.0)
+        for name in ("a", "b"):
+            other.done(number, Told(name, "slack", number, "delivered"))
+            before = record.by_change
+            record.follow()
+            assert record.by_change is not before
+    assert {key: [one.receiver for one in some] for key, some in record.by_change.items()} == {
+        "k5": ["a", "b"],
+        "k6": ["a", "b"],
+    }
+    before = record.by_change
+    record.follow()
+    assert record.by_change is before  # nothing is new
+    mine.close()
+    other.close()
