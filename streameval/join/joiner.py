@@ -64,9 +64,9 @@ class Joiner:
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
         self._online = online_models
-        self.table = Table.allocate(1024, policy, online_models)
-        self._index = IdIndex()
         self.cold = ColdRows(policy.segment_rows)
+        self.table = Table.allocate(1024, policy, online_models, self.cold.any)
+        self._index = IdIndex()
         self._start = 0  # rows before it are forgotten
         self._end = 0
         self._touched = 0  # rows of the table that have been written to
@@ -332,7 +332,9 @@ class Joiner:
         first = sum(file.rows for file in files)
         end = self._touched = self._end = first + len(rows["id"])
         here = slice(first, end)
-        self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, self._online)
+        self.table = table = Table.allocate(
+            max(1024, end + end // 4), self.policy, self._online, self.cold.any or first > 0
+        )
         table.restore(rows, fields, here)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
             column[here] = saved
@@ -371,11 +373,11 @@ class Joiner:
     def _reserve(self, impressions: int, clicks: int) -> None:
         capacity = self.table.id.size
         if self._end + impressions > capacity:
-            live, here = self._end - self.cold.front(self._start), not self._shown and not self.policy.segment_rows
+            live, here = self._end - self.cold.front(self._start), not self._shown and not self.cold.any
             if here and self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
             else:  # untouched room takes no memory
-                self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online))
+                self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online, self.cold.any))
         self._index.reserve(impressions, self.table.id, self.cold.end(self._start), self._end)
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 

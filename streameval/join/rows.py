@@ -76,11 +76,11 @@ class Table:
     trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark at that moment
 
     @staticmethod
-    def allocate(n: int, policy: JoinPolicy, online_models: int) -> Table:
-        """Room for n rows; pages never written to take no memory."""
+    def allocate(n: int, policy: JoinPolicy, online_models: int, files: bool = False) -> Table:
+        """Room for n rows; pages never written to take no memory. `files`: files can be mapped over it."""
         kept = policy.keep
         room: Callable[..., NDArray[Any]] = np.empty
-        if policy.segment_rows:  # of whole pages, over which files can be mapped
+        if files:  # whole pages
             n, room = -(-n // ALIGN) * ALIGN, ground.empty
         return Table(
             id=room(n, np.uint64),

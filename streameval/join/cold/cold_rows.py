@@ -20,7 +20,7 @@ from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back
 from streameval.join.cold.segment import RowsFile, Segment, content
 from streameval.join.kernel import ColdRowsFound
-from streameval.join.policy import MATURED, NEVER
+from streameval.join.policy import FOREVER, MATURED, NEVER
 from streameval.join.rows import Table
 from streameval.join.runs import Runs
 from streameval.join.times import RowTimes
@@ -61,9 +61,13 @@ class ColdRows:
     segments: list[Segment] = field(default_factory=list)
     filter: IdFilter = field(default_factory=lambda: IdFilter(0))
     freezing: Freezing | None = None
-    changed: set[int] = field(
-        default_factory=set
-    )  # rows on disk, or on their way there, that are not what the file says
+    _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
+    _noted: list[NDArray[np.int64]] = field(default_factory=list)
+
+    @property
+    def any(self) -> bool:
+        """Whether there are segments, or may be: what rows lie in must be of whole pages."""
+        return bool(self.rows or self.segments)
 
     def end(self, start: int) -> int:
         """The first row in memory; `start`: the first that is not forgotten."""
@@ -95,7 +99,7 @@ class ColdRows:
         if not self.rows or self.freezing is not None or end > waiting:
             return None
         some = content(table, runs.all, first, end)
-        self.changed = {row for row in self.changed if row < first}
+        self._keep_changed(self.changed(0, first))
         self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.ids for s in self.segments])
         return self.freezing
 
@@ -120,12 +124,14 @@ class ColdRows:
             segment.ids, segment.at = segment.file.index()
             runs.put(segment.run())
             _map(table, segment)
-            self.changed -= set(range(segment.first, segment.end))
+            some = self.changed(0, self.end(0))
+            self._keep_changed(some[(some < segment.first) | (some >= segment.end)])
 
     def note(self, rows: NDArray[np.int64]) -> None:
         """Labels that have changed."""
         end = self.freezing.end if self.freezing else self.segments[-1].end if self.segments else 0
-        self.changed.update(rows[rows < end].tolist())
+        if (rows < end).any():
+            self._noted.append(rows[rows < end])
 
     def forget_before(self, table: Table, start: int) -> None:
         """Segments whose rows are all forgotten are of no file any more."""
@@ -133,23 +139,22 @@ class ColdRows:
             gone = self.segments.pop(0)
             for column in table.columns().values():
                 give_back(column, gone.first, gone.end)
-            self.changed = {row for row in self.changed if row >= gone.end}
 
     def move(self, old: Table, to: Table, shift: int) -> None:
         """Maps the files over another table, whose rows have numbers smaller by `shift`."""
-        rows = self._changed(0, self.end(0))
+        rows = self.changed(0, self.end(0))
         for segment in self.segments:
             segment.first, segment.end = segment.first - shift, segment.end - shift
             _map(to, segment)
         _write(to, rows - shift, *_read(old, rows))
-        self.changed = {row - shift for row in self.changed}
+        self._keep_changed(self.changed(0, FOREVER) - shift)
         if self.freezing is not None:
             self.freezing.first, self.freezing.end = self.freezing.first - shift, self.freezing.end - shift
 
     def copy(self, table: Table, name: str) -> NDArray[Any]:
         """Another column like the one of that name: of scores, for what clicks change is not what the files say."""
         column = table.columns()[name]
-        if not self.rows:
+        if not self.any:
             return column.copy()
         out, first = empty(column.size, column.dtype), self.end(0)
         out[first:] = column[first:]
@@ -193,14 +198,20 @@ class ColdRows:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
+    def changed(self, first: int, end: int) -> NDArray[np.int64]:
+        """Those of rows [first, end) that are on disk, or on their way there, and not what the file says; ascending."""
+        if self._noted:
+            self._keep_changed(np.unique(np.concatenate([self._changed, *self._noted])))
+        return self._changed[slice(*np.searchsorted(self._changed, (first, end)))]
+
     def series(self) -> set[int]:
         """The series that rows on disk have."""
         return set[int]().union(*(segment.series for segment in self.segments))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
-        return self.filter.nbytes if self.segments else 0
+        """Bytes of memory, without the pages that clicks have changed."""
+        return self._changed.nbytes + self.filter.nbytes if self.segments else 0
 
     @property
     def disk_bytes(self) -> int:
@@ -214,7 +225,8 @@ class ColdRows:
         if not self.segments:
             return None
         base = self.base(start)
-        rows = self._changed(start, self.end(start))
+        rows = self.changed(start, self.end(start))
+        self._keep_changed(self.changed(start, FOREVER))
         state, fields = _read(table, rows)
         return {
             "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
@@ -247,17 +259,17 @@ class ColdRows:
         self.filter = IdFilter.of(segment.ids for segment in self.segments)
         changed = saved["changed"]
         _write(table, changed["row"], changed["state"], changed["fields"])
-        self.changed = set(changed["row"].tolist())
+        self._keep_changed(changed["row"].copy())
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _changed(self, first: int, end: int) -> NDArray[np.int64]:
-        return np.array(sorted(row for row in self.changed if first <= row < end), np.int64)
+    def _keep_changed(self, rows: NDArray[np.int64]) -> None:
+        self._changed, self._noted = rows, []
 
     @contextmanager
     def _kept(self, table: Table, first: int, end: int) -> Iterator[None]:
         """Rows that have changed stay as they are while the file takes their place."""
-        rows = self._changed(first, end)
+        rows = self.changed(first, end)
         before = _read(table, rows)
         try:
             yield

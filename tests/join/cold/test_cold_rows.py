@@ -82,6 +82,7 @@ class Run:
         size: int = 4000,
         stops: dict[int, Callable[[Path], None]] | None = None,
         names_first: bool = False,
+        rows_later: int | None = None,
         **changes: Any,
     ) -> None:
         """At `stops`, after so many events, the process ends, something happens to its store, and another goes on."""
@@ -95,10 +96,11 @@ class Run:
                 if segment_rows:
                     process.settle()
                     self.most = max(self.most, len(process.cold.segments))
-                    self.changed = max(self.changed, len(process.cold.changed))
+                    self.changed = max(self.changed, process.cold.changed(0, 1 << 62).size)
                 if left and done >= min(left):
                     process.keeper.close()
                     left.pop(min(left))(path / "checkpoints" / "partition-00000")
+                    segment_rows = segment_rows if rows_later is None else rows_later
                     process = Process(path, segment_rows, names_first=names_first, **changes)
                     assert process.begin == done
                     break
@@ -150,6 +152,14 @@ def test_a_restart_maps_the_files_and_changes_nothing(
     assert on_disk.most >= 5
     assert on_disk.report == plain.report
     assert on_disk.history == plain.history
+
+
+@pytest.mark.parametrize(("rows", "later"), [(ALIGN, 0), (ALIGN, 2 * ALIGN), (0, ALIGN)])
+def test_how_many_rows_go_to_the_disk_may_change_with_a_restart(rows: int, later: int, tmp_path: Path) -> None:
+    plain = Run(tmp_path / "memory", stream(), 0)
+    other = Run(tmp_path / "disk", stream(), rows, stops={80_000: nothing}, rows_later=later)
+    assert other.report == plain.report
+    assert other.history == plain.history
 
 
 def test_files_that_no_checkpoint_names_any_more_are_deleted(tmp_path: Path) -> None:
