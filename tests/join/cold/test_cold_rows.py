@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -121,6 +122,13 @@ def stream() -> Stream:
     return Stream(1)
 
 
+@cache
+def in_memory(kind: str = "plain", shared: bool = True) -> Run:
+    """The stream with all rows in memory, by a name of `KINDS`."""
+    with TemporaryDirectory() as folder:
+        return Run(Path(folder), stream(), 0, shared=shared, **KINDS[kind])
+
+
 RICH: dict[str, Any] = {
     "models": [{"name": "ftrl", "kind": "ftrl"}],
     "exposure": {"propensity": "popularity"},
@@ -128,36 +136,38 @@ RICH: dict[str, Any] = {
 }
 LABEL: dict[str, Any] = {"models": [{"name": "ftrl", "kind": "ftrl"}], "join": {"score_at": "label"}}
 
+KINDS: dict[str, dict[str, Any]] = {"plain": {}, "fields and models": RICH, "scores at the label": LABEL}
+
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one log", "two logs"])
 def test_rows_on_disk_give_what_rows_in_memory_give(shared: bool, tmp_path: Path) -> None:
-    plain = Run(tmp_path / "memory", stream(), 0, shared=shared)
-    assert plain.report["events"]["corrected"] > 1000
-    assert plain.report["events"]["duplicate_impressions"] > 300
+    plain = in_memory(shared=shared)
+    assert plain.report["events"]["corrected"] > 700
+    assert plain.report["events"]["duplicate_impressions"] > 200
     on_disk = Run(tmp_path / "disk", stream(), ALIGN, shared=shared)
-    assert on_disk.most >= 5
-    assert on_disk.changed > 100  # labels of rows on disk were corrected
+    assert on_disk.most >= 3
+    assert on_disk.changed > 60  # labels of rows on disk were corrected
     assert on_disk.report == plain.report
     assert on_disk.history == plain.history
 
 
-@pytest.mark.parametrize("changes", [RICH, LABEL], ids=["fields and models", "scores at the label"])
-@pytest.mark.parametrize("names_first", [False, True], ids=["same codes", "other codes"])
-def test_a_restart_maps_the_files_and_changes_nothing(
-    changes: dict[str, Any], names_first: bool, tmp_path: Path
-) -> None:
-    plain = Run(tmp_path / "memory", stream(), 0, **changes)
-    stops = dict.fromkeys((60_000, 92_000, 130_000), nothing)
-    on_disk = Run(tmp_path / "disk", stream(), ALIGN, stops=stops, names_first=names_first, **changes)
-    assert on_disk.most >= 5
+@pytest.mark.parametrize(
+    ("kind", "names_first"),
+    [("fields and models", True), ("scores at the label", False)],
+)
+def test_a_restart_maps_the_files_and_changes_nothing(kind: str, names_first: bool, tmp_path: Path) -> None:
+    plain = in_memory(kind)
+    stops = dict.fromkeys((40_000, 62_000, 87_000), nothing)
+    on_disk = Run(tmp_path / "disk", stream(), ALIGN, stops=stops, names_first=names_first, **KINDS[kind])
+    assert on_disk.most >= 3
     assert on_disk.report == plain.report
     assert on_disk.history == plain.history
 
 
-@pytest.mark.parametrize(("rows", "later"), [(ALIGN, 0), (ALIGN, 2 * ALIGN), (0, ALIGN)])
+@pytest.mark.parametrize(("rows", "later"), [(ALIGN, 0), (0, ALIGN)])
 def test_how_many_rows_go_to_the_disk_may_change_with_a_restart(rows: int, later: int, tmp_path: Path) -> None:
-    plain = Run(tmp_path / "memory", stream(), 0)
-    other = Run(tmp_path / "disk", stream(), rows, stops={80_000: nothing}, rows_later=later)
+    plain = in_memory()
+    other = Run(tmp_path / "disk", stream(), rows, stops={55_000: nothing}, rows_later=later)
     assert other.report == plain.report
     assert other.history == plain.history
 
@@ -180,7 +190,7 @@ def test_files_that_no_checkpoint_names_any_more_are_deleted(tmp_path: Path) -> 
     kept = sorted(folder.glob("*.checkpoint"))
     assert len(kept) == 2
     needed = {name for path in kept for name in container.layout(path)[0]["rows_files"]}
-    assert most > 4
+    assert most >= 3
     assert "rows-0000000001-0000000001" not in names  # all of it is forgotten
     assert {path.name for path in folder.glob("rows-*")} == needed
     assert needed >= names - {left_behind.name}
@@ -239,9 +249,9 @@ def test_a_lost_file_is_named_with_what_is_lost_and_the_rest_goes_on(
         names.append(second_file(folder).name)
         happens(folder)
 
-    whole = Run(tmp_path / "whole", stream(), ALIGN)
+    whole = in_memory()
     with caplog.at_level(logging.ERROR):
-        torn = Run(tmp_path / "torn", stream(), ALIGN, stops={92_000: loses_one, 100_000: nothing})
+        torn = Run(tmp_path / "torn", stream(), ALIGN, stops={62_000: loses_one, 70_000: nothing})
     said = [record.getMessage() for record in caplog.records if "not known any more" in record.getMessage()]
     assert said
     assert all(
@@ -264,7 +274,7 @@ def test_a_lost_file_is_named_with_what_is_lost_and_the_rest_goes_on(
 def test_a_full_disk_leaves_rows_in_memory_and_takes_them_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain = Run(tmp_path / "memory", stream(), 0)
+    plain = in_memory()
     write, refused = container.write, []
 
     def full(path: Path, *given: Any, **named: Any) -> int:
@@ -277,7 +287,7 @@ def test_a_full_disk_leaves_rows_in_memory_and_takes_them_later(
         on_disk = Run(tmp_path / "disk", stream(), ALIGN)
     assert len(refused) == 3
     assert caplog.text.count("cannot be written: No space left on device; rows stay in memory") == 3
-    assert on_disk.most >= 5
+    assert on_disk.most >= 3
     assert on_disk.report == plain.report
 
 
@@ -291,7 +301,7 @@ def test_partitions_take_turns_on_the_way_to_the_disk(tmp_path: Path) -> None:
         process.keeper.tick()
         if process.keeper._job is not None:
             wait([process.keeper._job.future])
-        if done > 100_000:
+        if done > 70_000:
             break
     written = [len(process.pipeline.partitions[partition].joiner.cold.segments) for partition in range(3)]
     assert min(written) >= 2
@@ -310,10 +320,10 @@ def test_a_worker_that_has_lost_the_partition_writes_no_rows(tmp_path: Path) -> 
 
 
 def test_what_is_on_disk_does_not_count_against_max_pending(tmp_path: Path) -> None:
-    few = {"join": {"max_pending": 50_000}}
-    plain = Run(tmp_path / "plain", stream(), 0)
-    in_memory = Run(tmp_path / "memory", stream(), 0, **few)
-    assert in_memory.report["events"]["forgotten_early"] > 10_000
+    few = {"join": {"max_pending": 33_000}}
+    plain = in_memory()
+    forgetful = Run(tmp_path / "memory", stream(), 0, **few)
+    assert forgetful.report["events"]["forgotten_early"] > 6_000
     on_disk = Run(tmp_path / "disk", stream(), ALIGN, **few)
     assert on_disk.report["events"]["forgotten_early"] == 0
     assert on_disk.report["events"] == plain.report["events"]
@@ -324,7 +334,7 @@ def test_a_column_is_copied_with_what_is_on_disk(tmp_path: Path) -> None:
     for done, batch in stream().batches(process.pipeline.catalog, 4000, True):
         process.pipeline.take(batch)
         process.settle()
-        if done > 80_000:
+        if done > 60_000:
             break
     joiner = process.pipeline.partitions[0].joiner
     assert joiner.cold.segments
@@ -352,8 +362,8 @@ def small_runs() -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [700, 20_000])
 def test_batches_of_any_size_go_to_the_disk_alike(size: int, tmp_path: Path) -> None:
-    plain = Run(tmp_path / "memory", stream(), 0, shared=False)
+    plain = in_memory(shared=False)
     with small_runs():
-        on_disk = Run(tmp_path / "disk", stream(), 2 * ALIGN, shared=False, size=size)
+        on_disk = Run(tmp_path / "disk", stream(), ALIGN, shared=False, size=size)
     assert on_disk.report == plain.report
     assert on_disk.history == plain.history

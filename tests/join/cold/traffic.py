@@ -12,8 +12,8 @@ from streameval.sketches.directory import mix
 MINUTE = 60_000
 START = 1_760_000_000_000
 WINDOW, HORIZON = 1 * MINUTE, 40 * MINUTE  # as `settings` has them
-IMPRESSIONS = 120_000
-MINUTES = 60
+IMPRESSIONS = 80_000
+MINUTES = 75
 
 
 def settings(path: str, segment_rows: int, **changes: dict) -> dict:
