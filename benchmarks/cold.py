@@ -115,7 +115,7 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["rows"] = joiner.nbytes
         out["in memory"], out["known"] = joiner.in_memory, joiner.known
         out["filter"] = joiner.cold.nbytes
-        out["disk"] = joiner.cold.disk_bytes
+        out["disk"] = sum(segment.file.size for segment in joiner.cold.segments)
         out["segments"] = len(joiner.cold.segments)
         rng, took = np.random.default_rng(1), []
         for number in rng.integers(1, rows // 2, LATE_CLICKS).tolist():

@@ -93,7 +93,8 @@ class Joiner:
         given = np.array([field_of(clk, name) for name in names]).reshape(n, len(clk))
         out = kernel.room_for(len(imp), len(clk), held.end, n, self.delays)
         index.fetch(imp.id)
-        key = None if self.progress.inputs == 1 else np.maximum.accumulate(np.maximum(clk.ts, self.progress.newest[-1]))
+        merged = self.progress.inputs == 2 and bool(self.cold.segments)
+        key = np.maximum.accumulate(np.maximum(clk.ts, self.progress.newest[-1])) if merged else None
         cold = self.cold.fetch(self.table, self._start, imp.id, clk.id, key)
         self._end, held_end, flips = kernel.join_batch(
             kernel.ImpressionColumns(imp.order, imp.id, imp.ts, imp.label),

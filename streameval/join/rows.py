@@ -285,27 +285,27 @@ def trim(run: Run, start: int) -> None:
         run.given = run.due_order.size - later.size
     else:
         run.given -= cut
-    if run.features is not None:
-        run.features = take_features(run.features, keep)
-    if run.shadow is not None:
-        run.shadow = take_shadow(run.shadow, keep)
-    if run.policies is not None:
-        run.policies = take_shadow(run.policies, keep)
-    if run.names is not None:
-        run.names = take_names(run.names, keep)
+    _keep(run, keep)
     run.start = start
 
 
 def cut(run: Run, end: int) -> None:
     """Cuts the rows from `end` on off a run that has matured whole."""
     keep = np.arange(end - run.start, dtype=np.int64)
+    _keep(run, keep)
+    run.end, run.given = end, keep.size
+
+
+def _keep(run: Run, rows: NDArray[np.int64]) -> None:
+    """Of what is kept of a run, what is of these of its rows."""
+    if run.features is not None:
+        run.features = take_features(run.features, rows)
     if run.shadow is not None:
-        run.shadow = take_shadow(run.shadow, keep)
+        run.shadow = take_shadow(run.shadow, rows)
     if run.policies is not None:
-        run.policies = take_shadow(run.policies, keep)
+        run.policies = take_shadow(run.policies, rows)
     if run.names is not None:
-        run.names = take_names(run.names, keep)
-    run.features, run.end, run.given = None, end, keep.size
+        run.names = take_names(run.names, rows)
 
 
 def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Features:

@@ -64,6 +64,10 @@ def _put_aside_if_damaged(joiner: Joiner, file: RowsFile, checked: Future[None])
     try:
         checked.result()
     except (DamagedError, OSError) as error:
+        if all(
+            segment.file is not file for segment in joiner.cold.segments
+        ):  # its rows are forgotten, so it may be gone
+            return
         _say_lost(file.path, file.rows, str(error))
         joiner.cold.lose(joiner.table, joiner.runs, file)
 
@@ -83,7 +87,10 @@ def files_named(monitor: Mapping[str, Any] | None) -> list[tuple[str, int]]:
 
 
 def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:
-    """The files that a partition's state needs; those that are damaged or missing are said to be lost."""
+    """The files that a partition's state needs; those that are damaged or missing are said to be lost.
+
+    Raises StoreError when one is there and cannot be read.
+    """
     out = []
     for name, rows in files_named(monitor):
         path = folder / name
@@ -95,6 +102,8 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
         except DamagedError as error:
             _say_lost(path, rows, str(error))
             out.append(RowsFile(path, rows, None))
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}; check its permissions, and the disk") from None
         else:
             out.append(RowsFile(path, rows, layout, size))
     return out

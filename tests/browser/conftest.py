@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from streameval.results.snapshot import Snapshot
+from tests.browser.serving import Serving
 from tests.browser.watching import PATIENCE, Watched, ask, until
 
 ROOT = Path(__file__).parents[2]
@@ -99,3 +101,17 @@ def pictures() -> Path:
     folder = Path(os.environ.get("BROWSER_PICTURES", ROOT / "build" / "pictures"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def shown() -> Iterator[Callable[[Snapshot], str]]:
+    """`shown(snapshot)`: the address of a page that shows it."""
+    servers: list[Serving] = []
+
+    def show(snapshot: Snapshot) -> str:
+        servers.append(Serving(snapshot))
+        return servers[-1].url
+
+    yield show
+    for server in servers:
+        server.stop()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streameval.compare.reading.reading import Role
-from streameval.results.snapshot import Snapshot
-from tests.browser.serving import Serving
 from tests.browser.test_answers import LIVE, showing
 from tests.browser.test_lists import served
 from tests.browser.test_polish import V1
@@ -29,20 +27,6 @@ TAKEN = """() => [...document.querySelectorAll("main :is(figure, .scroll[role=re
   .filter((one) => one.checkVisibility())
   .filter((one) => { const place = one.closest("figure, section, details.family, .view > div") ?? one.parentElement; return !place.querySelector(".taking"); })
   .map((one) => one.textContent.slice(0, 60))"""
-
-
-@pytest.fixture
-def shown() -> Iterator[Callable[[Snapshot], str]]:
-    """`shown(snapshot)`: the address of a page that shows it."""
-    servers: list[Serving] = []
-
-    def show(snapshot: Snapshot) -> str:
-        servers.append(Serving(snapshot))
-        return servers[-1].url
-
-    yield show
-    for server in servers:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,20 +35,6 @@ ENDS = """() => {
   }
   return [...rows.values()].map(Math.round);
 }"""
-
-
-@pytest.fixture
-def shown() -> Iterator[Callable[[Snapshot], str]]:
-    """`shown(snapshot)`: the address of a page that shows it."""
-    servers: list[Serving] = []
-
-    def show(snapshot: Snapshot) -> str:
-        servers.append(Serving(snapshot))
-        return servers[-1].url
-
-    yield show
-    for server in servers:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -213,11 +213,6 @@ class ColdRows:
         """Bytes of memory, without the pages that clicks have changed."""
         return self._changed.nbytes + self.filter.nbytes if self.segments else 0
 
-    @property
-    def disk_bytes(self) -> int:
-        """Bytes of the files that are mapped."""
-        return sum(segment.file.size for segment in self.segments)
-
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, table: Table, start: int) -> dict[str, Any] | None:

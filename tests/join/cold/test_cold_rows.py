@@ -6,7 +6,7 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -20,13 +20,16 @@ import pytest
 
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.ground import ALIGN
+from streameval.join.cold.segment import RowsFile
 from streameval.loop import keeper as keeper_module
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
+from streameval.loop.rows_on_disk import open_rows, work_on_rows
 from streameval.settings.tree import Settings
 from streameval.store import container
 from streameval.store.checkpoints import Checkpoints
+from streameval.store.errors import StoreError
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, history_content, readers_see
@@ -193,7 +196,7 @@ def test_files_that_no_checkpoint_names_any_more_are_deleted(tmp_path: Path) -> 
     assert most >= 3
     assert "rows-0000000001-0000000001" not in names  # all of it is forgotten
     assert {path.name for path in folder.glob("rows-*")} == needed
-    assert needed >= names - {left_behind.name}
+    assert needed >= names
 
 
 def where(process: Process) -> tuple[int, int]:
@@ -269,6 +272,38 @@ def test_a_lost_file_is_named_with_what_is_lost_and_the_rest_goes_on(
         + after["early_clicks"]
     )
     assert lost == after["clicks"] == before["clicks"]
+
+
+def test_a_file_that_went_with_its_rows_before_anybody_compared_it_is_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = Process(tmp_path, ALIGN)
+    for done, batch in stream().batches(process.pipeline.catalog, 4000, True):
+        process.pipeline.take(batch)
+        process.settle()
+        if done > 60_000:
+            break
+    joiner = process.pipeline.partitions[0].joiner
+    there, gone = joiner.cold.segments[0].file, RowsFile(tmp_path / "rows-0000000001-0000009999", ALIGN, None)
+    for file, said in ((gone, 0), (there, 1)):
+        there.path.unlink(missing_ok=True)
+        unchecked = [file]
+        work = work_on_rows(joiner, Checkpoints(tmp_path, 1), unchecked)
+        assert work is not None
+        checked: Future[None] = Future()
+        with pytest.raises(FileNotFoundError) as error:
+            work.call()
+        checked.set_exception(error.value)
+        work.done(checked)
+        assert caplog.text.count("not known any more") == said
+    assert joiner.cold.segments[0].file.lost
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "rows-0000000001-0000000001").mkdir()  # whoever may do everything is refused this
+    saved = {"joiner": {"cold": {"files": [["rows-0000000001-0000000001", ALIGN]]}}}
+    with pytest.raises(StoreError, match="rows-0000000001-0000000001: cannot be read: Is a directory; check"):
+        open_rows(tmp_path, saved)
 
 
 def test_a_full_disk_leaves_rows_in_memory_and_takes_them_later(
