@@ -25,9 +25,10 @@ from benchmarks.detection.whole import Case
 from benchmarks.detection.worlds import HOUR, Stream
 from streameval.compare.comparisons import RESTART
 from streameval.compare.evidence.evidence import DEFAULT_MARGINS, DEFAULT_TOLERANCES, Rule
+from streameval.compare.ledger.curves import LabelTable
 from streameval.compare.ledger.list_rows import ListMetrics
 from streameval.compare.ledger.pieces import PieceScores
-from streameval.compare.ledger.placements import BINS, add_labels, code_of
+from streameval.compare.ledger.placements import code_of
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
 from streameval.compare.ledger.row_shape import shape_of
 from streameval.compare.ledger.sums import WIDTH, LedgerLabels, LedgerScores
@@ -103,6 +104,7 @@ class Feed:
         self.week, self.metric = week, metric
         self.setup: Setup = "paired" if metric in PAIRED else "split"
         self.shape = shape_of([metric], 1e-4, RANGE)
+        self.table = LabelTable()
         s = week.stream
         self.label = s.clicked.astype(np.int8)
         self.block, self.item = blocks_of(s.user), item_blocks_of(s.item)
@@ -197,11 +199,11 @@ class Feed:
         """A row of the pair, by the curves of a stratum that is these impressions."""
         s = self.block[part].size
         codes = _codes(self.item[part], self.block[part], self.label[part], self.parts[0][part], self.parts[1][part])
-        labels = np.zeros((2, 2, BINS), np.int64)
         out = np.zeros(WIDTH + self.shape.pieces.width, np.int64)
         if s:
-            add_labels(codes, labels)
-            self.shape.pieces.place(codes, self.shape.pieces.curves(labels, pair=True), out)
+            self.table.add(codes, pair=True)
+            labels, core = self.table.take()
+            self.shape.pieces.place(codes, self.shape.pieces.curves(core, labels, pair=True), out)
         return out
 
     def _requests(self, part: slice) -> list[NDArray[np.int64]]:

@@ -45,6 +45,12 @@ def _merge(
     return k
 
 
+@numba.njit(cache=True, nogil=True)
+def _scatter(cells: NDArray[np.int64], values: NDArray[np.int64], sign: int, dense: NDArray[np.int64]) -> None:
+    for i in range(cells.size):
+        dense[np.uint64(cells[i])] += sign * values[i]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVector:
     """`values[i]` stands at `cells[i]`; everything else is 0."""
@@ -101,10 +107,7 @@ class SparseVector:
 
     def add_to(self, dense: NDArray[np.int64], sign: int = 1) -> None:
         """Adds this vector (times sign) into a dense one, which must be long enough."""
-        if sign == 1:
-            dense[self.cells] += self.values
-        else:
-            dense[self.cells] -= self.values
+        _scatter(self.cells, self.values, sign, dense)
 
     @property
     def nbytes(self) -> int:

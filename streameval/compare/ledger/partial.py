@@ -14,8 +14,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.compare.ledger.curves import Labels
 from streameval.compare.ledger.pieces import RowPiece
-from streameval.compare.ledger.placements import OUT, Labels, Row, ScoreCodes, read_code
+from streameval.compare.ledger.placements import OUT, Row, ScoreCodes, read_code
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, SCALE
 
 PAUC = "pauc"

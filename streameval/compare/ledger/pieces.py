@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.compare.ledger.curves import Curve, Labels, dense
 from streameval.compare.ledger.parts import fitted
-from streameval.compare.ledger.placements import Labels, Row, ScoreCodes, curves_of
+from streameval.compare.ledger.placements import Row, ScoreCodes
 from streameval.compare.ledger.sums import WIDTH, LedgerLabels, LedgerScores, Matrix
 from streameval.events.columns import ScoreList
+from streameval.sketches.sparse import SparseVector
 
 RowOf = NDArray[np.int32]  # [served, other + 1], the row of a pair; -1: none
-Curve = NDArray[np.int32]  # [side, label, BINS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,10 @@ class RowPieces:
             if piece.add is not None and piece.pairs == pairs:
                 piece.add(some, sums, first + at)
 
-    def curves(self, labels: Labels, pair: bool) -> StratumCurves:
-        """Of the labels of a stratum of a pair, or of a version that served."""
+    def curves(self, core: Curve, labels: SparseVector, pair: bool) -> StratumCurves:
+        """Those of the core, and the pieces' own of the labels of a stratum of a pair, or of a version that served."""
         return StratumCurves(
-            curves_of(labels if pair else labels[:1]),
-            tuple(None if one.curves is None or not pair else one.curves(labels) for one in self._some),
+            core, tuple(one.curves(dense(labels)) if one.curves is not None and pair else None for one in self._some)
         )
 
     def place(self, codes: ScoreCodes, curves: StratumCurves, row: Row) -> None:

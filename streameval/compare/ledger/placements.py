@@ -51,7 +51,6 @@ assert blocks.SERIES_CELLS == PAIR_CELLS
 assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
 
 ScoreCodes = NDArray[np.uint64]
-Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a part; side 0 is the server
 Row = NDArray[
     np.int64
 ]  # [WIDTH], or twice that: all, and behind it what is apart; EXPOSED more where propensities are known
@@ -80,7 +79,7 @@ def copied(copies: int) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def _times(code: np.uint64) -> int:
+def times_of(code: np.uint64) -> int:
     """How often it counts, below 0 when it is taken out again."""
     copies = 1
     if code & _COPIED:
@@ -151,73 +150,40 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
     return out, ends, clicks
 
 
-@numba.njit(cache=True, nogil=True)
-def add_labels(codes: ScoreCodes, labels: Labels, pair: bool = True) -> None:
-    """Adds scores of one row to the labels by bin: of both sides of a pair, or of the server alone."""
-    for code in codes:
-        sign = _times(code)
-        label = _field(code, _LABEL, 1)
-        labels[0, label, _server(code)] += sign
-        if pair:
-            labels[1, label, _other(code)] += sign
-
-
-def curves_of(labels: Labels) -> NDArray[np.int32]:
-    """The curves of labels by bin, int32[side, label, BINS] in units of 1 / SCALE: [s, 1] is F0, [s, 0] is S1 less the AUC.
-
-    Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
-    """
-    out = np.empty((len(labels), 2, BINS), np.int32)
-    _curves(labels, out)
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _curves(labels: Labels, out: NDArray[np.int32]) -> None:
-    for side in range(labels.shape[0]):
-        no, yes = labels[side, 0], labels[side, 1]
-        others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: of the concordant pairs
-        for i in range(no.size):
-            twice += yes[i] * (2 * others + no[i])
-            others += no[i]
-            clicks += yes[i]
-        auc = twice / (2.0 * others * clicks) if others > 0 and clicks > 0 else 0.5 if clicks > 0 else 0.0
-        below, above = np.int64(0), clicks
-        for i in range(no.size):
-            share = (below + no[i] / 2.0) / others if others > 0 else 0.5
-            out[side, 1, i] = np.int32(np.rint(share * SCALE))
-            below += no[i]
-            above -= yes[i]
-            share = (above + yes[i] / 2.0) / clicks if clicks > 0 else 0.0
-            out[side, 0, i] = np.int32(np.rint((share - auc) * SCALE))
+@numba.njit(inline="always")
+def _add_placement(
+    out: Row, at: int, pair: bool, squares: int, where: tuple[int, int, int], terms: tuple[int, int, int]
+) -> None:
+    label, user, item = where
+    placement, square, server = terms
+    if pair:
+        out[np.uint32(at + SCALARS + blocks.SERVER_PHI0 - label)] += server
+    out[np.uint32(at + user * PAIR_CELLS + blocks.PHI0 - label)] += placement
+    out[np.uint32(at + SCALARS + squares - label)] += square
+    if item != NO_ITEM:
+        out[np.uint32(at + ITEMS + item * PAIR_CELLS + blocks.PHI0 - label)] += placement
 
 
 @numba.njit(cache=True, nogil=True)
 def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) -> None:
     """Adds what scores are placed at to the row that they are of, a pair's or that of a version that served."""
-    exposed = pair and out.size % WIDTH == EXPOSED
+    exposed, cap = pair and out.size % WIDTH == EXPOSED, pair and out.size >= 2 * WIDTH
+    squares = blocks.PAIR_PHI0_SQ if pair else blocks.PHI0_SQ
     for code in codes:
-        sign = _times(code)
-        label = _field(code, _LABEL, 1)
-        item = _field(code, _ITEM, 7)
-        server = np.int64(curves[0, label, _server(code)])
+        sign = times_of(code)
+        label, user, item, server_part, other_part = read_code(code)
+        server = np.int64(curves[0, np.uint32(label), np.uint32(server_part)])
         placement = server
-        squares = blocks.PHI0_SQ
         if pair:
-            placement = np.int64(curves[1, label, _other(code)]) - server
-            squares = blocks.PAIR_PHI0_SQ
+            placement = np.int64(curves[1, np.uint32(label), np.uint32(other_part)]) - server
         real = placement / SCALE
         square = np.int64(np.rint(real * real * SCALE))
-        at = 0
-        for _ in range(2 if pair and code & APART and out.size >= 2 * WIDTH else 1):
-            if pair:
-                out[at + SCALARS + blocks.SERVER_PHI0 - label] += sign * server
-            out[at + _field(code, _USER, 6) * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
-            out[at + SCALARS + squares - label] += sign * square
-            if item != NO_ITEM:
-                out[at + ITEMS + item * PAIR_CELLS + blocks.PHI0 - label] += sign * placement
-            at = WIDTH
+        _add_placement(out, 0, pair, squares, (label, user, item), (sign * placement, sign * square, sign * server))
+        if cap and code & APART:
+            _add_placement(
+                out, WIDTH, pair, squares, (label, user, item), (sign * placement, sign * square, sign * server)
+            )
         if exposed and label:
             weight = _field(code, _WEIGHT, 11)
             if weight:
-                place_exposed(out, out.size - EXPOSED, _field(code, _USER, 6), weight, real, sign)
+                place_exposed(out, out.size - EXPOSED, user, weight, real, sign)

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from streameval.compare.ledger.curves import Curve, Labels, LabelTable, curves_of, dense
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.numbering import Key
-from streameval.compare.ledger.placements import BINS, Labels, Row, ScoreCodes, add_labels
+from streameval.compare.ledger.placements import BINS, Row, ScoreCodes
 from streameval.events.durations import HOUR
 from streameval.sketches.grid import PART_BITS
 from streameval.sketches.sparse import SparseVector
@@ -50,6 +51,7 @@ class Strata:
         self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are
         self._closed: dict[Key, _Closed] = {}
         self._segments: dict[tuple[int, Key], SparseVector] = {}
+        self._table = LabelTable()
         self._newest: dict[Key, tuple[int, Labels]] = {}  # of the last segment of each key: they grow with every pane
 
     def settle(self, ledgers: Sequence[Ledger], end: int, close: bool = True, over: bool = False) -> Gains:
@@ -78,15 +80,16 @@ class Strata:
                 last = ledgers[0].end_of(segment)
                 until = min(end, last)
                 if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
-                    labels = _labels((ledger.open.of(pane, row) for pane, ledger, row in pieces), key[1] >= 0)
+                    labels, core = self._counted(key, pieces)
                     self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
-                    self._place(gains, key, segment, pieces, labels)
+                    self._place(gains, key, segment, pieces, core, labels)
         self._forget(end)
         return gains
 
     def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
         """What the open strata of some rows come to with the labels that they have."""
-        wanted, out = set(keys), {}
+        wanted, table = set(keys), LabelTable()
+        out: Gains = {}
         for key, held in _rows(ledgers).items():
             if key not in wanted:
                 continue
@@ -95,8 +98,9 @@ class Strata:
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
                 whole = np.concatenate(codes)
-                pair = key[1] >= 0
-                curves = ledgers[0].pieces.curves(_labels([whole], pair), pair)
+                table.add(whole, key[1] >= 0)
+                labels, core = table.take()
+                curves = ledgers[0].pieces.curves(core, labels, key[1] >= 0)
                 out[segment, key] = ledgers[0].placed(key, whole, curves)
         return out
 
@@ -170,33 +174,37 @@ class Strata:
         """Whether the stratum of a pane has closed."""
         return key in self._closed and pane < self._closed[key].ends[-1]
 
-    def _known(self, key: Key, pane: int, segment: int) -> Labels | None:
+    def _counted(self, key: Key, pieces: Sequence[_Piece]) -> tuple[SparseVector, Curve]:
+        """The labels of all pieces, and their curves at the parts that these are in."""
+        for pane, ledger, row in pieces:
+            self._table.add(ledger.open.of(pane, row), key[1] >= 0)
+        return self._table.take()
+
+    def _known(self, key: Key, pane: int, segment: int) -> SparseVector | None:
         """The labels of a closed stratum; of its segment where they are no longer kept; None: unknown."""
         one = self._closed[key]
         if pane >= one.first:
-            return _dense(one.labels[bisect_right(one.ends, pane)])
+            return one.labels[bisect_right(one.ends, pane)]
         newest = self._newest.get(key)
         if newest is not None and newest[0] == segment:
             self._keep(segment, key, newest[1])
             newest[1][:] = 0
-        vector = self._segments.get((segment, key))
-        return None if vector is None else _dense(vector)
+        return self._segments.get((segment, key))
 
-    def _close(self, key: Key, segment: int, first: int, end: int, labels: Labels) -> None:
-        vector = _sparse(labels)
+    def _close(self, key: Key, segment: int, first: int, end: int, labels: SparseVector) -> None:
         one = self._closed.setdefault(key, _Closed(first, [], []))
         one.ends.append(end)
-        one.labels.append(vector)
+        one.labels.append(labels)
         if len(one.ends) > REMEMBERED:
             one.first = one.ends[-REMEMBERED - 1]
             del one.ends[:-REMEMBERED], one.labels[:-REMEMBERED]
         newest = self._newest.get(key)
         if newest is not None and newest[0] == segment:
-            np.add(newest[1], labels, out=newest[1])
+            labels.add_to(newest[1].ravel())
             return
         if newest is not None:
             self._keep(newest[0], key, newest[1])
-        self._newest[key] = segment, labels.copy()
+        self._newest[key] = segment, dense(labels)
 
     def _keep(self, segment: int, key: Key, labels: Labels) -> None:
         """Adds to the labels of a segment."""
@@ -219,14 +227,18 @@ class Strata:
             if labels is None:
                 unknown.append(piece)
             else:
-                self._place(gains, key, segment, [piece], labels)
+                self._place(gains, key, segment, [piece], curves_of(labels), labels)
         if unknown:
-            labels = _labels((ledger.open.of(pane, row) for pane, ledger, row in unknown), key[1] >= 0)
-            self._place(gains, key, segment, unknown, np.maximum(labels, 0))
+            labels, _ = self._counted(key, unknown)
+            some = labels.values > 0
+            labels = SparseVector(labels.cells[some], labels.values[some])
+            self._place(gains, key, segment, unknown, curves_of(labels), labels)
 
     @staticmethod
-    def _place(gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece], labels: Labels) -> None:
-        curves = pieces[0][1].pieces.curves(labels, key[1] >= 0)
+    def _place(
+        gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece], core: Curve, labels: SparseVector
+    ) -> None:
+        curves = pieces[0][1].pieces.curves(core, labels, key[1] >= 0)
         for pane, ledger, row in pieces:
             _gain(gains, segment, key, ledger.place(segment, row, ledger.open.take(pane, row), curves))
 
@@ -254,22 +266,9 @@ def _panes(held: Sequence[_Held]) -> Iterator[tuple[int, Ledger, int, int, int]]
             yield pane, ledger, row, scores, clicks
 
 
-def _labels(codes: Iterable[ScoreCodes], pair: bool) -> Labels:
-    out = np.zeros((2, 2, BINS), np.int64)
-    for some in codes:
-        add_labels(some, out, pair)
-    return out
-
-
 def _sparse(labels: Labels) -> SparseVector:
     cells = np.flatnonzero(labels)
     return SparseVector(cells, labels.ravel()[cells])
-
-
-def _dense(vector: SparseVector) -> Labels:
-    out = np.zeros(4 * BINS, np.int64)
-    vector.add_to(out)
-    return out.reshape(2, 2, BINS)
 
 
 def _gain(gains: Gains, segment: int, key: Key, row: Row) -> None:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from streameval.compare.evidence.partial import PartialAuc
+from streameval.compare.ledger.curves import LabelTable, dense
 from streameval.compare.ledger.partial import P_N, P_PHI0, P_PHI1, P_USERS, PAUC_CELLS, partial_curves, pauc_piece
-from streameval.compare.ledger.placements import BINS, OUT, add_labels, code_of
+from streameval.compare.ledger.placements import BINS, OUT, code_of
 from streameval.metrics.auc import partial_area, standardised
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, SCALE
 
@@ -39,8 +40,9 @@ def piece_of(bins: NDArray[np.int64], label: NDArray[np.int64], limits: tuple[fl
     codes = np.array(
         [code_of(0, i, u, y, a, b) for i, u, y, a, b in zip(items, users, label, *bins, strict=True)], np.uint64
     )
-    labels = np.zeros((2, 2, BINS), np.int64)
-    add_labels(codes, labels)
+    table = LabelTable()
+    table.add(codes, pair=True)
+    labels = dense(table.take()[0])
     assert np.array_equal(labels, labels_of(bins, label))
     assert piece.curves is not None
     assert piece.place is not None
