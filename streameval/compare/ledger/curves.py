@@ -47,9 +47,8 @@ def curves_of(labels: SparseVector) -> Curve:
 
     Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
     """
-    counts, out = np.ascontiguousarray(dense(labels).transpose(0, 2, 1)), np.empty((2, 2, BINS), np.int32)
-    for side in range(2):
-        _curve_at(np.arange(BINS), counts[side], out[side])
+    out = np.empty((2, 2, BINS), np.int32)
+    _everywhere(dense(labels), out)
     return out
 
 
@@ -81,45 +80,50 @@ def _take(
     values: NDArray[np.int64],
 ) -> int:
     """Writes curves and labels where any score was seen, and empties the table; returns how many cells have labels."""
-    n = 0
-    parts = np.empty(seen.shape[1], np.int64)
+    n, bins = 0, seen.shape[1]
+    parts, no, yes = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for side in range(2):
         words, some = seen[side].view(np.uint64), 0
         for word in range(words.size):
             if words[word] != 0:
                 for part in range(word * _AT_ONCE, (word + 1) * _AT_ONCE):
                     if seen[side, part]:
-                        parts[some] = part
+                        parts[some], no[some], yes[some] = part, counts[side, part, 0], counts[side, part, 1]
+                        counts[side, part, 0] = counts[side, part, 1] = 0
                         some += 1
                 words[word] = 0
-        _curve_at(parts[:some], counts[side], curve[side])
+        _curve_at(parts[:some], no[:some], yes[:some], curve[side])
         for label in range(2):
+            of_label = yes if label else no
             for i in range(some):
-                part = parts[i]
-                if counts[side, part, label] != 0:
-                    cells[n] = (2 * side + label) * seen.shape[1] + part
-                    values[n] = counts[side, part, label]
-                    counts[side, part, label] = 0
+                if of_label[i] != 0:
+                    cells[n], values[n] = (2 * side + label) * bins + parts[i], of_label[i]
                     n += 1
     return n
 
 
 @numba.njit(cache=True, nogil=True)
-def _curve_at(parts: NDArray[np.int64], counts: NDArray[np.int64], out: NDArray[np.int32]) -> None:
-    """The curves of one side at parts, in ascending order, that all labels are in: counts [part, label], out [label, part]."""
+def _curve_at(parts: NDArray[np.int64], no: NDArray[np.int64], yes: NDArray[np.int64], out: NDArray[np.int32]) -> None:
+    """The curves of one side, out [label, part], at ascending parts that have all labels: so many non-clicks and clicks each."""
     others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: of the concordant pairs
-    for part in parts:
-        no, yes = counts[part, 0], counts[part, 1]
-        twice += yes * (2 * others + no)
-        others += no
-        clicks += yes
+    for i in range(parts.size):
+        twice += yes[i] * (2 * others + no[i])
+        others += no[i]
+        clicks += yes[i]
     auc = twice / (2.0 * others * clicks) if others > 0 and clicks > 0 else 0.5 if clicks > 0 else 0.0
     below, above = np.int64(0), clicks
-    for part in parts:
-        no, yes = counts[part, 0], counts[part, 1]
-        share = (below + no / 2.0) / others if others > 0 else 0.5
+    for i in range(parts.size):
+        part = np.uint32(parts[i])
+        share = (below + no[i] / 2.0) / others if others > 0 else 0.5
         out[1, part] = np.int32(np.rint(share * SCALE))
-        below += no
-        above -= yes
-        share = (above + yes / 2.0) / clicks if clicks > 0 else 0.0
+        below += no[i]
+        above -= yes[i]
+        share = (above + yes[i] / 2.0) / clicks if clicks > 0 else 0.0
         out[0, part] = np.int32(np.rint((share - auc) * SCALE))
+
+
+@numba.njit(cache=True, nogil=True)
+def _everywhere(labels: Labels, out: Curve) -> None:
+    parts = np.arange(labels.shape[2])
+    for side in range(2):
+        _curve_at(parts, labels[side, 0], labels[side, 1], out[side])

@@ -88,7 +88,7 @@ class Strata:
 
     def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
         """What the open strata of some rows come to with the labels that they have."""
-        wanted, table = set(keys), LabelTable()
+        wanted = set(keys)
         out: Gains = {}
         for key, held in _rows(ledgers).items():
             if key not in wanted:
@@ -98,8 +98,8 @@ class Strata:
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
                 whole = np.concatenate(codes)
-                table.add(whole, key[1] >= 0)
-                labels, core = table.take()
+                self._table.add(whole, key[1] >= 0)
+                labels, core = self._table.take()
                 curves = ledgers[0].pieces.curves(core, labels, key[1] >= 0)
                 out[segment, key] = ledgers[0].placed(key, whole, curves)
         return out

@@ -14,6 +14,8 @@ from streameval.sketches.blocks import block_of
 from streameval.sketches.directory import mix
 
 MOST_CHOSEN = 1 << 21  # rows that are taken at a time; beyond it users are sampled
+_GROUP_BITS = 22  # of a cell, for the group; there are fewer than MOST_CHOSEN
+_AT_ONCE = 256  # rows that are looked up together
 WINDOW_SALT, _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x6A0C5A3B17)
 
 
@@ -60,14 +62,79 @@ def is_sampled(user: np.uint64, halvings: int) -> bool:
 
 
 @numba.njit(inline="always")
-def _find(table: NDArray[np.uint64], user: np.uint64, salt: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """(where a user of the window that `salt` is of stands, or would stand; the key there)."""
-    mask = np.uint64(table.size - 1)
-    key = mix(user ^ salt) | np.uint64(1)
-    at = (key >> np.uint64(1)) & mask
-    while table[at] != 0 and table[at] != key:
+def _key_of(user: np.uint64, salt: np.uint64) -> np.uint64:
+    """A user of the window that `salt` is of; never 0."""
+    return mix(user ^ salt) | np.uint64(1 << _GROUP_BITS)
+
+
+@numba.njit(inline="always")
+def _home(key: np.uint64, table: NDArray[np.uint64]) -> np.uint64:
+    return key & np.uint64(table.size - 1)
+
+
+@numba.njit(inline="always")
+def _find(table: NDArray[np.uint64], key: np.uint64) -> np.uint64:
+    """Where a key stands, or would stand."""
+    mask, at = np.uint64(table.size - 1), _home(key, table)
+    while table[at] != 0 and (table[at] ^ key) >> np.uint64(_GROUP_BITS):
         at = (at + np.uint64(1)) & mask
-    return at, key
+    return at
+
+
+@numba.njit(inline="always")
+def _salt_of(window: int) -> np.uint64:
+    return mix(np.uint64(window) + WINDOW_SALT)
+
+
+@numba.njit(cache=True, nogil=True)
+def _clicks(known: LiveRows, wanted: Wanted, halvings: int, rows: NDArray[np.int64]) -> int:
+    """The rows of clicks in wanted windows; returns how many, or -1: more than `rows` has room for."""
+    ts, user, state, spans = known
+    window, first, place, late = wanted
+    low, high = first * window, (first + place.size) * window
+    clicks = 0
+    for span in range(len(spans)):
+        for i in range(spans[span, 0], spans[span, 1]):
+            if (
+                low <= ts[i] < high
+                and is_click(state[i], late)
+                and state[i] & MATURED
+                and place[ts[i] // window - first] >= 0
+                and is_sampled(user[i], halvings)
+            ):
+                if clicks == rows.size:
+                    return -1
+                rows[clicks] = i
+                clicks += 1
+    return clicks
+
+
+@numba.njit(inline="always")
+def _take(
+    table: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    asked: NDArray[np.int64],
+    cells: NDArray[np.uint64],
+    n: int,
+    rows: NDArray[np.int64],
+    group: NDArray[np.int32],
+) -> int:
+    """Adds those of some rows (`asked`, `keys`) to the n that there are, whose users are in the table; returns how many there are then.
+
+    All cells are fetched before any is looked at: so memory is waited for once.
+    """
+    for j in range(asked.size):
+        cells[j] = table[_home(keys[j], table)]
+    for j in range(asked.size):
+        cell = cells[j]
+        if cell != 0 and (cell ^ keys[j]) >> np.uint64(_GROUP_BITS):
+            cell = table[_find(table, keys[j])]
+        if cell != 0:
+            if n == rows.size:
+                return -1
+            rows[n], group[n] = asked[j], np.int32(cell & np.uint64((1 << _GROUP_BITS) - 1))
+            n += 1
+    return n
 
 
 @numba.njit(cache=True, nogil=True)
@@ -80,37 +147,26 @@ def choose(
     """
     ts, user, state, spans = known
     window, first, place, late = wanted
-    most = rows.size
     low, high = first * window, (first + place.size) * window
-    clicks = 0  # their rows stand in `rows` until there is more
-    for span in range(len(spans)):
-        for i in range(spans[span, 0], spans[span, 1]):
-            if (
-                low <= ts[i] < high
-                and is_click(state[i], late)
-                and state[i] & MATURED
-                and place[ts[i] // window - first] >= 0
-                and is_sampled(user[i], halvings)
-            ):
-                if clicks == most:
-                    return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
-                rows[clicks] = i
-                clicks += 1
+    clicks = _clicks(known, wanted, halvings, rows)  # their rows stand in `rows` until there is more
+    if clicks < 0:
+        return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
     size = 16
     while size < 2 * clicks:
         size *= 2
-    table, number = np.zeros(size, np.uint64), np.empty(size, np.int32)
+    table = np.zeros(size, np.uint64)  # by user and window: most of the key, and below it the group
     windows, block = np.empty(clicks, np.int32), np.empty(clicks, np.int8)
     groups = 0
     for i in rows[:clicks]:  # first who clicked, then everything that they saw
         w = ts[i] // window
-        at, key = _find(table, user[i], mix(np.uint64(w) + WINDOW_SALT))
+        key = _key_of(user[i], _salt_of(w))
+        at = _find(table, key)
         if table[at] == 0:
-            table[at] = key
-            number[at] = groups
+            table[at] = (key >> np.uint64(_GROUP_BITS)) << np.uint64(_GROUP_BITS) | np.uint64(groups)
             windows[groups], block[groups] = place[w - first], block_of(user[i])
             groups += 1
-    n = 0
+    n, waiting = 0, 0
+    asked, keys, cells = np.empty(_AT_ONCE, np.int64), np.empty(_AT_ONCE, np.uint64), np.empty(_AT_ONCE, np.uint64)
     begin, inside, salt = high, False, np.uint64(0)  # of the window of the row before
     for span in range(len(spans)):
         for i in range(spans[span, 0], spans[span, 1]):
@@ -118,12 +174,14 @@ def choose(
                 continue
             if not begin <= ts[i] < begin + window:
                 w = ts[i] // window
-                begin, inside, salt = w * window, place[w - first] >= 0, mix(np.uint64(w) + WINDOW_SALT)
+                begin, inside, salt = w * window, place[w - first] >= 0, _salt_of(w)
             if inside and is_sampled(user[i], halvings):
-                at, key = _find(table, user[i], salt)
-                if table[at] == key:
-                    if n == most:
+                asked[waiting], keys[waiting] = i, _key_of(user[i], salt)
+                waiting += 1
+                if waiting == _AT_ONCE:
+                    n = _take(table, keys, asked, cells, n, rows, group)
+                    if n < 0:
                         return -1, groups, windows[:groups], block[:groups]
-                    rows[n], group[n] = i, number[at]
-                    n += 1
+                    waiting = 0
+    n = _take(table, keys[:waiting], asked[:waiting], cells, n, rows, group)
     return n, groups, windows[:groups], block[:groups]
