@@ -31,6 +31,9 @@ const ESTIMATORS = [["IPS", "ips"], ["IPS, clipped", "ips_clipped"], ["SNIPS", "
 
 const LOSSES = ["log_loss", "mse", "mae", "calibration"];
 const EXPOSURE = LOSSES.flatMap((of) => ESTIMATORS.map(([, how]) => `${of}_${how}`)).filter((name) => METRICS[name]);
+// What a family's tables are as CSV: the button, the route, and further parameters.
+const RESULTS = [["CSV", "results", { slice: "none" }]];
+const STRATA = [["CSV", "strata", {}], ["CSV, put together", "strata", { rows: "stratified" }]];
 const POLICIES = [...ESTIMATORS.map(([, how]) => `policy_${how}`), "policy_value_snips", "policy_value_snips_clipped"];
 
 export function mount(root) {
@@ -109,10 +112,10 @@ export function mount(root) {
     replace(left, rows.length ? absent(rows, BY_VERSION) : null);
     if (!rows.length) return;
     families.forEach(({ place: own }, i) => {
-      const { name, content, path = "results" } = FAMILIES[i];
+      const { name, content, tables = RESULTS } = FAMILIES[i];
       const shown = content(rows, chosen(answer.strata));
       const none = shown instanceof Node && shown.matches("[data-nothing]");
-      replace(own, shown, none ? null : taking(name, { link: here, times: false, csv: () => [path, { ...asking(), ...(path === "results" ? { slice: "none" } : {}) }] }));
+      replace(own, shown, none ? null : taking(name, { link: here, times: false, csv: tables.map(([text, path, more]) => [text, () => [path, { ...asking(), ...more }]]) }));
     });
   }
 
@@ -209,5 +212,5 @@ const FAMILIES = [
   { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows) => byVersion(YIELDS, rows) },
   { name: "As if everything had been shown alike", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions weigh 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions decide.", content: exposure },
   { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned by showing things its own way. The mean weight is 1 if the logged propensities are right.", content: policies },
-  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, path: "strata" },
+  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, tables: STRATA },
 ];
