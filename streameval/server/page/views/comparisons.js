@@ -39,7 +39,7 @@ export function mount(root) {
   const of = () => `comparisons/${encodeURIComponent(shown.id)}`;
   const here = () => href("comparisons", { id: shown.id, metric: given.metric });
   const titled = (what) => () => `${shown.model}: ${shorten(shown.candidate.version)} against ${shorten(shown.baseline.version)}, ${what === "difference" ? `${metric(given.metric ?? best(shown)).name} ` : ""}${what}`;
-  const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], print: true }));
+  const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], png: () => head, title: () => `${titled("difference by metric")()}, both bounds with ${confidence(shown)}`, print: true }));
   const takeBand = taking("difference over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => bandPlace, title: titled("difference") });
   const takeEvidence = taking("evidence over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => evidencePlace, title: titled("evidence that it is worse, e-value (log10)") });
   detail.append(head, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
@@ -262,7 +262,8 @@ function metricTable(one, chosen, choose) {
   ];
   const picture = (m) => {
     const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}${m.tolerance ? `, tolerance ${difference(m.metric, towardsWorse(m.metric) * m.tolerance)}` : ""}; ${VERDICTS[m.verdict]}`;
-    return h("td", { class: "interval" }, intervalLine(m, { worse: towardsWorse(m.metric), about, calm }));
+    const line = [metric(m.metric).name, `${MARKS[m.verdict]} ${VERDICTS[m.verdict]}${m.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}`, m.difference === null ? "not known" : `${difference(m.metric, m.difference)} (${bounds(m.metric, m)})`];
+    return h("td", { class: "interval" }, intervalLine(m, { worse: towardsWorse(m.metric), about, calm, line }));
   };
   const row = (m) => [
     h("th", { scope: "row" }, chooser(m)),
