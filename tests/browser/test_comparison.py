@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role, VerdictChange
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.told import Told, Untold
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from tests.browser.serving import Serving
@@ -231,6 +231,8 @@ def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable
         VerdictChange(at, "verdict", "worse", "undecided -> worse", told=whom),
         VerdictChange(at + MINUTE, "withheld", "worse", "labels are not reliable: the lag is unknown", told=(muted,)),
         VerdictChange(at + 2 * MINUTE, "restored", "worse", "labels are reliable again"),
+        VerdictChange(at + 3 * MINUTE, "withheld", "worse", "x", untold="not_subscribed"),
+        VerdictChange(at + 4 * MINUTE, "restored", "worse", "x", untold="waiting"),
         VerdictChange(at, "anew", "undecided", "x", told=(Told("a" * 60, "webhook", at + 10**11, "delivered"),)),
     )
     address = shown(comparison(changes=changes))
@@ -242,8 +244,15 @@ def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable
     assert said[0] == "Told slack oncall, 12 s later pagerduty, 3 min later"
     assert said[1].startswith("Told webhook aaa")
     assert said[1].endswith(page.locator(".record .told time").nth(2).get_attribute("title"))  # three years later
-    assert said[2:] == ["Told slack oncall, muted, not sent", "Told nobody"]
-    assert page.locator(".record li").count() == 6  # the deploy and the beginning are told to nobody
+    assert said[2:] == [
+        "Told slack oncall, muted, not sent",
+        "Told nobody",
+        "Told nobody: no receiver asks for such changes",
+        "Told nobody yet: its message waits",
+    ]
+    words = page.evaluate("import('/page/views/findings.js').then(({ UNTOLD }) => Object.keys(UNTOLD))")
+    assert set(words) == set(get_args(Untold))
+    assert page.locator(".record li").count() == 8  # the deploy and the beginning are told to nobody
     for name, width, scheme in (("wide", 1440, "light"), ("dark", 1024, "dark"), ("phone", 390, "light")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)

@@ -186,10 +186,22 @@ function toldAt(at, change) {
   return h("time", { datetime: at, title: dateTime(at, { seconds: true }) }, later >= 0 && later < DAY_MS ? `${duration(later / 1000)} later` : dateTime(at, { seconds: true }));
 }
 
-function whoWasTold({ told, at }) {
+// Why nobody was.
+export const UNTOLD = {
+  no_receivers: "nobody: no receiver is configured",
+  not_subscribed: "nobody: no receiver asks for such changes",
+  serves_nobody: "nobody: the version served nobody",
+  before_notifications: "nobody: it was before there were notifications",
+  not_told_of: "nobody: such changes are not told",
+  waiting: "nobody yet: its message waits",
+  dropped: "nobody: too many messages waited, so it was dropped",
+  receiver_removed: "nobody: its receiver is no longer configured",
+};
+
+function whoWasTold({ told, untold, at }) {
   const receiver = (one) => (one.receiver === one.kind ? one.kind : `${one.kind} ${shorten(one.receiver)}`);
   const line = (one) => h("span", {}, receiver(one), ", ", one.state === "muted" ? "muted, not sent" : toldAt(one.at, at));
-  return h("span", { class: "told quiet" }, h("span", { class: "label" }, "Told"), told.length ? told.map(line) : h("span", {}, "nobody"));
+  return h("span", { class: "told quiet" }, h("span", { class: "label" }, "Told"), told.length ? told.map(line) : h("span", {}, UNTOLD[untold] ?? "nobody"));
 }
 
 // What happened, in order: the deploy, who announced it, and every change of the verdict with who was told of it.
