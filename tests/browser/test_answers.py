@@ -15,7 +15,7 @@ from streameval.results.snapshot import PartitionState, Snapshot
 from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask, until
 from tests.compare.evidence.test_decision import feed, tracked
-from tests.comparisons import NOON, comparison, deploy
+from tests.comparisons import NOON, comparison, deploy, reading
 from tests.server.conftest import Build
 
 pytestmark = [pytest.mark.slow]
@@ -95,7 +95,7 @@ def test_no_sentence_holds_an_interval_that_contradicts_it_unmarked(served, watc
     assert contradicted >= 2  # the stream does recover
 
 
-APART = "the verdict weighs all metrics, by bounds of {} each, which are closer, and stands"
+APART = "hold together ({0}): they are wider than those that verdicts stand on, of {0} each. The verdict weighs all metrics."
 
 
 def not_any_more(one: MetricReading) -> MetricReading:
@@ -121,6 +121,17 @@ def test_a_verdict_that_stands_beside_a_metric_that_seems_to_contradict_it_says_
         assert "✓" not in line.inner_text()
         assert f"both bounds with {100 * (1 - c.alpha):g}%" in line.get_attribute("title")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_interval_of_the_table_contradicts_its_verdict_unmarked(served, watch) -> None:
+    """A metric's verdict stands on bounds that hold each by itself; the interval beside it may not show it any more."""
+    odd = replace(reading("auc", "not_worse"), lower=-0.006)  # beyond the tolerance of 0.005
+    for verdict in ("not_worse", "worse"):
+        c = replace(comparison(verdict, roles=LIVE), metrics=(reading("log_loss", verdict), odd))
+        page = watch(served(showing(c))).open("overview")
+        page.wait_for_selector("tr.apart")
+        titles = page.locator(".differences li").evaluate_all("(all) => all.map((one) => one.title)")
+        assert ["wider than what it stands on" in title for title in titles] == [False, True]
 
 
 def test_where_nothing_seems_to_contradict_nothing_is_explained(served, watch) -> None:

@@ -3,7 +3,7 @@
 import { href } from "../address.js";
 import { sharedScale, sparkline } from "../charts/sparkline.js";
 import { button } from "../controls.js";
-import { bounds, confidence, difference, MARKS, NOT_ANY_MORE, VERDICTS } from "../differences.js";
+import { bounds, confidence, difference, MARKS, NOT_ANY_MORE, shows, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
 import { metricTerm, term } from "../explain.js";
 import { age, count, DASH, number, short, significant } from "../format.js";
@@ -60,7 +60,7 @@ function modelRow(overview, row, lines, drawn) {
     "th",
     { scope: "row", class: style.class },
     h("span", { class: "name" }, h("span", { class: "swatch", "aria-hidden": "true" }), h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, shown(row.version, MOST_NAME)), copier(row.version, MOST_NAME)),
-    h("span", { class: "badges" }, badge(row), row.reliable ? null : h("span", { class: "pill", "data-state": "lost" }, "not reliable")),
+    h("span", { class: "badges" }, badge(row, overview), row.reliable ? null : h("span", { class: "pill", "data-state": "lost" }, "not reliable")),
   );
   const newest = row.newest_label ? `last label ${age(Date.parse(row.newest_label))} ago` : "no label yet";
   return h(
@@ -80,15 +80,17 @@ function doubts(rows, columns) {
   return [...reasons].map(([why, versions]) => h("tr", { class: "doubt" }, h("td", { colspan: columns }, h("strong", {}, `${versions.join(", ")} not reliable`), `: ${why ?? "the reason is not known"}.`)));
 }
 
-// What two sentences seem to contradict each other by: a verdict that stands, beside a metric that does not show it by itself.
+// Why sentences seem to contradict each other: a verdict, beside a metric that does not show it by itself.
 function apart(overview, rows, columns) {
-  const odd = rows.map((row) => verdictOn(overview, row)).filter((of) => of && of.supported_now && compared(of).some((one) => seemsOtherwise(of, one)));
+  const odd = rows.map((row) => verdictOn(overview, row)).filter((of) => of && compared(of).some((one) => seemsOtherwise(of, one)));
   if (!odd.length) return null;
   const [of] = odd;
-  return h("tr", { class: "apart" }, h("td", { colspan: columns }, h("strong", {}, odd.map((one) => shorten(one.candidate, MOST_NAME)).join(", ")), `: a metric in the table is judged alone, by both bounds of its interval together (${confidence(of)}); the verdict weighs all metrics, by bounds of ${confidence(of)} each, which are closer, and stands.`));
+  return h("tr", { class: "apart" }, h("td", { colspan: columns }, h("strong", {}, odd.map((one) => shorten(one.candidate, MOST_NAME)).join(", ")), `: each metric is judged alone, and both bounds of its interval hold together (${confidence(of)}): they are wider than those that verdicts stand on, of ${confidence(of)} each. The verdict weighs all metrics.`));
 }
 
-const seemsOtherwise = (of, one) => one.supported_now === false || (of.verdict === "not_worse" ? one.verdict !== "not_worse" : one.metric === of.decided_on?.metric && one.verdict !== of.verdict);
+const wider = (one) => one.verdict !== "undecided" && one.supported_now !== false && !shows(one);
+const seemsOtherwise = (of, one) => wider(one) || (of.supported_now === true && otherwise(of, one));
+const otherwise = (of, one) => one.supported_now === false || (of.verdict === "not_worse" ? one.verdict !== "not_worse" : one.metric === of.decided_on?.metric && one.verdict !== of.verdict);
 
 // Impressions a second in the newest pane whose labels are final.
 function perSecond(line) {
@@ -108,7 +110,7 @@ function differences(overview, row) {
   const line = (one) =>
     h(
       "li",
-      { "data-verdict": one.verdict, "data-calm": servesNobody(of) || one.supported_now === false, title: `${metric(one.metric).name} ${difference(one.metric, one.difference)} (${bounds(one.metric, one)}, both bounds with ${confidence(of)}): ${VERDICTS[one.verdict]}${one.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}` },
+      { "data-verdict": one.verdict, "data-calm": servesNobody(of) || one.supported_now === false, title: `${metric(one.metric).name} ${difference(one.metric, one.difference)} (${bounds(one.metric, one)}, both bounds with ${confidence(of)}${wider(one) ? ", wider than what it stands on" : ""}): ${VERDICTS[one.verdict]}${one.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}` },
       h("span", {}, metric(one.metric).name),
       h("b", {}, difference(one.metric, one.difference)),
       h("span", {}, one.supported_now === false ? `${MARKS.undecided} no longer shown` : `${MARKS[one.verdict]} ${VERDICTS[one.verdict]}`),

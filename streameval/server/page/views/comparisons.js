@@ -121,7 +121,7 @@ export function mount(root) {
           h(
             "button",
             { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-supported": one.supported_now === false ? "false" : null, "data-focus": one.id, "aria-pressed": String(one.id === now), onclick: () => change({ id: one.id }) },
-            h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate)),
+            h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate, overview)),
             h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : one.reason === "learning" ? "learning" : VERDICTS[one.verdict]),
             h("span", { class: "quiet" }, `against ${shorten(one.baseline.version)}, ${SETUPS[one.setup]}`),
             one.supported_now === false ? h("span", { class: "quiet" }, NOT_ANY_MORE) : null,
