@@ -135,6 +135,8 @@ def test_every_chart_and_table_can_be_taken_along(lists: str, watch) -> None:
         page.wait_for_selector(ready)
         page.wait_for_timeout(500)
         assert not page.evaluate(TAKEN), view
+        every = page.locator("main .taking:visible")
+        assert every.filter(has_not=page.get_by_role("button", name="Copy link")).count() == 0, view
     # and what is taken is what is asked for: here a picture, and a table with the numbers of the API
     page = watched.open("auctions")
     page.wait_for_selector("svg.plot .dot")

@@ -1,5 +1,6 @@
 // What lies behind a comparison: where the difference is, calibration by pClick, the mix of traffic, estimates, its history.
 
+import { href } from "../address.js";
 import { button } from "../controls.js";
 import { MARKS, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
@@ -13,8 +14,8 @@ import { scroller, table } from "../tables.js";
 const AT_FIRST = 3; // parts of a dimension that are shown
 const MOST = 50; // that the API lists of all dimensions; users, who are no whole, come on top
 
-// A list of a comparison as CSV.
-const rows = (name, { id }, list) => taking(name, { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: list }] });
+// A list of a comparison, to take along.
+const rows = (name, { id }, list) => taking(name, { link: () => href("comparisons", { id }), times: false, csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: list }] });
 
 // A table per dimension, as each adds up to the whole by itself: the significant parts first, then those that carry most.
 export function breakdown({ findings: all, id }, unfolded, toggle, fold) {

@@ -181,7 +181,7 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
           { open },
           h("summary", {}, `Latest ${samples.length}`),
           scroller("Latest dead letters", table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })),
-          taking("dead letters", { csv: () => ["dead-letters"] }),
+          taking("dead letters", { link: here, times: false, csv: () => ["dead-letters"] }),
         )
       : null,
   );
