@@ -12,6 +12,7 @@ import { count, dateTime, DASH, inZone, number, significant } from "../format.js
 import { metric, reason, within } from "../metrics.js";
 import { badge, shorten, shown as named } from "../names.js";
 import { folds } from "../fold.js";
+import { handling } from "../handling.js";
 import { servesNobody } from "../series.js";
 import { taking } from "../share.js";
 import { table } from "../tables.js";
@@ -42,7 +43,9 @@ export function mount(root) {
   const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], png: () => head, title: () => `${titled("difference by metric")()}, both bounds with ${confidence(shown)}`, print: true }));
   const takeBand = taking("difference over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => bandPlace, title: titled("difference") });
   const takeEvidence = taking("evidence over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => evidencePlace, title: titled("evidence that it is worse, e-value (log10)") });
-  detail.append(head, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
+  // what has been said is in the next snapshot
+  const say = handling(() => shown, () => ((shownAsked = { id: null, at: -Infinity }), refreshDetail()));
+  detail.append(head, say.root, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
   detail.hidden = true;
   const band = timeline(bandPlace, { height: 300 });
   const evidence = timeline(evidencePlace, { height: 170 });
@@ -147,6 +150,7 @@ export function mount(root) {
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
       h("p", { class: "quiet" }, `Each metric is evaluated on its own, and at every moment: in the table both bounds of its interval hold together with ${confidence(one)} confidence.${one.decided_on ? ` The bounds above it are those that the verdict rests on: each holds with ${confidence(one)} by itself, so they are closer.` : ""} The verdict weighs all metrics, with ${confidence(one)} in total.`),
     );
+    say.draw();
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
     drawRest();
