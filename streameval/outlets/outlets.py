@@ -42,7 +42,7 @@ class Outlets:
         self._outbox = Outbox(folder)
         self.handlings = self._outbox.handlings()  # replaced, never changed: the loop reads it without a lock
         self._saying = threading.Lock()
-        self._told = TellingRecord(self._outbox)
+        self._told = TellingRecord(self._outbox, len(receivers))
         self._notifier = Notifier(receivers, self._outbox, self.external_url, clock, had_state=had_state)
         self._feeds = [
             Feed(one.called, kind_of(type(one)), make_sink(one, settings.kafka), self._outbox, publisher.latest)
@@ -71,8 +71,8 @@ class Outlets:
         return tuple(feed.state() for feed in self._feeds)
 
     def annotated(self, comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
-        """The comparisons with what has been said to each, and who was told of its changes. Never waits."""
-        return with_told(with_handlings(comparisons, self.handlings), self._told.by_change)
+        """The comparisons with what has been said to each, and who was told of its changes, or why nobody was. Never waits."""
+        return with_told(with_handlings(comparisons, self.handlings), self._told.of)
 
     def say(self, comparison: str, handling: Handling | None) -> None:
         """See `HandlingBook.say`: on the disk when it returns, with the next snapshot in every answer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import ssl
 import time
 import urllib.error
@@ -134,6 +135,7 @@ class SchemaRegistry:
         self._clock = clock
         self._known: dict[int, Schema] = {}
         self._unknown: dict[int, float] = {}  # when it was asked for
+        self._since: float | None = None  # when questions about messages that still wait began
 
     def known(self, id: int) -> Schema | None:
         """See `framed.Schemas`."""
@@ -145,7 +147,10 @@ class SchemaRegistry:
         Raises RegistryDownError when the registry does not answer.
         """
         now = self._clock()
-        open_ids = sorted(id for id in ids if id not in self._known and now - self._unknown.get(id, -FORGET) >= FORGET)
+        # what was answered since then holds for these messages, however long it takes to ask for the others
+        since, self._since = (now if self._since is None else self._since), None
+        asked = {id: self._unknown.get(id, -math.inf) for id in ids if id not in self._known}
+        open_ids = sorted(id for id, at in asked.items() if at <= now - FORGET and at < since)
         for id in open_ids[:_MOST_ASKED]:
             try:
                 found = self._client.schema(id) if id <= _LARGEST_ID else None
@@ -159,7 +164,10 @@ class SchemaRegistry:
             self._unknown[id] = now
             if len(self._unknown) > _MOST_UNKNOWN:
                 del self._unknown[next(iter(self._unknown))]
-        return len(open_ids) <= _MOST_ASKED
+        if len(open_ids) <= _MOST_ASKED:
+            return True
+        self._since = since
+        return False
 
     def connect(self) -> None:
         """Ask for anything at all. Raises RegistryDownError."""

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.told import Told, Untold
 from streameval.store.errors import StoreError
 
 OUTBOX_NAME = "outbox.sqlite"
-OUTBOX_FORMAT = 2  # PRAGMA user_version; 1 had no `told`, and is upgraded
+OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
 MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
 MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at the most
-MOST_TOLD = 50_000  # entries of who was told that are given out, the newest
+MOST_TOLD = 50_000  # entries of who was told, or why nobody was, that are given out, the newest
 _BUSY_SECONDS = 10.0
 
 _TABLES = """
@@ -47,6 +47,9 @@ _TOLD_TABLE = """
 CREATE TABLE told (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, receiver TEXT NOT NULL, kind TEXT NOT NULL,
     at INTEGER NOT NULL, state TEXT NOT NULL, UNIQUE (number, receiver));
 """
+_UNTOLD_TABLE = """
+CREATE TABLE untold (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL UNIQUE, why TEXT NOT NULL);
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Parcel:
     comparison: str  # the key of its comparison; "": of none
     body: Mapping[str, Any]  # as JSON
     receivers: tuple[str, ...]
+    untold: Untold | None = None  # why nobody is
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,15 @@ class ToldEntry:
     entry: int
     key: str
     told: Told
+
+
+@dataclass(frozen=True, slots=True)
+class UntoldEntry:
+    """Why nobody was told of the change with this key."""
+
+    entry: int
+    key: str
+    why: Untold
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,8 @@ class Outbox:
                     rows = [(added.lastrowid, receiver, now, now) for receiver in one.receivers]
                     db.executemany("INSERT INTO deliveries VALUES (?, ?, ?, ?, 0)", rows)
                     touched.update(one.receivers)
+                    if one.untold is not None:
+                        _note_untold(db, [added.lastrowid], one.untold)
             db.executemany("INSERT OR IGNORE INTO conditions VALUES (?, ?)", [(name, now) for name in opens])
             db.executemany("DELETE FROM conditions WHERE name = ?", [(name,) for name in closes])
             dropped = {receiver: _drop_oldest(db, receiver) for receiver in touched}
@@ -139,11 +154,12 @@ class Outbox:
                 "(SELECT 1 FROM deliveries d WHERE d.number = changes.number)",
                 (MOST_KEYS,),
             )
-            db.execute(
-                "DELETE FROM told WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "
-                "(SELECT 1 FROM changes c WHERE c.number = told.number)",
-                (MOST_KEYS,),
-            )
+            for table in ("told", "untold"):
+                db.execute(
+                    f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "  # noqa: S608
+                    f"(SELECT 1 FROM changes c WHERE c.number = {table}.number)",
+                    (MOST_KEYS,),
+                )
         return dropped
 
     def known(self) -> set[str]:
@@ -187,6 +203,22 @@ class Outbox:
             ).fetchall()
         return [ToldEntry(entry, key, Told(*whom)) for entry, key, *whom in reversed(rows)]
 
+    def untold(self, after: int = 0) -> list[UntoldEntry]:
+        """The same of those of whom nobody was. Raises StoreError."""
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT u.entry, c.key, u.why FROM untold u JOIN changes c USING (number) "
+                "WHERE u.entry > ? ORDER BY u.entry DESC LIMIT ?",
+                (after, MOST_TOLD),
+            ).fetchall()
+        return [UntoldEntry(*row) for row in reversed(rows)]
+
+    def waiting(self) -> frozenset[str]:
+        """The keys of changes of which a message waits. Raises StoreError."""
+        with self._transaction() as db:
+            rows = db.execute("SELECT DISTINCT c.key FROM deliveries d JOIN changes c USING (number)").fetchall()
+        return frozenset(key for (key,) in rows)
+
     def put_off(self, receiver: str, number: int, due: float) -> None:
         """It has failed, and is tried again at `due` (wall clock). Raises StoreError."""
         with self._transaction() as db:
@@ -206,8 +238,10 @@ class Outbox:
         names = list(known)
         with self._transaction() as db:
             marks = ", ".join("?" * len(names))
-            sql = f"DELETE FROM deliveries WHERE receiver NOT IN ({marks})"  # noqa: S608  (question marks)
-            return db.execute(sql, names).rowcount
+            sql = f"DELETE FROM deliveries WHERE receiver NOT IN ({marks}) RETURNING number"  # noqa: S608  (question marks)
+            gone = [number for (number,) in db.execute(sql, names).fetchall()]
+            _note_untold(db, gone, "receiver_removed")
+            return len(gone)
 
     # -- what people have said -------------------------------------------------------------------------------------
 
@@ -279,9 +313,11 @@ class Outbox:
                 db.execute(statement)
         if found in (0, 1):
             db.execute(_TOLD_TABLE)
+        if found in (0, 1, 2):
+            db.execute(_UNTOLD_TABLE)
             db.execute(f"PRAGMA user_version = {OUTBOX_FORMAT}")
         db.execute("COMMIT")
-        if found not in (0, 1, OUTBOX_FORMAT):
+        if found not in (0, 1, 2, OUTBOX_FORMAT):
             raise StoreError(f"{self._path}: of format {found}, not {OUTBOX_FORMAT}; move the file away, or go back")
 
     @contextmanager
@@ -306,8 +342,15 @@ class Outbox:
 
 def _drop_oldest(db: sqlite3.Connection, receiver: str) -> int:
     """Keeps the newest messages of a receiver."""
-    return db.execute(
+    dropped = db.execute(
         "DELETE FROM deliveries WHERE receiver = ?1 AND number <= (SELECT number FROM deliveries WHERE receiver = ?1 "
-        "ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+        "ORDER BY number DESC LIMIT 1 OFFSET ?2) RETURNING number",
         (receiver, MOST_WAITING_MESSAGES),
-    ).rowcount
+    ).fetchall()
+    _note_untold(db, [number for (number,) in dropped], "dropped")
+    return len(dropped)
+
+
+def _note_untold(db: sqlite3.Connection, numbers: Iterable[int | None], why: Untold) -> None:
+    """It holds as long as nobody else is told of them."""
+    db.executemany("INSERT OR REPLACE INTO untold (number, why) VALUES (?, ?)", [(number, why) for number in numbers])

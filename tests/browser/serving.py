@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot
@@ -16,14 +18,19 @@ from streameval.settings.tree import Server
 class Serving:
     """Serves a snapshot, always as of now, until `stop`; `url` is where."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, **app: Any) -> None:
+        """`app`: more for `create_app`."""
         self._snapshot = replace(snapshot, taken_at=time.time())
         self._publisher = Publisher(self._snapshot)
         self._ended = threading.Event()
-        self._server = serve(create_app(self._publisher, Server(), version="test"), "127.0.0.1", 0)
+        self._server = serve(create_app(self._publisher, Server(), version="test", **app), "127.0.0.1", 0)
         self.url = self._server.url
         self._thread = threading.Thread(target=self._go_on, daemon=True)
         self._thread.start()
+
+    def show(self, change: Callable[[Snapshot], Snapshot]) -> None:
+        """From the next snapshot on."""
+        self._snapshot = change(self._snapshot)
 
     def stop(self) -> None:
         """Ends it."""

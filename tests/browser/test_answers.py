@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from streameval.compare.reading.reading import Comparison, Role, shows
+from streameval.compare.reading.reading import Comparison, MetricReading, Role, shows
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from streameval.results.snapshot import PartitionState, Snapshot
 from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask, until
 from tests.compare.evidence.test_decision import feed, tracked
-from tests.comparisons import NOON, comparison, deploy
+from tests.comparisons import NOON, comparison, deploy, reading
 from tests.server.conftest import Build
 
 pytestmark = [pytest.mark.slow]
@@ -93,6 +93,52 @@ def test_no_sentence_holds_an_interval_that_contradicts_it_unmarked(served, watc
                 assert NO_LONGER in row.inner_text()
                 assert any(NO_LONGER in text and "no longer" in text for text in said[1:-1])
     assert contradicted >= 2  # the stream does recover
+
+
+APART = "hold together ({0}): they are wider than those that verdicts stand on, of {0} each. The verdict weighs all metrics."
+
+
+def not_any_more(one: MetricReading) -> MetricReading:
+    """Of AUC, a "not worse" that the metric's own interval no longer shows."""
+    return replace(one, lower=-0.006, supported_now=False) if one.metric == "auc" else one
+
+
+@pytest.mark.parametrize("width", [380, 1280])
+def test_a_verdict_that_stands_beside_a_metric_that_seems_to_contradict_it_says_how(served, watch, width: int) -> None:
+    one = tracked()
+    seen = [*feed(one, range(20), 1.0), *feed(one, range(20, 40), -1.0)]
+    recorded = [c for c in seen if c.supported_now and any(m.supported_now is False for m in c.metrics)]
+    assert recorded  # as it recovers, the wider bounds of a metric alone give it up first
+    green = comparison("not_worse", roles=LIVE)
+    green = replace(green, metrics=tuple(not_any_more(m) for m in green.metrics))
+    for c in (replace(recorded[0], roles=LIVE), green):
+        page = watch(served(showing(c)), width).open("overview")
+        page.wait_for_selector("tr.apart")
+        assert NO_LONGER not in page.locator(".verdict").first.inner_text()
+        text = page.locator("tr.apart").inner_text()
+        assert APART.format(f"{100 * (1 - c.alpha):g}%") in text
+        line = page.locator(".differences li", has_text="no longer").first
+        assert "✓" not in line.inner_text()
+        assert f"both bounds with {100 * (1 - c.alpha):g}%" in line.get_attribute("title")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_interval_of_the_table_contradicts_its_verdict_unmarked(served, watch) -> None:
+    """A metric's verdict stands on bounds that hold each by itself; the interval beside it may not show it any more."""
+    odd = replace(reading("auc", "not_worse"), lower=-0.006)  # beyond the tolerance of 0.005
+    for verdict in ("not_worse", "worse"):
+        c = replace(comparison(verdict, roles=LIVE), metrics=(reading("log_loss", verdict), odd))
+        page = watch(served(showing(c))).open("overview")
+        page.wait_for_selector("tr.apart")
+        titles = page.locator(".differences li").evaluate_all("(all) => all.map((one) => one.title)")
+        assert ["wider than what it stands on" in title for title in titles] == [False, True]
+
+
+def test_where_nothing_seems_to_contradict_nothing_is_explained(served, watch) -> None:
+    for verdict in ("worse", "not_worse"):
+        page = watch(served(showing(comparison(verdict, roles=LIVE)))).open("overview")
+        page.wait_for_selector(".differences li")
+        assert page.locator("tr.apart").count() == 0
 
 
 def test_before_the_first_label_it_says_what_is_awaited_and_until_when(served, watch, pictures) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role, VerdictChange
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.told import Told, Untold
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from tests.browser.serving import Serving
@@ -223,6 +223,48 @@ def test_who_has_muted_a_verdict_and_why_stands_beneath_it(watch, shown: Callabl
     assert "muted" in page.locator("button.deploy").first.inner_text()
 
 
+class Book:
+    """Keeps what is said where the page sees it."""
+
+    serving: Serving
+
+    def say(self, comparison: str, handling: Handling | None) -> None:
+        self.serving.show(lambda now: replace(now, comparisons=(replace(now.comparisons[0], handling=handling),)))
+
+
+@pytest.mark.parametrize("width", [380, 1280])
+def test_a_verdict_is_muted_on_the_page_with_a_name_a_reason_and_the_token(watch, pictures, width: int) -> None:
+    book = Book()
+    build = Build()
+    snapshot = build.snapshot(comparisons=(comparison(),), deploys=(deploy(),))
+    book.serving = Serving(snapshot, environ={"STREAMEVAL_TOKEN": "sesame"}, handlings=book)
+    try:
+        watched: Watched = watch(book.serving.url, width)
+        page = watched.open("comparisons")
+        page.locator("details.handle > summary").click()
+        page.get_by_role("button", name="Mute").click()  # nothing is sent without a name and a reason
+        page.get_by_label("Your name").fill("ana")
+        page.get_by_label("Reason").fill("known: rolled back")
+        page.wait_for_timeout(5_000)  # snapshots come, and what is typed stays
+        page.screenshot(path=pictures / f"mute-{width}.png")
+        page.get_by_role("button", name="Mute").click()
+        page.locator("input[name=token]").fill("sesame")
+        assert watched.errors
+        watched.errors.clear()  # it was refused, which is what had to be
+        page.get_by_role("button", name="Use in this tab").click()
+        page.locator(".handled").wait_for()
+        assert page.locator(".handled").inner_text().startswith("Muted by ana, ")
+        assert page.locator(".handled").inner_text().endswith(": known: rolled back")
+        page.locator("details.handle > summary").click()
+        page.get_by_label("Reason").fill("over")
+        assert page.get_by_label("Your name").input_value() == "ana"
+        page.get_by_role("button", name="Take back").click()
+        page.locator(".handled").wait_for(state="detached")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    finally:
+        book.serving.stop()
+
+
 def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable[..., str], pictures) -> None:
     at = NOON + 3 * MINUTE
     whom = Told("oncall", "slack", at + 12_000, "delivered"), Told("pagerduty", "pagerduty", at + 190_000, "delivered")
@@ -231,6 +273,8 @@ def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable
         VerdictChange(at, "verdict", "worse", "undecided -> worse", told=whom),
         VerdictChange(at + MINUTE, "withheld", "worse", "labels are not reliable: the lag is unknown", told=(muted,)),
         VerdictChange(at + 2 * MINUTE, "restored", "worse", "labels are reliable again"),
+        VerdictChange(at + 3 * MINUTE, "withheld", "worse", "x", untold="not_subscribed"),
+        VerdictChange(at + 4 * MINUTE, "restored", "worse", "x", untold="waiting"),
         VerdictChange(at, "anew", "undecided", "x", told=(Told("a" * 60, "webhook", at + 10**11, "delivered"),)),
     )
     address = shown(comparison(changes=changes))
@@ -242,8 +286,15 @@ def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable
     assert said[0] == "Told slack oncall, 12 s later pagerduty, 3 min later"
     assert said[1].startswith("Told webhook aaa")
     assert said[1].endswith(page.locator(".record .told time").nth(2).get_attribute("title"))  # three years later
-    assert said[2:] == ["Told slack oncall, muted, not sent", "Told nobody"]
-    assert page.locator(".record li").count() == 6  # the deploy and the beginning are told to nobody
+    assert said[2:] == [
+        "Told slack oncall, muted, not sent",
+        "Told nobody",
+        "Told nobody: no receiver asks for such changes",
+        "Told nobody yet: its message waits",
+    ]
+    words = page.evaluate("import('/page/views/findings.js').then(({ UNTOLD }) => Object.keys(UNTOLD))")
+    assert set(words) == set(get_args(Untold))
+    assert page.locator(".record li").count() == 8  # the deploy and the beginning are told to nobody
     for name, width, scheme in (("wide", 1440, "light"), ("dark", 1024, "dark"), ("phone", 390, "light")):
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)

@@ -129,11 +129,14 @@ def test_every_chart_and_table_can_be_taken_along(lists: str, watch) -> None:
         "users": "svg.plot rect",
         "comparisons": ".detail .chart canvas",
         "auctions": "svg.plot .dot",
+        "flow": ".panel .scroll",
     }.items():
         page = watched.open(view)
         page.wait_for_selector(ready)
         page.wait_for_timeout(500)
         assert not page.evaluate(TAKEN), view
+        every = page.locator("main .taking:visible")
+        assert every.filter(has_not=page.get_by_role("button", name="Copy link")).count() == 0, view
     # and what is taken is what is asked for: here a picture, and a table with the numbers of the API
     page = watched.open("auctions")
     page.wait_for_selector("svg.plot .dot")
@@ -142,6 +145,34 @@ def test_every_chart_and_table_can_be_taken_along(lists: str, watch) -> None:
     rows = table(page, figure)
     api = ask(lists, "auctions?window=all&model=ads")["auctions"]
     assert [float(row["click_yield"]) for row in rows] == [row["click_yield"] for row in api]
+
+
+def test_both_tables_of_strata_are_there_as_csv(lists: str, watch) -> None:
+    page = watch(lists).open("metrics?window=all")
+    family = page.locator("[data-family='Strata of propensity']")
+    family.locator("td.reading [data-value]").first.wait_for()
+    text = downloaded(page, family.get_by_role("button", name="CSV, put together")).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    shown = family.locator("td.reading [data-value]").evaluate_all(
+        "(all) => all.map((one) => Number(one.dataset.value))"
+    )
+    weightings = ("share", "plain", "uniform_exposure")
+    assert sorted(shown) == sorted(float(row[name]) for row in rows for name in weightings if row[name])
+
+
+def test_the_flow_gives_its_tables_as_csv(lists: str, watch) -> None:
+    page = watch(lists).open("flow")
+    page.wait_for_selector(".panel .scroll tbody tr")
+    rows = table(page, page.locator(".panel", has_text="Partitions").first)
+    lags = page.locator(".panel .scroll tbody tr td:nth-child(2)").all_inner_texts()
+    assert [f"{int(row['consumer_lag']):,}" for row in rows] == lags
+    outcomes = table(page, page.locator(".panel", has_text="Event outcomes"))
+    counted = {(name, why): n for name, of in ask(lists, "status")["events"].items() for why, n in reasons(of).items()}
+    assert {(row["outcome"], row["reason"]): int(row["events"]) for row in outcomes} == counted
+
+
+def reasons(counted: Any) -> dict[str, int]:
+    return counted if isinstance(counted, dict) else {"": counted}
 
 
 def table(page: Any, place: Any) -> list[dict[str, str]]:

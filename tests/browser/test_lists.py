@@ -57,6 +57,25 @@ def opened(watched: Watched, view: str) -> Any:
     return page
 
 
+def test_a_phone_has_the_first_lines_of_long_tables(address: str, watch) -> None:
+    watched: Watched = watch(address, *SIZES["phone"])
+    for view, most in (("metrics?window=all", 1_500), ("auctions", 2_200)):
+        page = opened(watched, view)
+        assert page.evaluate("document.documentElement.scrollHeight") < most
+        more = page.get_by_role("button", name=re.compile("^Show . more")).first
+        rows = page.locator("main .stacked").first.locator("tbody tr")
+        few = rows.count()
+        more.focus()
+        page.keyboard.press("Enter")
+        until(lambda rows=rows, few=few: rows.count() > few)
+        page.wait_for_timeout(5_000)  # it is asked for again, and drawn
+        assert rows.count() > few
+        assert page.evaluate("document.activeElement.textContent") == "Show fewer"
+    watched = watch(address)
+    for view in ("metrics?window=all", "auctions"):
+        assert opened(watched, view).get_by_role("button", name=re.compile("^Show . more")).count() == 0
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_every_view_fits_the_screen_and_axe_finds_nothing(address, watch, pictures, size: str, theme: str) -> None:

@@ -199,6 +199,50 @@ def test_a_phone_shows_first_what_is_needed(shown, watch) -> None:
     until(lambda: rows.count() == 25)
 
 
+def test_shares_of_a_whole_add_up_to_100_percent(shown, watch) -> None:
+    """Each rounded by itself, they were 101%: of live versions, and of the parts of a difference."""
+    live = {V1._replace(version=f"v{i}"): Role("live", share) for i, share in ((1, 0.335), (2, 0.335), (3, 0.33))}
+    found = comparison(roles=(Role("live", 0.335),) * 2).findings[0]
+    parts = tuple(replace(found, value=f"c{i}", share=share) for i, share in enumerate((0.4446, 0.3336, 0.2218)))
+    c = comparison(roles=(Role("live", 0.335),) * 2, findings=parts)
+    build = Build()
+    snapshot = build.snapshot(
+        results=tuple(build.result(one, "5m") for one in live), panes={}, comparisons=(c,), deploys=(), roles=live
+    )
+    watched: Watched = watch(shown(snapshot))
+    page = watched.open("overview")
+    page.wait_for_selector("tr[data-series] .role")
+    badges = page.locator("tr[data-series] .role").all_inner_texts()
+    assert sum(int(re.sub(r"\D", "", text)) for text in badges) == 100
+    assert page.locator(".verdict .role").first.inner_text() == badges[1]  # the same everywhere
+    page = watched.open("comparisons")
+    page.wait_for_selector("[data-dimension=country] tbody")
+    rows = page.locator("[data-dimension=country] tbody tr td:nth-child(3)").all_inner_texts()
+    *some, total = [round(10 * float(re.sub(r"[^\d.]", "", text))) for text in rows]
+    assert total == sum(some) == 1000
+
+
+def test_the_column_that_says_how_to_read_a_mix_is_there_when_it_says_something(shown, watch) -> None:
+    mix = comparison().mixes[0]
+    for said, columns in ((mix, 6), (replace(mix, simpson=False, text=None), 5)):
+        page = watch(shown(showing(comparison(roles=LIVE, mixes=(said,))))).open("comparisons")
+        table = page.get_by_role("region", name="Traffic mix vs. model")
+        table.wait_for()
+        assert table.locator("thead :is(th, td)").count() == columns
+        assert table.locator("tbody tr").first.locator("th, td").count() == columns
+
+
+def test_error_bars_of_small_lines_are_not_cut(address: str, watch) -> None:
+    page = watch(address).open("overview")
+    page.wait_for_selector("td[data-metric=auc] .sparkline .band")
+    ends = page.evaluate(
+        """() => [...document.querySelectorAll("td[data-metric=auc] .sparkline .band")]
+          .flatMap((one) => one.getAttribute("points").split(" ").map((point) => Number(point.split(",")[1])))"""
+    )
+    assert min(ends) > 0
+    assert max(ends) < 26
+
+
 def test_a_desk_folds_nothing_away(address: str, watch) -> None:
     watched: Watched = watch(address)
     page = watched.open("comparisons")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -155,20 +156,31 @@ def test_the_csv_of_a_comparison_and_of_the_history_are_those_of_the_api(address
     assert [float(r["value"]) for r in rows if r["value"]] == [p["value"] for p in points if p["value"] is not None]
 
 
-@pytest.mark.parametrize("view", ["overview", "comparisons", "calibration?model=default&a=v1&b=v2&window=all"])
+@pytest.mark.parametrize(
+    ("view", "which"), [("overview", 0), ("comparisons", 0), ("comparisons", 1), ("calibration?model=default&a=v1&b=v2&window=all", 0)]
+)  # fmt: skip
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_chart_is_a_picture_with_something_on_it(address: str, watch, pictures, view: str, theme: str) -> None:
+def test_a_chart_is_a_picture_with_something_on_it(
+    address: str, watch, pictures, view: str, which: int, theme: str
+) -> None:
     page = watch(address, theme=theme).open(view)
     page.wait_for_selector(".chart canvas, svg.plot .dot")
-    button = page.locator(".take", has_text="PNG").first
+    button = page.locator(".take", has_text="PNG").nth(which)
     button.wait_for()
     page.wait_for_timeout(300)
     page.evaluate("new Promise((painted) => requestAnimationFrame(() => requestAnimationFrame(painted)))")
     data = downloaded(page, button)
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     name = view.split("?", maxsplit=1)[0]
-    (pictures / f"taken-{name}-{theme}.png").write_bytes(data)
-    colours = page.evaluate(
+    (pictures / f"taken-{name}-{which}-{theme}.png").write_bytes(data)
+    width, _, colours = seen_on(page, data)
+    assert width > 700
+    assert colours > 30  # lines, bands and letters
+
+
+def seen_on(page: Any, data: bytes) -> tuple[int, int, int]:
+    """Width and height of a picture, and how many colours it has."""
+    found: tuple[int, int, int] = page.evaluate(
         """async (data) => {
           const bitmap = await createImageBitmap(new Blob([Uint8Array.from(data)], { type: "image/png" }));
           const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
@@ -177,12 +189,31 @@ def test_a_chart_is_a_picture_with_something_on_it(address: str, watch, pictures
           const { data: pixels } = ctx.getImageData(0, 0, bitmap.width, bitmap.height);
           const seen = new Set();
           for (let i = 0; i < pixels.length; i += 4) seen.add((pixels[i] << 16) + (pixels[i + 1] << 8) + pixels[i + 2]);
-          return [bitmap.width, seen.size];
+          return [bitmap.width, bitmap.height, seen.size];
         }""",
         list(data),
     )
-    assert colours[0] > 700
-    assert colours[1] > 30  # lines, bands and letters
+    return found
+
+
+def test_the_interval_plot_is_the_same_picture_on_every_screen(address: str, watch) -> None:
+    """Its lines with names and numbers, also where the page sets them in cards."""
+    sizes = set()
+    for width in (380, 1280):
+        page = watch(address, width=width).open("comparisons")
+        page.wait_for_selector("svg.interval-line:has(.bar)")
+        take = page.get_by_role("group", name="Take along: comparison", exact=True).get_by_role("button", name="PNG")
+        wide, high, colours = seen_on(page, downloaded(page, take))
+        sizes.add((wide, high))
+        assert colours > 30
+        lines = page.locator("svg.interval-line").evaluate_all(
+            "(all) => all.map((one) => JSON.parse(one.dataset.line))"
+        )
+        rows = page.locator("table.intervals tbody tr").all_inner_texts()
+        for (name, verdict, numbers), row in zip(lines, rows, strict=True):
+            said = [name, verdict.split(" ")[1], *re.findall(r"[\d.]+", numbers)]
+            assert all(text in row for text in said), (said, row)
+    assert len(sizes) == 1
 
 
 def test_a_copied_link_keeps_its_times(address: str, watch) -> None:

@@ -158,7 +158,7 @@ def demo(machine: Path) -> Iterator[str]:
 
 
 def test_every_block_of_the_readme_is_known_here() -> None:
-    """A new block needs a test of its own; these are not run: they need a registry of images, or are this very test."""
+    """A new block needs a test of its own. Two are not run: `make` is what runs this, and images need a registry of images."""
     words = ["make demo", "results?model=ctr", "simulate traffic", "# streameval.toml", "config check", "results?from=", "docker compose up", "streameval gate"]  # fmt: skip
     assert len(BLOCKS) == len(words)
     for word, (_, text) in zip(words, BLOCKS, strict=True):
@@ -205,3 +205,26 @@ def test_the_addresses_of_the_readme_answer(machine: Path, demo: str) -> None:
     assert "streameval_auc{" in done.stdout
     done = shell(machine, block("results?from=").replace("http://127.0.0.1:8080", demo))
     assert '"results":' in done.stdout or '"detail":' in done.stdout
+
+
+def gated(machine: Path, url: str, within: str) -> subprocess.CompletedProcess[str]:
+    """The block that a delivery would run, against a monitor at this address."""
+    steps = "promote() { echo promoted; }\nroll_back() { echo rolled back; }\n"
+    script = block("streameval gate").replace("--model ctr", f"--url {url} --model ctr").replace("2h", within)
+    return shell(machine, steps + script)
+
+
+def test_did_the_deploy_hurt(machine: Path, demo: str) -> None:
+    done = gated(machine, demo, "10m")
+    assert done.returncode == 0, done.stderr
+    announced, *_, verdict, step = done.stdout.splitlines()
+    assert "v2" in announced
+    assert "v2 is worse than v1" in verdict
+    assert step == "rolled back"
+
+
+def test_a_monitor_that_is_away_neither_promotes_nor_rolls_back(machine: Path) -> None:
+    done = gated(machine, "http://127.0.0.1:1", "2s")
+    assert done.returncode == 1
+    assert done.stderr.endswith("gate failed\n")
+    assert not {"promoted", "rolled back"} & set(done.stdout.splitlines())

@@ -12,6 +12,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from streameval.compare.reading.reading import Deploy, RoleName, Setup, Verdict, VerdictChange
+from streameval.compare.reading.told import ToldState, Untold
 from streameval.metrics.registry import METRICS
 from streameval.models.protocol import FAILURES
 from streameval.server.prometheus.flow import FATES
@@ -73,6 +74,7 @@ def test_the_reasons_are_found() -> None:
         ("sources of scores", {"logged", "online"}),
         ("kinds of deploys", literals(Deploy, "kind")),
         ("kinds of changes", literals(VerdictChange, "kind")),
+        ("whom a change was told", {*get_args(ToldState), *get_args(Untold)}),
         ("reasons for a missing value or verdict", lambda: reasons() | {"learning", "withheld", "one_class"}),
         ("reasons of dead letters", set(REASONS)),
         ("failures of a model", set(FAILURES)),

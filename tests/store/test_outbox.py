@@ -25,6 +25,11 @@ INSERT INTO deliveries VALUES (7, 'ops', 1.0, 1.0, 2);
 INSERT INTO handlings VALUES ('c', 'acknowledged', 'ana', 'seen', 5, 'worse');
 PRAGMA user_version = 1;
 """
+FORMAT_2 = """
+CREATE TABLE told (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL, receiver TEXT NOT NULL, kind TEXT NOT NULL,
+    at INTEGER NOT NULL, state TEXT NOT NULL, UNIQUE (number, receiver));
+PRAGMA user_version = 2;
+"""
 
 
 def told(receiver: str = "ops", at: int = 1_000, state: str = "delivered") -> Told:
@@ -64,6 +69,22 @@ def test_what_is_dropped_for_a_full_queue_was_told_to_nobody(monkeypatch: pytest
     while (waiting := outbox.next_due("ops", 2.0)) is not None:
         outbox.done(waiting.number, told())
     assert [key for key, _ in on_record(outbox)] == ["c", "d"]
+    assert [(one.key, one.why) for one in outbox.untold()] == [("a", "dropped"), ("b", "dropped")]
+
+
+def test_why_nobody_is_told_is_on_record_after_a_restart_too(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    put(outbox, "a")
+    outbox.put([Parcel("b", "c", {}, (), "serves_nobody")], 1.0)
+    outbox.put([Parcel("b", "c", {}, (), "not_subscribed")], 1.0)  # found again
+    assert outbox.waiting() == {"a"}
+    assert outbox.forget_receivers(["other"]) == 1
+    outbox.close()
+    again = Outbox(tmp_path)
+    assert again.waiting() == frozenset()
+    assert [(one.key, one.why) for one in again.untold()] == [("b", "serves_nobody"), ("a", "receiver_removed")]
+    assert [one.key for one in again.untold(after=1)] == ["a"]
+    again.close()
 
 
 def test_a_delivery_and_its_record_are_one_transaction(tmp_path: Path) -> None:
@@ -101,9 +122,10 @@ def test_the_record_goes_with_its_change(tmp_path: Path, monkeypatch: pytest.Mon
     outbox.close()
 
 
-def test_a_file_of_format_1_is_upgraded_in_place_with_what_it_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [FORMAT_1, FORMAT_1 + FORMAT_2])
+def test_a_file_of_an_earlier_format_is_upgraded_in_place_with_what_it_has(tmp_path: Path, script: str) -> None:
     with sqlite3.connect(tmp_path / OUTBOX_NAME) as old:
-        old.executescript(FORMAT_1)
+        old.executescript(script)
     old.close()
     for _ in range(2):
         outbox = Outbox(tmp_path)
@@ -111,7 +133,7 @@ def test_a_file_of_format_1_is_upgraded_in_place_with_what_it_has(tmp_path: Path
         assert [said.by for said in outbox.handlings().values()] == ["ana"]
         outbox.close()
     outbox = Outbox(tmp_path)
-    assert on_record(outbox) == []
+    assert on_record(outbox) == outbox.untold() == []
     waiting = outbox.next_due("ops", 2.0)
     assert waiting is not None
     outbox.done(waiting.number, told())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.reading.further import further_metric
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.told import Told, Untold
 from streameval.events.batch import Series
 
 Time = Annotated[int, "ms"]  # event time; in an answer as its readers write times
@@ -104,7 +104,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """A change of the verdict; `kind` is verdict, contrary, retracted, withheld, restored or anew, `told` who was notified."""
+    """A change of the verdict; `kind` is verdict, contrary, retracted, withheld, restored or anew, `told` who was notified, `untold` why nobody was, as far as that is known."""
 
     at: Time
     kind: Literal["verdict", "contrary", "retracted", "withheld", "restored", "anew"]
@@ -112,6 +112,7 @@ class VerdictChange:
     text: str
     evidence: Mapping[str, float] = field(default_factory=dict)
     told: tuple[Told, ...] = ()  # in the order in which they were; not kept with the comparison, but in the outbox
+    untold: Untold | None = None  # nor is this
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,17 +1,25 @@
-"""Who was told of a change of a verdict, and when."""
+"""Who was told of a change of a verdict, and when; or why nobody was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
-
-from streameval.compare.reading.handling import comparison_key
 
 if TYPE_CHECKING:
     from streameval.compare.reading.reading import Comparison, VerdictChange
 
 ToldState = Literal["delivered", "muted"]
+Untold = Literal[
+    "no_receivers",  # none is configured
+    "not_subscribed",  # none asks for such changes
+    "serves_nobody",  # its version did, when it was found
+    "before_notifications",  # it is of before there were any
+    "not_told_of",  # nobody can ask for such changes
+    "waiting",  # its message has not been taken yet
+    "dropped",  # too many messages waited
+    "receiver_removed",  # its receiver was no longer configured before it had taken the message
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +37,16 @@ def change_key(comparison: str, change: VerdictChange) -> str:
     return f"{comparison}-{change.at}-{change.kind}-{change.verdict}"
 
 
-def with_told(comparisons: tuple[Comparison, ...], told: Mapping[str, tuple[Told, ...]]) -> tuple[Comparison, ...]:
-    """The comparisons with who was told of each of their changes, by its key."""
-    return tuple(_with_told(c, told) for c in comparisons) if told else comparisons
+def with_told(
+    comparisons: tuple[Comparison, ...],
+    told: Callable[[Comparison], Sequence[tuple[tuple[Told, ...], Untold | None]]],
+) -> tuple[Comparison, ...]:
+    """The comparisons with who was told of each of their changes, or why nobody was; `told`: of the changes of one."""
+    return tuple(_with_told(c, told(c)) if c.changes else c for c in comparisons)
 
 
-def _with_told(c: Comparison, told: Mapping[str, tuple[Told, ...]]) -> Comparison:
-    if not c.changes:
+def _with_told(c: Comparison, found: Sequence[tuple[tuple[Told, ...], Untold | None]]) -> Comparison:
+    if not any(whom or why for whom, why in found):
         return c
-    key = comparison_key(c)
-    whom = [told.get(change_key(key, one), ()) for one in c.changes]
-    if not any(whom):
-        return c
-    pairs = zip(c.changes, whom, strict=True)
-    return replace(c, changes=tuple(replace(one, told=some) if some else one for one, some in pairs))
+    pairs = zip(c.changes, found, strict=True)
+    return replace(c, changes=tuple(replace(one, told=whom, untold=why) for one, (whom, why) in pairs))

@@ -114,7 +114,9 @@ class Record:
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
-            "changes": [{k: v for k, v in asdict(change).items() if k != "told"} for change in self.changes],
+            "changes": [
+                {k: v for k, v in asdict(change).items() if k not in ("told", "untold")} for change in self.changes
+            ],
             "withheld": self.withheld,
             "drawn": self._drawn,
             "looks": [

@@ -44,15 +44,19 @@ class Change:
 def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
     """Every change that the comparisons on record have had, oldest first in each."""
     for c in snapshot.comparisons:
-        key, was = comparison_key(c), "undecided"
-        for change in c.changes:
-            kind = _kind(change, was)
+        key = comparison_key(c)
+        for change, kind in zip(c.changes, kinds(c), strict=True):
             if kind is not None:
                 yield _change(c, key, change_key(key, change), kind, change)
-            was = change.verdict
         if c.verdict == "worse" and c.supported_now is False and c.looked is not None:  # stands, but no longer shown
             said = VerdictChange(c.looked, "contrary", "worse", "current data no longer support the verdict")
             yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said)
+
+
+def kinds(c: Comparison) -> list[NotifyOn | None]:
+    """What each of its changes is for people."""
+    before = ["undecided", *(change.verdict for change in c.changes)]
+    return [_kind(change, was) for change, was in zip(c.changes, before, strict=False)]
 
 
 def _kind(change: VerdictChange, was: str) -> NotifyOn | None:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from streameval.compare.reading.told import Told, ToldState
+from streameval.compare.reading.told import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver
@@ -54,7 +54,7 @@ class Notifier:
         self._known = outbox.known()
         self._conditions = outbox.conditions()
         self._dropped: Counter[str] = Counter()
-        if _PRIMED not in self._conditions and not had_state:
+        if receivers and _PRIMED not in self._conditions and not had_state:
             outbox.put((), clock(), (_PRIMED,))
             self._conditions.add(_PRIMED)
         gone = outbox.forget_receivers(self._receivers)
@@ -96,7 +96,16 @@ class Notifier:
             for one in self._receivers.values()
             if not (old or change.quiet) and change.kind in one.on and change.after in (None, one.no_data_after)
         ]
-        return Parcel(change.key, change.comparison, change.body(), tuple(whom))
+        return Parcel(
+            change.key, change.comparison, change.body(), tuple(whom), None if whom else self._untold(change, old=old)
+        )
+
+    def _untold(self, change: Change, *, old: bool) -> Untold:
+        if not self._receivers:
+            return "no_receivers"
+        if old:
+            return "before_notifications"
+        return "serves_nobody" if change.quiet else "not_subscribed"
 
     def states(self) -> tuple[ReceiverState, ...]:
         """How every receiver fares."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.handling import comparison_key
+from streameval.compare.reading.reading import Comparison
+from streameval.compare.reading.told import Told, Untold, change_key
+from streameval.outlets.notify.changes import kinds
 from streameval.store.errors import StoreError
 from streameval.store.outbox import MOST_TOLD, Outbox
 
@@ -13,15 +16,17 @@ log = logging.getLogger(__name__)
 
 
 class TellingRecord:
-    """`by_change` is replaced, never changed: the loop reads it without a lock. Everything else is one thread's."""
+    """What it has is replaced, never changed: the loop reads it without a lock. Everything else is one thread's."""
 
     by_change: Mapping[str, tuple[Told, ...]]  # by the key of a change, those that were told last at the end
 
-    def __init__(self, outbox: Outbox) -> None:
-        """Reads what is on record. Raises StoreError."""
-        self._outbox = outbox
-        self._last = self._entries = 0
+    def __init__(self, outbox: Outbox, receivers: int) -> None:
+        """Reads what is on record. `receivers`: how many are configured. Raises StoreError."""
+        self._outbox, self._receivers = outbox, receivers
+        self._last = self._last_untold = self._entries = 0
         self.by_change = {}
+        self._untold: Mapping[str, Untold] = {}
+        self._waiting: Set[str] = frozenset()
         self._read()
 
     def follow(self) -> None:
@@ -31,8 +36,34 @@ class TellingRecord:
         except StoreError as error:
             log.error("notify: who was told is not known: %s", error)
 
+    def of(self, c: Comparison) -> list[tuple[tuple[Told, ...], Untold | None]]:
+        """Who was told of each of its changes; of nobody: why, if that is known."""
+        key = comparison_key(c)
+        out: list[tuple[tuple[Told, ...], Untold | None]] = []
+        for change, kind in zip(c.changes, kinds(c), strict=True):
+            one = change_key(key, change)
+            told = self.by_change.get(one, ())
+            out.append((told, None if told else self._why(one, not_told_of=kind is None)))
+        return out
+
+    def _why(self, key: str, *, not_told_of: bool) -> Untold | None:
+        if key in self._waiting:  # dropped for one receiver, it may still wait for another
+            return "waiting"
+        if key in self._untold:
+            return self._untold[key]
+        if not self._receivers:
+            return "no_receivers"
+        return "not_told_of" if not_told_of else None
+
     def _read(self) -> None:
+        waiting, untold = self._outbox.waiting(), self._outbox.untold(self._last_untold)
         fresh = self._outbox.told(self._last)
+        if waiting != self._waiting:
+            self._waiting = waiting
+        if untold:
+            self._last_untold = untold[-1].entry
+            known = {**self._untold, **{one.key: one.why for one in untold}}
+            self._untold = dict(list(known.items())[-MOST_TOLD:])
         if not fresh:
             return
         by_change = dict(self.by_change)

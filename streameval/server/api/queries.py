@@ -89,6 +89,14 @@ class DeadLettersQuery(_Tabular):
     """In which form."""
 
 
+class StatusQuery(_Tabular):
+    """Which part of the status, as CSV."""
+
+    rows: Literal["partitions", "events", "stages", "memory"] = Field(
+        "partitions", description="which rows, with `format=csv`"
+    )
+
+
 class SeriesFilter(_Tabular):
     """Which series; an empty value is the same as none."""
 
@@ -141,11 +149,12 @@ class StrataQuery(PastQuery):
         None, description="`all`, or a sliding window such as `1h`; absent: every window; not with `from` or `to`"
     )
     limit: int = Field(1000, ge=1, le=5000, description="maximum number of tables; `truncated` when there are more")
+    rows: Literal["strata", "stratified"] = Field("strata", description="which rows, with `format=csv`")
 
     @property
     def of_results(self) -> ResultsQuery:
         """The results that they are of: strata are of all of a series, not of its slices."""
-        return ResultsQuery(**self.model_dump(), slice="none")
+        return ResultsQuery(**self.model_dump(exclude={"rows"}), slice="none")
 
 
 class OneResultQuery(PastQuery):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streameval.results.publish import Publisher
+from streameval.server.api import tables
 from streameval.server.api.answers import answer
 from streameval.server.api.overview import checks, degraded, status
+from streameval.server.api.queries import StatusQuery
 from streameval.server.api.schemas import status as schemas
+from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, problem_responses
 
 
@@ -58,10 +61,16 @@ def router(publisher: Publisher, version: str) -> APIRouter:
         description="The same as `/readyz`.",
     )
 
-    @routes.get("/api/v1/status", tags=["status"], response_model=schemas.Status)
-    def get_status(request: Request) -> Response:
+    @routes.get(
+        "/api/v1/status",
+        tags=["status"],
+        response_model=schemas.Status,
+        responses={**problem_responses(422), **CSV},
+    )
+    def get_status(request: Request, query: Annotated[StatusQuery, Query()]) -> Response:
         """Build, checks, event counters, partitions, and the names that the other routes know."""
         snapshot = publisher.latest()
-        return answer(request, snapshot, lambda: status(snapshot, version))
+        rows = query.table(tables.STATUS[query.rows])
+        return answer(request, snapshot, lambda: status(snapshot, version), table=rows)
 
     return routes

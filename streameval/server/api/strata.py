@@ -29,14 +29,13 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
     def get_strata(request: Request, query: Annotated[StrataQuery, Query()]) -> Response:
         """Results by stratum of propensity, and put together in three ways; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
+        rows = query.table(tables.STRATA[query.rows])
         if query.past:
             past = past_results(history, query.of_results)
             body = {**covered(past), **_answer(past.results, past.matched)}
-            return answer_of_past(snapshot, body, query.table(tables.strata))
+            return answer_of_past(snapshot, body, rows)
         found = matching_results(snapshot, query.of_results)
-        return answer(
-            request, snapshot, lambda: _answer(found[: query.limit], len(found)), table=query.table(tables.strata)
-        )
+        return answer(request, snapshot, lambda: _answer(found[: query.limit], len(found)), table=rows)
 
     return routes
 

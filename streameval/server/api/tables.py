@@ -111,11 +111,21 @@ def distribution(body: Body) -> Iterator[Body]:
         yield {**_of(body), "metric": body["metric"], **one}
 
 
-def strata(body: Body) -> Iterator[Body]:
+def _strata(body: Body) -> Iterator[Body]:
     """A row by stratum."""
     for table in body["tables"]:
         for stratum in table["strata"]:
             yield {**_of(table), **stratum}
+
+
+def _stratified(body: Body) -> Iterator[Body]:
+    """A row by metric that is put together from strata, a column by weighting."""
+    for table in body["tables"]:
+        for metric, weightings in table["stratified"].items():
+            yield {**_of(table), "metric": metric, **weightings}
+
+
+STRATA: Mapping[str, TabularBody] = {"strata": _strata, "stratified": _stratified}
 
 
 def comparisons(body: Body) -> Iterator[Body]:
@@ -170,3 +180,47 @@ def auctions(body: Body) -> Iterable[Body]:
     """A row by window, version and operating point."""
     found: list[Body] = body["auctions"]
     return found
+
+
+def _partitions(body: Body) -> Iterator[Body]:
+    """A row by partition; what is of topics is added up by topic, and the lag over them as well."""
+    for row in body["partitions"]:
+        lag, offsets = (_by_topic(row[name]) for name in ("lag", "offsets"))
+        yield {**row, "consumer_lag": sum(lag.values()), "lag": lag, "offsets": offsets}
+
+
+def _by_topic(places: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in places:
+        found[one["topic"]] = found.get(one["topic"], 0) + one["value"]
+    return found
+
+
+def _outcomes(body: Body) -> Iterator[Body]:
+    """A row by outcome of events, and by reason where there are several."""
+    for name, value in body["events"].items():
+        if isinstance(value, Mapping):
+            yield from ({"outcome": name, "reason": reason, "events": n} for reason, n in value.items())
+        else:
+            yield {"outcome": name, "reason": None, "events": value}
+
+
+def _stages(body: Body) -> Iterator[Body]:
+    """A row by stage."""
+    uptime = body["uptime_seconds"]
+    return ({"stage": name, "seconds": n, "uptime_seconds": uptime} for name, n in body["stage_seconds"].items())
+
+
+def _memory(body: Body) -> Iterator[Body]:
+    """A row by table or limit."""
+    sizes, used = body["table_bytes"], body["budget_used"]
+    for name in dict.fromkeys((*sizes, *used)):
+        yield {"name": name, "bytes": sizes.get(name), "budget_used": used.get(name)}
+
+
+STATUS: Mapping[str, TabularBody] = {
+    "partitions": _partitions,
+    "events": _outcomes,
+    "stages": _stages,
+    "memory": _memory,
+}

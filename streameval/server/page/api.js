@@ -20,12 +20,18 @@ export async function csv(path, parameters) {
   return (await answered(path, { ...parameters, format: "csv" })).blob();
 }
 
-async function answered(path, parameters = {}, { signal } = {}) {
+// Says something.
+export async function post(path, body) {
+  const more = { method: "POST", body: JSON.stringify(body) };
+  return (await answered(path, {}, more, { "Content-Type": "application/json" })).json();
+}
+
+async function answered(path, parameters = {}, more = {}, headers = {}) {
   const filled = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = new URLSearchParams(filled).toString();
   const token = sessionStorage.getItem(KEY);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await turns(() => patient(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers, signal }));
+  const all = token ? { Authorization: `Bearer ${token}`, ...headers } : headers;
+  const answer = await turns(() => patient(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers: all, ...more }));
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, problem.detail ?? problem.title ?? `HTTP ${answer.status}`);

@@ -29,6 +29,13 @@ export function bounds(name, { difference: middle = null, lower, upper }) {
   return `${signed(low * 100, digits)} to ${signed(high * 100, digits)}%`;
 }
 
+// Whether its interval of now shows by itself what has been found of a metric: more than its verdict takes, as both bounds hold together.
+export function shows({ metric: name, verdict, lower, upper, margin, tolerance }) {
+  const sign = towardsWorse(name);
+  const [low, high] = sign > 0 ? [lower, upper] : [upper, lower];
+  return verdict === "worse" ? low !== null && sign * low > margin : verdict === "not_worse" && high !== null && sign * high < tolerance;
+}
+
 // With what confidence a bound holds: "99%". Its alpha less from 1 is not always a round number in binary.
 export const confidence = ({ alpha }) => `${Number((100 * (1 - alpha)).toPrecision(6))}%`;
 

@@ -1,5 +1,6 @@
 // Parts of a view that open and close. On a phone they are closed at first: what somebody on call needs first fits on few screens.
 
+import { button } from "./controls.js";
 import { h } from "./dom.js";
 
 export const onPhone = () => matchMedia("(max-width: 760px)").matches;
@@ -21,4 +22,18 @@ export function folds() {
   };
   fold.all = (open) => (every = open);
   return fold;
+}
+
+// Of long tables a phone has the first lines, and a button for the others: `cut(name, lines, most, what)` gives [lines, button]. `again()` draws.
+export function cuts(again) {
+  const whole = new Set();
+  return (name, lines, most, what = "more") => {
+    if (!onPhone() || lines.length <= most) return [lines, null];
+    const open = whole.has(name);
+    const toggle = () => {
+      if (!whole.delete(name)) whole.add(name);
+      again();
+    };
+    return [open ? lines : lines.slice(0, most), button(open ? "Show fewer" : `Show ${what}`, toggle, { "aria-expanded": String(open), "data-focus": `cut-${name}` })];
+  };
 }

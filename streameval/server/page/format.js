@@ -32,6 +32,17 @@ export const percent = (value, digits = 1) => (value === null || value === undef
 
 export const signedPercent = (value, digits = 1) => plus(value, percent(value, digits));
 
+// Parts of a whole, rounded so that they add up to the whole as it is rounded (by the largest remainders).
+export function apportioned(parts, digits = 1) {
+  const units = 10 ** (digits + 2);
+  const exact = parts.map((part) => Number((part * units).toPrecision(12)));
+  const made = exact.map(Math.floor);
+  const left = Math.round(exact.reduce((sum, one) => sum + one, 0)) - made.reduce((sum, one) => sum + one, 0);
+  const order = exact.map((one, i) => [one - made[i], i]).sort(([a], [b]) => b - a);
+  for (const [, i] of order.slice(0, left)) made[i] += 1;
+  return made.map((one) => one / units);
+}
+
 // A share of what was counted, to two digits, zeros too: 0.20% and 0.19%, 3.1%, 42%. Nothing is 0, and next to nothing not.
 export function share(part) {
   if (!part) return "0";

@@ -1,7 +1,8 @@
 // Names of versions, which may be long, and the badges that say what a version is there for.
 
 import { h, svg } from "./dom.js";
-import { percent } from "./format.js";
+import { apportioned, percent } from "./format.js";
+import { seriesOf } from "./series.js";
 
 const MOST = 24; // characters; what tells versions apart is at either end
 
@@ -38,7 +39,17 @@ export function copier(name, most = MOST) {
 const icon = () => svg("svg", { viewBox: "0 0 16 16", width: 13, height: 13, "aria-hidden": "true" }, svg("rect", { x: 1.5, y: 1.5, width: 9, height: 9, rx: 1.5 }), svg("path", { d: "M5.5 14.5h7.5a1.5 1.5 0 0 0 1.5-1.5v-7.5" }));
 
 // LIVE with the share of its model's traffic, SHADOW, LEARNING or RETIRED; the source where no role is known.
-export function badge({ role, traffic_share: share, source }) {
+export function badge(one, overview) {
+  const { role, source } = one;
   if (!role) return h("span", { class: "role" }, source);
-  return h("span", { class: "role", "data-role": role }, role === "live" && share !== null ? `live ${percent(share, 0)}` : role);
+  const share = role === "live" ? traffic(one, overview) : null;
+  return h("span", { class: "role", "data-role": role }, share === null ? role : `live ${share}`);
+}
+
+// The share of its model's traffic that a version has: those of all that are live add up to 100%. Null where it is not known.
+export function traffic({ model, version, candidate, traffic_share: share }, overview) {
+  if ((share ?? null) === null) return null;
+  const live = seriesOf(overview).filter((one) => one.model === model && one.role === "live" && one.traffic_share !== null);
+  const i = live.findIndex((one) => one.version === (version ?? candidate) && one.traffic_share === share);
+  return percent(i < 0 ? share : apportioned(live.map((one) => one.traffic_share), 0)[i], 0);
 }

@@ -2,7 +2,6 @@
 
 import { csv as rows } from "./api.js";
 import { h } from "./dom.js";
-import { picture } from "./picture.js";
 
 const SAID_MS = 1500;
 
@@ -19,12 +18,15 @@ export function taking(name, { link, csv, png, print, title, times = true }) {
     { class: "taking", role: "group", "aria-label": `Take along: ${name}` },
     link ? one("Copy link", times ? "Copy an address that always shows these times" : "Copy the address of what is shown", () => copy(new URL(link(), location.href).href)) : null,
     (Array.isArray(csv) ? csv : csv ? [["CSV", csv]] : []).map(([text, question]) =>
-      one(text, "Download the numbers, in full precision", () => rows(...question()).then((blob) => save(blob, `${file(`${name} ${text.replace(/^CSV ?/, "")}`)}.csv`))),
+      one(text, "Download the numbers, in full precision", () => rows(...question()).then((blob) => save(blob, `${file(`${name} ${text.replace(/^CSV[, ]*/, "")}`)}.csv`))),
     ),
-    png ? one("PNG", "Download the chart as a picture", () => picture(png(), title?.() ?? name).then((blob) => save(blob, `${file(name)}.png`))) : null,
+    png ? one("PNG", "Download the chart as a picture", () => drawn(png(), title?.() ?? name).then((blob) => save(blob, `${file(name)}.png`))) : null,
     print ? one("Print", "Print all of this comparison, for a report", async () => window.print()) : null,
   );
 }
+
+// How to draw it is loaded when it is first asked for.
+const drawn = async (place, title) => (await import("./picture.js")).picture(place, title);
 
 // What happened is said in the button, also to who hears it.
 async function said(button, text, action) {

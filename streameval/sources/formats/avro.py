@@ -87,7 +87,7 @@ class AvroReader(Reader):
             self._planned_for = layout
         return None if self._plan is None else events(data, bounds, kind, self._plan, layout, hashed)
 
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
         """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
         program = self._program
         buffer = np.frombuffer(data, np.uint8)
@@ -124,7 +124,7 @@ class AvroReader(Reader):
         columns: dict[str, pa.Array] = {}
         made.members(program.tree, "", columns)
         table = pa.table(columns) if columns else pa.table({"": pa.nulls(good.size)})
-        return Read(table, good, problems)
+        return [Read(table, good, problems)]
 
 
 class _Columns:

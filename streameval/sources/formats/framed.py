@@ -56,8 +56,10 @@ class Reader(ABC):
     """Reads messages of one schema; the data has `words64.PADDING` behind it."""
 
     @abstractmethod
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
-        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
+        """The messages data[starts[k]:ends[k]]: a table of those that are whole, for each type of message that the schema has,
+        and what is wrong with the others.
+        """
 
     def plain(
         self, data: bytes, bounds: NDArray[np.int64], kind: int, dimensions: Sequence[str], hashed: bool
@@ -160,8 +162,18 @@ class Framed:
         """The same of some of the messages, by way of a table."""
         if not some.size:
             return [], {}
+        parts: list[PlacedRows] = []
+        problems: dict[int, Rejection] = {}
+        for read in reader(data, bounds[some, 0], bounds[some, 1]):
+            found, wrong = self._of_table(read, some, group, dimensions, wants)
+            parts += found
+            problems |= wrong
+        return parts, problems
+
+    def _of_table(
+        self, read: Read, some: NDArray[np.int64], group: int, dimensions: Sequence[str], wants: Wants
+    ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
         kind, id = group >> 32, group & 0xFFFFFFFF
-        read = reader(data, bounds[some, 0], bounds[some, 1])
         problems = {
             int(some[k]): (reason, name, f"schema {id}: {what}") for k, (reason, name, what) in read.problems.items()
         }

@@ -64,46 +64,37 @@ class ProtobufReader(Reader):
             self._main = file  # the last one
         self._types: dict[tuple[int, ...], Any] = {}
 
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Read:
-        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
+        """The messages data[starts[k]:ends[k]]: a table of those that are whole for each type, and what is wrong with the others."""
         from google.protobuf.message import DecodeError
 
         problems: dict[int, Rejection] = {}
-        good: list[int] = []
-        events: list[Any] = []
-        kind: Any = None
+        events: dict[Any, list[tuple[int, Any]]] = {}  # by type, with their numbers
         for k, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             try:
                 indexes, at = ((0,), start + 1) if data[start : start + 1] == b"\0" else _indexes(data, start, end)
-                mine = self.message_type(indexes)
-                event = mine.FromString(data[at:end])
+                kind = self.message_type(indexes)
+                event = kind.FromString(data[at:end])
             except (DecodeError, ValueError) as error:
                 problems[k] = ("malformed", "", f"not of its Protobuf schema: {str(error)[:200]}")
                 continue
-            if kind is None:
-                kind = mine
-            if mine is not kind:
-                is_a, others = mine.DESCRIPTOR.full_name, kind.DESCRIPTOR.full_name
-                what = (
-                    f"is a {is_a}, while the messages before it are {others}: a topic has one message type per schema"
-                )
-                problems[k] = ("wrong_schema", "", what)
-                continue
-            good.append(k)
-            events.append(event)
+            events.setdefault(kind, []).append((k, event))
+        nothing = Read(pa.table({}), np.empty(0, np.int64), problems)
+        return [nothing, *(self._table(kind, some) for kind, some in events.items())]
+
+    def _table(self, kind: Any, some: list[tuple[int, Any]]) -> Read:
+        """Messages of one type, with their numbers."""
+        problems: dict[int, Rejection] = {}
         columns: dict[str, pa.Array] = {}
-        if kind is not None:
-            try:
-                self._take(events, kind.DESCRIPTOR, "", columns, ())
-            except _UNREADABLE:  # some of them must not harm the others
-                unreadable = {k: self._why_not(event) for k, event in zip(good, events, strict=True)}
-                problems |= {k: why for k, why in unreadable.items() if why is not None}
-                events = [event for k, event in zip(good, events, strict=True) if k not in problems]
-                good = [k for k in good if k not in problems]
-                columns.clear()
-                self._take(events, kind.DESCRIPTOR, "", columns, ())
-        table = pa.table(columns) if columns else pa.table({"": pa.nulls(len(good))})
-        return Read(table, np.array(good, np.int64), problems)
+        try:
+            self._take([event for _, event in some], kind.DESCRIPTOR, "", columns, ())
+        except _UNREADABLE:  # some of them must not harm the others
+            problems = {k: why for k, event in some if (why := self._why_not(event)) is not None}
+            some = [(k, event) for k, event in some if k not in problems]
+            columns.clear()
+            self._take([event for _, event in some], kind.DESCRIPTOR, "", columns, ())
+        table = pa.table(columns) if columns else pa.table({"": pa.nulls(len(some))})
+        return Read(table, np.array([k for k, _ in some], np.int64), problems)
 
     def _why_not(self, event: Any) -> Rejection | None:
         """Why a message that is whole cannot be read, if it cannot."""

@@ -1,4 +1,4 @@
-"""From a receiver's answer to the API: who was told of a change stands beside it, and stays there."""
+"""From a receiver's answer to the API: who was told of a change, or why nobody was, stands beside it, and stays there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from streameval import __version__
 from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.compare.reading.reading import Role
 from streameval.compare.reading.told import Told
 from streameval.outlets.notify import telling
 from streameval.outlets.notify.telling import TellingRecord
@@ -42,14 +43,32 @@ class Monitor:
     web: Client
     _number: int = 0
 
-    def publish(self, changes: int) -> None:
+    def publish(self, changes: int, roles: tuple[Role | None, Role | None] = (None, None)) -> None:
         self._number += 1
         shown = seen(changes)
+        shown = replace(shown, comparisons=tuple(replace(one, roles=roles) for one in shown.comparisons))
         comparisons = self.outlets.annotated(shown.comparisons)
         self.publisher.publish(replace(shown, number=self._number, comparisons=comparisons))
 
     def told(self) -> list[list[dict[str, Any]]]:
         return [change["told"] for change in self.web.get(ROUTE).json()["changes"]]
+
+    def untold(self) -> list[str | None]:
+        """The same everywhere that it is written."""
+        out = [change["untold"] for change in self.web.get(ROUTE).json()["changes"]]
+        rows = list(csv.DictReader(io.StringIO(self.web.get(f"{ROUTE}?rows=changes&format=csv").text)))
+        assert [row["untold"] or None for row in rows] == out
+        assert [one["untold"] for one in self.publisher.latest().report()["comparisons"][0]["changes"]] == out
+        return out
+
+    def wait_untold(self, changes: int, wanted: list[str | None], *roles: Role) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.publish(changes, (roles[0], roles[1]) if roles else (None, None))
+            if (found := self.untold()) == wanted:
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.02)
 
     def wait(self, changes: int, for_what: Callable[[list[list[dict[str, Any]]]], bool]) -> list[list[dict[str, Any]]]:
         deadline = time.monotonic() + PATIENCE
@@ -123,9 +142,40 @@ def test_nobody_is_told_while_the_receiver_fails_or_there_is_none(inbox: Inbox, 
             time.sleep(0.02)
         running.publish(1)
         assert running.told() == [[]]
+        running.wait_untold(1, ["waiting"])
+        inbox.answer = lambda post: (200, {})
+        running.wait_untold(1, [None])
+        assert len(running.told()[0]) == 1
     with monitor(tmp_path / "b") as running:
         running.publish(2)
         assert running.told() == [[], []]
+        assert running.untold() == ["no_receivers"] * 2
+
+
+def test_of_nobody_it_says_why(inbox: Inbox, tmp_path: Path) -> None:
+    with monitor(tmp_path / "a", hook(tmp_path, inbox, on=["recovered"])) as running:
+        running.wait_untold(2, ["not_subscribed", None])
+    with monitor(tmp_path / "a") as again:  # what is on record stays; nobody is there for what is new
+        again.publish(3)
+        assert again.untold() == ["not_subscribed", None, "no_receivers"]
+    with monitor(tmp_path / "b", hook(tmp_path, inbox)) as running:
+        running.wait_untold(1, ["serves_nobody"], Role("live", 1.0), Role("shadow"))
+    (tmp_path / "c" / "checkpoints" / "0").mkdir(parents=True)
+    (tmp_path / "c" / "checkpoints" / "0" / "1.checkpoint").touch()
+    with monitor(tmp_path / "c", hook(tmp_path, inbox)) as running:
+        running.wait_untold(1, ["before_notifications"])
+
+
+def test_what_happened_before_there_was_a_receiver_is_no_news_to_it(inbox: Inbox, tmp_path: Path) -> None:
+    """Also where the store is older than `[[notify]]`, and had an outbox for what people say."""
+    with monitor(tmp_path) as running:
+        running.publish(1)
+    (tmp_path / "checkpoints" / "0").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "0" / "1.checkpoint").touch()
+    with monitor(tmp_path, hook(tmp_path, inbox)) as running:
+        running.wait_untold(1, ["before_notifications"])
+        running.wait_untold(2, ["before_notifications", None])
+    assert len(inbox.taken) == 1
 
 
 def test_what_another_worker_sends_is_followed_and_memory_holds_the_newest(
@@ -133,7 +183,7 @@ def test_what_another_worker_sends_is_followed_and_memory_holds_the_newest(
 ) -> None:
     monkeypatch.setattr(telling, "MOST_TOLD", 4)
     mine, other = Outbox(tmp_path), Outbox(tmp_path)
-    record = TellingRecord(mine)
+    record = TellingRecord(mine, 2)
     for number in range(1, 7):
         other.put([Parcel(f"k{number}", "c", {}, ("a", "b"))], 1.0)
         for name in ("a", "b"):

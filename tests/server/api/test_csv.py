@@ -37,6 +37,10 @@ ROUTES: dict[str, Callable[[Any], list[Mapping[str, Any]]]] = {
     "deploys": lambda body: body["deploys"],
     "strata": lambda body: [stratum for table in body["tables"] for stratum in table["strata"]],
     "auctions": lambda body: body["auctions"],
+    "status": lambda body: [{name: one[name] for name in ("partition", "watermark", "label_complete", "complete")} for one in body["partitions"]],
+    "status?rows=events": lambda body: [{"outcome": name, "events": n} for name, n in body["events"].items() if name != "invalid"] + [{"outcome": "invalid", "reason": why, "events": n} for why, n in body["events"]["invalid"].items()],
+    "status?rows=stages": lambda body: [{"stage": name, "seconds": n} for name, n in body["stage_seconds"].items()],
+    "status?rows=memory": lambda body: [{"name": name, "bytes": body["table_bytes"].get(name), "budget_used": body["budget_used"].get(name)} for name in {**body["table_bytes"], **body["budget_used"]}],
 }  # fmt: skip
 
 
@@ -84,6 +88,16 @@ def test_a_slice_has_two_columns_also_where_there_is_none(client) -> None:
 def test_columns_of_the_series_are_rows_as_well(client) -> None:
     plain, columns = (client.get(f"/api/v1/series?metric=auc&format=csv{more}").text for more in ("", "&shape=columns"))
     assert plain == columns
+
+
+def test_the_lag_of_a_partition_is_told_by_topic_and_in_all(client) -> None:
+    partitions = client.get("/api/v1/status").json()["partitions"]
+    assert partitions[0]["lag"]
+    for row, told in zip(table(client.get("/api/v1/status?format=csv").text), partitions, strict=True):
+        assert int(row["consumer_lag"]) == sum(one["value"] for one in told["lag"])
+        for name in ("lag", "offsets"):
+            for one in told[name]:
+                assert int(row[f"{name}_{one['topic']}"]) == one["value"]
 
 
 def test_a_client_that_has_the_table_is_told_so(client) -> None:

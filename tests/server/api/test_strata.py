@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,17 @@ def test_strata_are_those_of_the_results_in_a_shape_of_their_own(client) -> None
         }
         assert len(table["strata"]) == 4
         assert sum(one["impressions"] for one in table["strata"]) == row["impressions"]
+
+
+@pytest.mark.parametrize("range", ["window=all", f"from=0&to={BASE // 1000 + 86_400}"])
+def test_what_is_put_together_from_strata_is_a_table_too(client, range: str) -> None:
+    tables = client.get(f"/api/v1/strata?{range}").json()["tables"]
+    rows = list(csv.DictReader(io.StringIO(client.get(f"/api/v1/strata?{range}&format=csv&rows=stratified").text)))
+    wanted = {(t["version"], metric): of for t in tables for metric, of in t["stratified"].items()}
+    assert {(row["version"], row["metric"]) for row in rows} == set(wanted)
+    for row in rows:
+        for weighting, value in wanted[row["version"], row["metric"]].items():
+            assert row[weighting] == ("" if value is None else repr(value))
 
 
 def test_strata_of_a_past_range_are_those_of_the_live_windows(client) -> None:

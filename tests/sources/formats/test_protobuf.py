@@ -71,6 +71,18 @@ def test_one_that_cannot_be_read_harms_no_other(bad: bytes, reason: str) -> None
     assert batch.impressions.id.tolist() == alone.impressions.id.tolist()
 
 
+@pytest.mark.parametrize("first", [0, 1, 10, 19])
+def test_a_message_of_another_type_of_its_schema_is_one_letter_wherever_it_stands(first: int) -> None:
+    """What came first was the type of them all: one wrong byte, and a whole batch was refused."""
+    two = PROTO2 + "message Other { optional int32 n = 1; }"
+    own = Framed(Known({7: Schema(7, two, {}, "PROTOBUF")}), protobuf.reader, {}).to_raw
+    values = [event(n) for n in range(20)]
+    values[first] = b"\0\0\0\0\7\2\2" + b"\x08\x05"  # one index, 1
+    batch, letters = decoded([*values], own)
+    assert [(letter.offset, letter.reason) for letter in letters] == [(first, "wrong_schema")], letters
+    assert len(batch.impressions) == 19
+
+
 def test_whatever_bytes_come_each_message_is_an_event_or_a_letter() -> None:
     luck = random.Random(5)
     for _ in range(150):

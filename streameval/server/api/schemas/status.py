@@ -219,6 +219,8 @@ class Compared(Shape):
     difference: float | None
     lower: float | None
     upper: float | None
+    margin: float | None
+    tolerance: float | None
     verdict: str
     supported_now: bool | None
 

@@ -8,9 +8,11 @@ const HEIGHT = 30;
 const ZERO = 0.36; // of the width
 const ROOM = 0.92; // of either side, for what is drawn
 
-// `worse`: 1 when a positive difference is worse, else -1; `about`: the same in words.
-export function intervalLine({ difference, lower, upper, margin, tolerance, verdict }, { worse, about, calm }) {
-  const root = svg("svg", { class: "interval-line", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": about, "data-verdict": verdict, "data-calm": calm });
+const ENDS = ["← better", "worse →"];
+
+// `worse`: 1 when a positive difference is worse, else -1; `about`: the same in words; `line`: what stands beside it in a picture.
+export function intervalLine({ difference, lower, upper, margin, tolerance, verdict }, { worse, about, calm, line }) {
+  const root = svg("svg", { "data-line": JSON.stringify(line), "data-ends": JSON.stringify([ENDS[0], ZERO, ENDS[1]]), class: "interval-line", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": about, "data-verdict": verdict, "data-calm": calm });
   if (difference === null) return root;
   // a bound that is not known, or says nothing, is an arrow
   const ends = [lower, upper].map((v) => (v === null || Math.abs(v) > 10 ? null : worse * v));
@@ -37,4 +39,4 @@ export function intervalLine({ difference, lower, upper, margin, tolerance, verd
 }
 
 // What the lines say, above them.
-export const intervalHead = () => h("span", { class: "interval-head" }, h("span", {}, "← better"), h("span", {}, "0"), h("span", {}, "worse →"));
+export const intervalHead = () => h("span", { class: "interval-head" }, h("span", {}, ENDS[0]), h("span", {}, "0"), h("span", {}, ENDS[1]));

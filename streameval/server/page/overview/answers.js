@@ -4,9 +4,9 @@ import { href } from "../address.js";
 import { amount, bounds, confidence, difference, MARKS, NOT_ANY_MORE } from "../differences.js";
 import { h, replace } from "../dom.js";
 import { metricTerm } from "../explain.js";
-import { age, clock, dateTime, day, inZone, percent, short } from "../format.js";
+import { age, clock, dateTime, day, inZone, short } from "../format.js";
 import { metric } from "../metrics.js";
-import { badge, shorten } from "../names.js";
+import { badge, shorten, traffic } from "../names.js";
 import { DOCS } from "../registry.js";
 import { servesNobody } from "../series.js";
 import { taking } from "../share.js";
@@ -18,13 +18,14 @@ const URGENT = { worse: 0, undecided: 1, not_worse: 2 };
 export function answers(place, overview, models) {
   const said = overview.verdicts.filter((one) => !servesNobody(one)).sort((a, b) => URGENT[a.verdict] - URGENT[b.verdict]);
   const others = models.filter((model) => !said.some((one) => one.model === model));
-  replace(place, said.map((one) => verdict(one, overview.as_of)), others.length || !said.length ? undecided(overview, others) : null);
+  replace(place, said.map((one) => verdict(one, overview)), others.length || !said.length ? undecided(overview, others) : null);
 }
 
 // As cards without the colours and marks of an alarm.
-export const quiet = (place, verdicts, asOf) => replace(place, verdicts.map((one) => verdict(one, asOf)));
+export const quiet = (place, verdicts, overview) => replace(place, verdicts.map((one) => verdict(one, overview)));
 
-function verdict(one, asOf) {
+function verdict(one, overview) {
+  const asOf = overview.as_of;
   const calm = servesNobody(one);
   return h(
     "article",
@@ -33,7 +34,7 @@ function verdict(one, asOf) {
     h(
       "div",
       { class: "says" },
-      h("strong", { title: one.claim }, claim(one), " ", badge(one)),
+      h("strong", { title: one.claim }, claim(one), " ", badge(one, overview)),
       h("p", { class: "words" }, evidence(one, asOf)),
       h("p", { class: "quiet when" }, "Deployed ", moment(one.deployed_at, asOf), one.decided_at ? [", decided ", moment(one.decided_at, asOf)] : ", not decided yet", h("span", { class: "more" }, `; ${amount(one, short)}`)),
     ),
@@ -75,8 +76,8 @@ function links(one) {
 // What is live without a verdict, or what is awaited.
 function undecided(overview, models) {
   const live = (model) => {
-    const versions = new Map(overview.results.filter((row) => row.model === model && row.role === "live").map((row) => [row.version, row.traffic_share]));
-    return `${shorten(model)} ${[...versions].map(([version, share]) => `${shorten(version)}${share === null ? "" : ` (${percent(share, 0)})`}`).join(", ")}`;
+    const versions = new Map(overview.results.filter((row) => row.model === model && row.role === "live").map((row) => [row.version, traffic(row, overview)]));
+    return `${shorten(model)} ${[...versions].map(([version, share]) => `${shorten(version)}${share === null ? "" : ` (${share})`}`).join(", ")}`;
   };
   const known = overview.results.length > 0;
   return h(

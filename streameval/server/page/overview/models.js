@@ -3,7 +3,7 @@
 import { href } from "../address.js";
 import { sharedScale, sparkline } from "../charts/sparkline.js";
 import { button } from "../controls.js";
-import { bounds, difference, MARKS, NOT_ANY_MORE, VERDICTS } from "../differences.js";
+import { bounds, confidence, difference, MARKS, NOT_ANY_MORE, shows, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
 import { metricTerm, term } from "../explain.js";
 import { age, count, DASH, number, short, significant } from "../format.js";
@@ -46,6 +46,7 @@ export function modelTable(overview, rows, { lines, deploys }, { unfolded, again
       h("tr", { class: "model" }, h("th", { scope: "rowgroup", colspan: columns }, shown(model, 60))),
       seen.map((row) => modelRow(overview, row, lines, { scales, marks })),
       doubts(seen, columns),
+      apart(overview, seen, columns),
       more,
     );
   });
@@ -59,7 +60,7 @@ function modelRow(overview, row, lines, drawn) {
     "th",
     { scope: "row", class: style.class },
     h("span", { class: "name" }, h("span", { class: "swatch", "aria-hidden": "true" }), h("a", { href: href("history", { model: row.model, metric: "auc" }), "data-focus": `row-${id}` }, shown(row.version, MOST_NAME)), copier(row.version, MOST_NAME)),
-    h("span", { class: "badges" }, badge(row), row.reliable ? null : h("span", { class: "pill", "data-state": "lost" }, "not reliable")),
+    h("span", { class: "badges" }, badge(row, overview), row.reliable ? null : h("span", { class: "pill", "data-state": "lost" }, "not reliable")),
   );
   const newest = row.newest_label ? `last label ${age(Date.parse(row.newest_label))} ago` : "no label yet";
   return h(
@@ -79,6 +80,18 @@ function doubts(rows, columns) {
   return [...reasons].map(([why, versions]) => h("tr", { class: "doubt" }, h("td", { colspan: columns }, h("strong", {}, `${versions.join(", ")} not reliable`), `: ${why ?? "the reason is not known"}.`)));
 }
 
+// Why sentences seem to contradict each other: a verdict, beside a metric that does not show it by itself.
+function apart(overview, rows, columns) {
+  const odd = rows.map((row) => verdictOn(overview, row)).filter((of) => of && compared(of).some((one) => seemsOtherwise(of, one)));
+  if (!odd.length) return null;
+  const [of] = odd;
+  return h("tr", { class: "apart" }, h("td", { colspan: columns }, h("strong", {}, odd.map((one) => shorten(one.candidate, MOST_NAME)).join(", ")), `: each metric is judged alone, and both bounds of its interval hold together (${confidence(of)}): they are wider than those that verdicts stand on, of ${confidence(of)} each. The verdict weighs all metrics.`));
+}
+
+const wider = (one) => one.verdict !== "undecided" && one.supported_now !== false && !shows(one);
+const seemsOtherwise = (of, one) => wider(one) || (of.supported_now === true && otherwise(of, one));
+const otherwise = (of, one) => one.supported_now === false || (of.verdict === "not_worse" ? one.verdict !== "not_worse" : one.metric === of.decided_on?.metric && one.verdict !== of.verdict);
+
 // Impressions a second in the newest pane whose labels are final.
 function perSecond(line) {
   const last = line ? line.start.length - 1 : -1;
@@ -86,9 +99,10 @@ function perSecond(line) {
 }
 
 // What a candidate differs by from what it replaced: a line a metric, with sign and word beside the colour.
-function differences({ verdicts }, row) {
+function differences(overview, row) {
+  const { verdicts } = overview;
   const cell = (...content) => h("td", { class: "differences", "data-label": "Difference" }, content);
-  const of = verdicts.find((one) => one.model === row.model && one.candidate === row.version);
+  const of = verdictOn(overview, row);
   if (!of) {
     const baselineOf = verdicts.find((one) => one.model === row.model && one.baseline === row.version);
     return cell(h("span", { class: "quiet" }, baselineOf ? "champion" : DASH));
@@ -96,15 +110,18 @@ function differences({ verdicts }, row) {
   const line = (one) =>
     h(
       "li",
-      { "data-verdict": one.verdict, "data-calm": servesNobody(of) || one.supported_now === false, title: `${metric(one.metric).name} ${difference(one.metric, one.difference)} (${bounds(one.metric, one)}): ${VERDICTS[one.verdict]}${one.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}` },
+      { "data-verdict": one.verdict, "data-calm": servesNobody(of) || one.supported_now === false, title: `${metric(one.metric).name} ${difference(one.metric, one.difference)} (${bounds(one.metric, one)}, both bounds with ${confidence(of)}${wider(one) ? ", wider than what it stands on" : ""}): ${VERDICTS[one.verdict]}${one.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}` },
       h("span", {}, metric(one.metric).name),
       h("b", {}, difference(one.metric, one.difference)),
-      h("span", {}, `${MARKS[one.verdict]} ${one.supported_now === false ? "no longer" : VERDICTS[one.verdict]}`),
+      h("span", {}, one.supported_now === false ? `${MARKS.undecided} no longer shown` : `${MARKS[one.verdict]} ${VERDICTS[one.verdict]}`),
     );
-  const known = of.metrics.filter((one) => COMPARED.includes(one.metric) && one.difference !== null);
+  const known = compared(of);
   if (!known.length) return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}: not known yet`));
   return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}`), h("ul", {}, known.map(line)));
 }
+
+const verdictOn = ({ verdicts }, row) => verdicts.find((one) => one.model === row.model && one.candidate === row.version);
+const compared = (of) => of.metrics.filter((one) => COMPARED.includes(one.metric) && one.difference !== null);
 
 // Why none of the metrics is known, where that is one and the same: said once.
 function nothing(row) {

@@ -5,6 +5,7 @@ import { asker, useToken } from "../api.js";
 import { frontier } from "../charts/frontier.js";
 import { refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
+import { cuts } from "../fold.js";
 import { count, number, percent, significant } from "../format.js";
 import { reason } from "../metrics.js";
 import { shorten, shown as named } from "../names.js";
@@ -51,6 +52,7 @@ export function mount(root) {
   let asked = -Infinity;
   let answer = null;
   let which = {}; // what is shown
+  const cut = cuts(() => draw());
 
   const change = (part) => {
     go("auctions", { ...given, ...part }, { replace: true });
@@ -109,7 +111,7 @@ export function mount(root) {
       h("div", { class: "beside" }, figure,
       h("section", {}, h("h2", {}, "By operating point"),
       h("p", { class: "quiet" }, `Yields and ads are per request. Who over-predicts sells more places, so at one reserve yields do not compare: "matched" are those with as many mainline ads as ${rows[0].matched_to} has there. Placements without a history count as an average ad at that position.`),
-      tableOf(rows, curves), take("by operating point"))),
+      tableOf(rows, curves, cut), take("by operating point"))),
       leftOut(skipped),
     );
   }
@@ -128,7 +130,7 @@ export function mount(root) {
 const HEAD = ["Version", "Operating point", "Matched click yield", "Matched mainline click yield", "Mainline ads", "Click yield", "Mainline click yield", "Ads", "With a history", "Extrapolated", "Requests"];
 const NUMBERS = ["matched_click_yield", "matched_mainline_click_yield", "mainline_ads", "click_yield", "mainline_click_yield", "ads"];
 
-function tableOf(rows, curves) {
+function tableOf(rows, curves, cut) {
   const points = [...new Set(rows.map((row) => row.point))];
   const own = new Map(curves.map((one) => [one.version, one.look.class]));
   const order = [...rows].sort((a, b) => points.indexOf(a.point) - points.indexOf(b.point));
@@ -140,7 +142,8 @@ function tableOf(rows, curves) {
     ...["replayed_share", "extrapolated_share"].map((name) => value(row, name, percent)),
     count(row.requests),
   ];
-  return scroller("By operating point", table(HEAD, order.map(cells), { numeric: (i) => i > 1, class: "many" }));
+  const [shown, more] = cut("points", order, order.filter((row) => row.point === points[0]).length, `${points.length - 1} more operating points`);
+  return [scroller("By operating point", table(HEAD, shown.map(cells), { numeric: (i) => i > 1, class: "many" })), more];
 }
 
 function leftOut(skipped) {

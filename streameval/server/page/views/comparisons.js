@@ -12,6 +12,7 @@ import { count, dateTime, DASH, inZone, number, significant } from "../format.js
 import { metric, reason, within } from "../metrics.js";
 import { badge, shorten, shown as named } from "../names.js";
 import { folds } from "../fold.js";
+import { handling } from "../handling.js";
 import { servesNobody } from "../series.js";
 import { taking } from "../share.js";
 import { table } from "../tables.js";
@@ -39,10 +40,12 @@ export function mount(root) {
   const of = () => `comparisons/${encodeURIComponent(shown.id)}`;
   const here = () => href("comparisons", { id: shown.id, metric: given.metric });
   const titled = (what) => () => `${shown.model}: ${shorten(shown.candidate.version)} against ${shorten(shown.baseline.version)}, ${what === "difference" ? `${metric(given.metric ?? best(shown)).name} ` : ""}${what}`;
-  const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], print: true }));
+  const take = h("div", {}, taking("comparison", { link: here, csv: () => [of()], png: () => head, title: () => `${titled("difference by metric")()}, both bounds with ${confidence(shown)}`, print: true }));
   const takeBand = taking("difference over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => bandPlace, title: titled("difference") });
   const takeEvidence = taking("evidence over time", { link: here, csv: () => [of(), { rows: "looks" }], png: () => evidencePlace, title: titled("evidence that it is worse, e-value (log10)") });
-  detail.append(head, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
+  // what has been said is in the next snapshot
+  const say = handling(() => shown, () => ((shownAsked = { id: null, at: -Infinity }), refreshDetail()));
+  detail.append(head, say.root, take, tools, h("figure", {}, bandPlace, takeBand, bandCaption), h("figure", {}, evidencePlace, takeEvidence, evidenceCaption), rest);
   detail.hidden = true;
   const band = timeline(bandPlace, { height: 300 });
   const evidence = timeline(evidencePlace, { height: 170 });
@@ -121,7 +124,7 @@ export function mount(root) {
           h(
             "button",
             { type: "button", class: "deploy", "data-verdict": one.verdict, "data-calm": servesNobody(one.candidate), "data-supported": one.supported_now === false ? "false" : null, "data-focus": one.id, "aria-pressed": String(one.id === now), onclick: () => change({ id: one.id }) },
-            h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate)),
+            h("strong", {}, named(one.model), " ", named(one.candidate.version), badge(one.candidate, overview)),
             h("span", { class: "badge", "data-verdict": one.verdict }, one.withheld ? "withheld" : one.reason === "learning" ? "learning" : VERDICTS[one.verdict]),
             h("span", { class: "quiet" }, `against ${shorten(one.baseline.version)}, ${SETUPS[one.setup]}`),
             one.supported_now === false ? h("span", { class: "quiet" }, NOT_ANY_MORE) : null,
@@ -147,6 +150,7 @@ export function mount(root) {
       h("div", { class: "scroll stacked" }, metricTable(one, name, (of) => change({ metric: of }, { replace: true }))),
       h("p", { class: "quiet" }, `Each metric is evaluated on its own, and at every moment: in the table both bounds of its interval hold together with ${confidence(one)} confidence.${one.decided_on ? ` The bounds above it are those that the verdict rests on: each holds with ${confidence(one)} by itself, so they are closer.` : ""} The verdict weighs all metrics, with ${confidence(one)} in total.`),
     );
+    say.draw();
     replace(tools, select("Metric", "metric", one.metrics.map((m) => [metric(m.metric).name, m.metric]), name, (of) => change({ metric: of }, { replace: true })));
     drawCharts(one, name, now);
     drawRest();
@@ -262,7 +266,8 @@ function metricTable(one, chosen, choose) {
   ];
   const picture = (m) => {
     const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}${m.tolerance ? `, tolerance ${difference(m.metric, towardsWorse(m.metric) * m.tolerance)}` : ""}; ${VERDICTS[m.verdict]}`;
-    return h("td", { class: "interval" }, intervalLine(m, { worse: towardsWorse(m.metric), about, calm }));
+    const line = [metric(m.metric).name, `${MARKS[m.verdict]} ${VERDICTS[m.verdict]}${m.supported_now === false ? `, ${NOT_ANY_MORE}` : ""}`, m.difference === null ? "not known" : `${difference(m.metric, m.difference)} (${bounds(m.metric, m)})`];
+    return h("td", { class: "interval" }, intervalLine(m, { worse: towardsWorse(m.metric), about, calm, line }));
   };
   const row = (m) => [
     h("th", { scope: "row" }, chooser(m)),

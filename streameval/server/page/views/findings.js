@@ -1,9 +1,10 @@
 // What lies behind a comparison: where the difference is, calibration by pClick, the mix of traffic, estimates, its history.
 
+import { href } from "../address.js";
 import { button } from "../controls.js";
 import { MARKS, VERDICTS } from "../differences.js";
 import { h } from "../dom.js";
-import { count, dateTime, duration, number, percent, short, signed, signedPercent } from "../format.js";
+import { apportioned, count, dateTime, duration, number, percent, short, signed, signedPercent } from "../format.js";
 import { halfWidth } from "../intervals.js";
 import { metric, reason } from "../metrics.js";
 import { headed, shorten } from "../names.js";
@@ -13,8 +14,8 @@ import { scroller, table } from "../tables.js";
 const AT_FIRST = 3; // parts of a dimension that are shown
 const MOST = 50; // that the API lists of all dimensions; users, who are no whole, come on top
 
-// A list of a comparison as CSV.
-const rows = (name, { id }, list) => taking(name, { csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: list }] });
+// A list of a comparison, to take along.
+const rows = (name, { id }, list) => taking(name, { link: () => href("comparisons", { id }), times: false, csv: () => [`comparisons/${encodeURIComponent(id)}`, { rows: list }] });
 
 // A table per dimension, as each adds up to the whole by itself: the significant parts first, then those that carry most.
 export function breakdown({ findings: all, id }, unfolded, toggle, fold) {
@@ -39,18 +40,21 @@ function parts(dimension, all, cut, open, toggle) {
   const shares = all.map((f) => f.share ?? 0);
   const most = Math.max(...shares.map(Math.abs), 0.01);
   const name = dimension === "pclick" ? "pClick" : dimension;
-  const row = (f) => [
+  const total = cut ? 1 : shares.reduce((sum, share) => sum + share, 0);
+  // of a whole: what is shown adds up, whatever is folded
+  const known = sorted.map((f) => f.share ?? 0);
+  const rounded = dimension === "user" ? known : apportioned([...known, total - known.reduce((sum, share) => sum + share, 0)]);
+  const row = (f, i) => [
     h("th", { scope: "row" }, shorten(f.value, 40)),
     f.significant ? "significant" : "not significant",
-    [signedPercent(f.share), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })],
+    [signedPercent(f.share === null ? null : rounded[i]), h("meter", { min: 0, max: most, value: Math.max(0, f.share ?? 0), "aria-label": "share of the difference" })],
     signed(f.difference),
     short(f.impressions),
     short(f.clicks),
   ];
   const names = [name, "Evidence", "Share of the difference", "Difference in log loss", "Impressions", "Clicks"];
   const lines = sorted.slice(0, open ? all.length : AT_FIRST).map(row);
-  const total = shares.reduce((sum, share) => sum + share, 0);
-  if (dimension !== "user") lines.push(...whole(sorted, open, cut ? 1 : total));
+  if (dimension !== "user") lines.push(...whole(rounded, lines.length, all.length, total));
   const more = all.length - AT_FIRST;
   return h(
     "div",
@@ -62,10 +66,9 @@ function parts(dimension, all, cut, open, toggle) {
 }
 
 // The rows that make up the whole: what is folded or not listed, and the sum.
-function whole(sorted, open, total) {
-  const listed = open ? sorted : sorted.slice(0, AT_FIRST);
-  const rest = total - listed.reduce((sum, f) => sum + (f.share ?? 0), 0);
-  const folded = sorted.length - listed.length;
+function whole(rounded, listed, all, total) {
+  const rest = rounded.slice(listed).reduce((sum, share) => sum + share, 0);
+  const folded = all - listed;
   const line = (name, share) => [h("th", { scope: "row" }, name), "", signedPercent(share), "", "", ""];
   const others = folded || Math.abs(rest) >= 0.0005 ? [line(folded ? `${folded} others` : "Other values", rest)] : [];
   return [...others, line("Total", total)];
@@ -107,6 +110,12 @@ const isOfExposure = ({ setup }, mix) => setup === "paired" && mix.dimension ===
 
 const simpson = (m) => (m.simpson ? h("td", { class: "text" }, h("span", { class: "badge", "data-verdict": "worse" }, "Simpson"), ` ${m.text ?? ""}`) : "");
 
+// A table whose last column says how to read a row: it is there when there is something to say.
+function withReading(names, rows, options) {
+  const some = rows.some((cells) => cells.at(-1) !== "");
+  return table(some ? [...names, "Reading"] : names, some ? rows : rows.map((cells) => cells.slice(0, -1)), options);
+}
+
 // Of a metric, as the table above writes it.
 const by = ({ metric: name }, value) => signed(value, metric(name).digits || 4);
 const withError = (m) => (m.within_stderr === null ? by(m, m.within) : `${by(m, m.within)} ± ${number(halfWidth(null) * m.within_stderr, metric(m.metric).digits || 4)}`);
@@ -125,7 +134,7 @@ export function uniformExposure(one, fold) {
       "uniform",
       "Uniform exposure",
       h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions. ± is a 95% interval."),
-      scroller("Uniform exposure", table(["Metric", "Difference, as shown", "Under uniform exposure", "Reading"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
+      scroller("Uniform exposure", withReading(["Metric", "Difference, as shown", "Under uniform exposure"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
       rows("uniform exposure", one, "mixes"),
     ),
   );
@@ -149,7 +158,7 @@ export function mixes(one, fold) {
       "mix",
       "Traffic mix vs. model",
       h("p", { class: "quiet" }, "How much of the difference comes from different traffic (mix), and how much from the same kind of traffic (within). “Simpson”: the total and its slices point in opposite directions. ± is a 95% interval."),
-      scroller("Traffic mix vs. model", table(["Dimension", "Metric", "Difference", "Mix", "Within", "Reading"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
+      scroller("Traffic mix vs. model", withReading(["Dimension", "Metric", "Difference", "Mix", "Within"], all.map(row), { numeric: (i) => i > 1 && i < 5 })),
       rows("traffic mix", one, "mixes"),
     ),
   );
@@ -186,10 +195,22 @@ function toldAt(at, change) {
   return h("time", { datetime: at, title: dateTime(at, { seconds: true }) }, later >= 0 && later < DAY_MS ? `${duration(later / 1000)} later` : dateTime(at, { seconds: true }));
 }
 
-function whoWasTold({ told, at }) {
+// Why nobody was.
+export const UNTOLD = {
+  no_receivers: "nobody: no receiver is configured",
+  not_subscribed: "nobody: no receiver asks for such changes",
+  serves_nobody: "nobody: the version served nobody",
+  before_notifications: "nobody: it was before there were notifications",
+  not_told_of: "nobody: such changes are not told",
+  waiting: "nobody yet: its message waits",
+  dropped: "nobody: too many messages waited, so it was dropped",
+  receiver_removed: "nobody: its receiver is no longer configured",
+};
+
+function whoWasTold({ told, untold, at }) {
   const receiver = (one) => (one.receiver === one.kind ? one.kind : `${one.kind} ${shorten(one.receiver)}`);
   const line = (one) => h("span", {}, receiver(one), ", ", one.state === "muted" ? "muted, not sent" : toldAt(one.at, at));
-  return h("span", { class: "told quiet" }, h("span", { class: "label" }, "Told"), told.length ? told.map(line) : h("span", {}, "nobody"));
+  return h("span", { class: "told quiet" }, h("span", { class: "label" }, "Told"), told.length ? told.map(line) : h("span", {}, UNTOLD[untold] ?? "nobody"));
 }
 
 // What happened, in order: the deploy, who announced it, and every change of the verdict with who was told of it.

@@ -1,5 +1,6 @@
 // Where events are, and where time and memory go.
 
+import { href } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { refusal } from "../controls.js";
 import { h, replace } from "../dom.js";
@@ -12,6 +13,9 @@ import { scroller, table } from "../tables.js";
 import { awaited } from "../waiting.js";
 
 const AGAIN_MS = 2000;
+const here = () => href("flow");
+// A part of the status: what is now, so a link names no times.
+const take = (name, rows) => taking(name, { link: here, times: false, csv: () => ["status", { rows }] });
 const HEALTHY = new Set(["matured", "pending", "matched_clicks", "candidates"]);
 
 export function mount(root) {
@@ -59,10 +63,10 @@ export function mount(root) {
 function draw(place, status, fold) {
   replace(
     place,
-    panel(h("h2", {}, "Event outcomes"), fates(status.events, place.querySelector("details.none")?.open)),
-    panel(fold("partitions", "Partitions", partitions(status))),
-    panel(fold("stages", "Processing time by stage", stages(status.stage_seconds, status.uptime_seconds))),
-    panel(fold("memory", "Memory", memory(status))),
+    panel(h("h2", {}, "Event outcomes"), fates(status.events, place.querySelector("details.none")?.open), take("event outcomes", "events")),
+    panel(fold("partitions", "Partitions", partitions(status), take("partitions", "partitions"))),
+    panel(fold("stages", "Processing time by stage", stages(status.stage_seconds, status.uptime_seconds), take("processing time by stage", "stages"))),
+    panel(fold("memory", "Memory", memory(status), take("memory", "memory"))),
     panel(fold("checkpoints", "Checkpoints", checkpoints(status.checkpoints), h("h3", {}, "History"), history(status.history))),
   );
 }
@@ -177,7 +181,7 @@ function drawLetters(place, { total, counts, samples, samples_withheld: withheld
           { open },
           h("summary", {}, `Latest ${samples.length}`),
           scroller("Latest dead letters", table(LETTER, samples.map(letter), { class: "letters", numeric: () => false })),
-          taking("dead letters", { csv: () => ["dead-letters"] }),
+          taking("dead letters", { link: here, times: false, csv: () => ["dead-letters"] }),
         )
       : null,
   );

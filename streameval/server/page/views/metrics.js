@@ -4,6 +4,7 @@ import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { chips, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
+import { cuts } from "../fold.js";
 import { metricTerm } from "../explain.js";
 import { count, number, percent, significant } from "../format.js";
 import { METRICS, metric, reason } from "../metrics.js";
@@ -20,6 +21,7 @@ export const needsLabels = true;
 
 const AGAIN_MS = 4000;
 const AT_FIRST = 3; // versions
+const ON_PHONE = 4; // metrics of a family
 
 const OPERATING = ["pauc", "precision_at", "recall_at", "f1_at", "expected_cost", "rmse", "mse", "mae", "nmse"];
 const YIELDS = ["click_yield", "mainline_click_yield", "value_per_impression", "value_per_request", "value_per_user"];
@@ -31,6 +33,9 @@ const ESTIMATORS = [["IPS", "ips"], ["IPS, clipped", "ips_clipped"], ["SNIPS", "
 
 const LOSSES = ["log_loss", "mse", "mae", "calibration"];
 const EXPOSURE = LOSSES.flatMap((of) => ESTIMATORS.map(([, how]) => `${of}_${how}`)).filter((name) => METRICS[name]);
+// What a family's tables are as CSV: the button, the route, and further parameters.
+const RESULTS = [["CSV", "results", { slice: "none" }]];
+const STRATA = [["CSV", "strata", {}], ["CSV, put together", "strata", { rows: "stratified" }]];
 const POLICIES = [...ESTIMATORS.map(([, how]) => `policy_${how}`), "policy_value_snips", "policy_value_snips_clipped"];
 
 export function mount(root) {
@@ -48,6 +53,7 @@ export function mount(root) {
   let given = {};
   let asked = { question: "", at: -Infinity };
   let answer = null;
+  const cut = cuts(() => draw());
 
   function choice() {
     const models = modelsOf(overview);
@@ -109,10 +115,10 @@ export function mount(root) {
     replace(left, rows.length ? absent(rows, BY_VERSION) : null);
     if (!rows.length) return;
     families.forEach(({ place: own }, i) => {
-      const { name, content, path = "results" } = FAMILIES[i];
-      const shown = content(rows, chosen(answer.strata));
+      const { name, content, tables = RESULTS } = FAMILIES[i];
+      const shown = content(rows, cut, chosen(answer.strata));
       const none = shown instanceof Node && shown.matches("[data-nothing]");
-      replace(own, shown, none ? null : taking(name, { link: here, times: false, csv: () => [path, { ...asking(), ...(path === "results" ? { slice: "none" } : {}) }] }));
+      replace(own, shown, none ? null : taking(name, { link: here, times: false, csv: tables.map(([text, path, more]) => [text, () => [path, { ...asking(), ...more }]]) }));
     });
   }
 
@@ -144,36 +150,40 @@ function nothing(rows, names) {
 }
 
 // A line for every metric, a column for every version.
-function byVersion(names, rows) {
+function byVersion(names, rows, cut) {
   const some = names.filter((name) => !absence(rows, name));
   const words = once();
   const head = ["Metric", ...rows.map((row) => shorten(row.version, 18))];
-  return nothing(rows, names) ?? scroller(names[0], table(head, some.map((name) => [heading(name), ...rows.map((row, i) => reading(row, name, { words: words(i) }))])));
+  const [shown, more] = cut(names[0], some, ON_PHONE, `${some.length - ON_PHONE} more metrics`);
+  return nothing(rows, names) ?? [scroller(names[0], table(head, shown.map((name) => [heading(name), ...rows.map((row, i) => reading(row, name, { words: words(i) }))]))), more];
 }
 
 // A line for every metric and version, a column for every K.
-function ranking(rows) {
+function ranking(rows, cut) {
   const parts = LISTS.map((name) => ({ name, found: LIST.exec(name) }));
-  const cuts = [...new Set(parts.map(({ found }) => found[2]).filter(Boolean))].sort((a, b) => a - b);
+  const ks = [...new Set(parts.map(({ found }) => found[2]).filter(Boolean))].sort((a, b) => a - b);
   const lines = new Map(); // NDCG, NDCG as shown, NDCG by user, ...: K -> name
   for (const { name, found: [, of, k = "", byUser = ""] } of parts) lines.set(`${of}${byUser}`, (lines.get(`${of}${byUser}`) ?? new Map()).set(k, name));
   const body = [...lines].sort(([a], [b]) => RANKED.indexOf(plain(a)) - RANKED.indexOf(plain(b))).flatMap(([, of]) => {
     const any = [...of.values()][0];
-    return rows.map((row, i) => [heading(any, metric(any).name.replace(/@\d+/, ""), !i), version(row), ...[...cuts, ""].map((k) => (of.has(k) ? reading(row, of.get(k)) : h("td")))]);
+    return rows.map((row, i) => [heading(any, metric(any).name.replace(/@\d+/, ""), !i), version(row), ...[...ks, ""].map((k) => (of.has(k) ? reading(row, of.get(k)) : h("td")))]);
   });
   const lists = rows.map((row) => `${shorten(row.version)} ${count(row.requests)}, ${count(row.requests_clicked)} of them with a click`).join("; ");
-  return nothing(rows, LISTS) ?? [scroller("Ranking of lists", table(["Metric", "Version", ...cuts.map((k) => `K = ${k}`), "Whole list"], body, { numeric: (i) => i > 1 })), h("p", { class: "quiet" }, `Requests: ${lists}.`)];
+  const [shown, more] = cut("ranking", body, 2 * rows.length, `${lines.size - 2} more metrics`);
+  return nothing(rows, LISTS) ?? [scroller("Ranking of lists", table(["Metric", "Version", ...ks.map((k) => `K = ${k}`), "Whole list"], shown, { numeric: (i) => i > 1 })), more, h("p", { class: "quiet" }, `Requests: ${lists}.`)];
 }
 
 const RANKED = ["ndcg", "map", "mrr", "precision", "recall", "hit_rate", "click_hit_rate"];
 const plain = (name) => name.replace("shown_", "").replace("_by_user", "");
 
 // Clipped and unclipped side by side, and how much they rest on.
-function exposure(rows) {
+function exposure(rows, cut) {
   const body = LOSSES.flatMap((of) => rows.map((row, i) => [heading(of, undefined, !i), version(row), reading(row, of), ...ESTIMATORS.map(([, how]) => (METRICS[`${of}_${how}`] ? reading(row, `${of}_${how}`) : h("td")))]));
   const rests = rows.map((row) => [h("th", { scope: "row" }, version(row)), count(row.with_propensity), count(row.exposure_ess), count(row.exposure_ess_clipped), percent(row.exposure_clipped), percent(row.exposure_largest_weight)]);
+  const [shown, more] = cut("exposure", body, rows.length, `${LOSSES.length - 1} more metrics`);
   return nothing(rows, EXPOSURE) ?? [
-    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], body, { numeric: (i) => i > 1, class: "many" })),
+    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], shown, { numeric: (i) => i > 1, class: "many" })),
+    more,
     scroller("What these rest on", table(["Version", "Impressions with a propensity", "Effective samples", "Effective samples, clipped", "Clipped", "Largest weight, of all"], rests)),
   ];
 }
@@ -186,7 +196,7 @@ function policies(rows) {
   return wrong.length ? [alarm, scroller("Policies", table(head, body, { class: "many" }))] : (nothing(rows, POLICIES) ?? [scroller("Policies", table(head, body, { class: "many" })), h("p", { class: "quiet" }, `Per impression; higher is better.`)]);
 }
 
-function strata(rows, tables) {
+function strata(rows, cut, tables) {
   const why = tables.length && tables.every((one) => one.reason) ? tables[0].reason : null;
   if (why || !tables.length) return h("p", { "data-nothing": "" }, `None: ${why === "not_configured" || !why ? "not configured ([strata])" : reason(why)}.`);
   const own = (one) => rows.find((row) => row.version === one.version && row.source === one.source);
@@ -196,18 +206,22 @@ function strata(rows, tables) {
   ]));
   const weightings = { share: "By share", plain: "Plain", uniform_exposure: "Uniform exposure" };
   const together = Object.keys(tables[0].stratified).flatMap((of) => tables.filter((one) => one.stratified[of]).map((one, i) => [heading(of, undefined, !i), version(own(one)), ...Object.keys(weightings).map((name) => cell(one.stratified[of][name], null, null, "no_propensities", { write: (v) => number(v, 4), name }))]));
+  const [some, more] = cut("strata", body, tables[0].strata.length, `those of ${tables.length - 1} more versions`);
+  const [first, others] = cut("together", together, 2 * tables.length, `${Object.keys(tables[0].stratified).length - 2} more metrics`);
   return [
-    scroller("Strata of propensity", table(["Propensity", "Version", "Impressions", "Clicks", "Log loss", "Calibration", "AUC of clicks"], body, { numeric: (i) => i > 1 })),
-    scroller("Put together", table(["Metric", "Version", ...Object.values(weightings)], together, { numeric: (i) => i > 1 })),
+    scroller("Strata of propensity", table(["Propensity", "Version", "Impressions", "Clicks", "Log loss", "Calibration", "AUC of clicks"], some, { numeric: (i) => i > 1 })),
+    more,
+    scroller("Put together", table(["Metric", "Version", ...Object.values(weightings)], first, { numeric: (i) => i > 1 })),
+    others,
   ];
 }
 
 const FAMILIES = [
-  { name: "At the operating point", has: OPERATING, about: "Where decisions are made: over metrics.operating_range, and at metrics.threshold.", content: (rows) => byVersion(OPERATING, rows) },
+  { name: "At the operating point", has: OPERATING, about: "Where decisions are made: over metrics.operating_range, and at metrics.threshold.", content: (rows, cut) => byVersion(OPERATING, rows, cut) },
   { name: "Ranking of lists", has: LISTS, about: "Requests ranked by each version's scores, ties at their expectation, cut after K; \"as shown\" by the position shown. A request without a click counts for precision and hit rate alone.", content: ranking },
-  { name: "Within users and requests", has: USERS, about: "AUC of each group, averaged; the weights of the groups side by side.", content: (rows) => byVersion(USERS, rows) },
-  { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows) => byVersion(YIELDS, rows) },
+  { name: "Within users and requests", has: USERS, about: "AUC of each group, averaged; the weights of the groups side by side.", content: (rows, cut) => byVersion(USERS, rows, cut) },
+  { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows, cut) => byVersion(YIELDS, rows, cut) },
   { name: "As if everything had been shown alike", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions weigh 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions decide.", content: exposure },
   { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned by showing things its own way. The mean weight is 1 if the logged propensities are right.", content: policies },
-  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, path: "strata" },
+  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, tables: STRATA },
 ];

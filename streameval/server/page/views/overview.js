@@ -78,7 +78,7 @@ export function mount(root) {
     const scoring = overview.verdicts.filter(servesNobody);
     shadows.hidden = !scoring.length && !shadowed.length;
     replace(summary, ...shadowSummary(scoring, shadowed));
-    quiet(scoringPlace, scoring, overview.as_of);
+    quiet(scoringPlace, scoring, overview);
     shadowTable.hidden = !shadowed.length;
     replace(shadowTable, shadowed.length ? tableOf(shadowed) : null);
     replace(note, servedNote(rows));

@@ -141,7 +141,7 @@ export function mount(root) {
         found,
         h("p", {}, `User ${user}, by version:`),
         scroller("One user", table(["Version", ...metricNames()], series.map(row))),
-        taking("one user", { csv: () => [`users/${encodeURIComponent(id)}`, { objective: objective(overview, given) }] }),
+        taking("one user", { link: here, times: false, csv: () => [`users/${encodeURIComponent(id)}`, { objective: objective(overview, given) }] }),
       );
     } catch (error) {
       replace(found, refusal(error, () => one(id), useToken));
