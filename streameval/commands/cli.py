@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +23,7 @@ from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
 from streameval.commands.targets import OutFile, TrafficTarget
-from streameval.process import logs, memory, progress
+from streameval.process import logs, memory, progress, start
 from streameval.settings import toml as config_file
 from streameval.settings.tree import ConfigError
 
@@ -66,8 +67,10 @@ def run(config_path: Path | None, report: Path | None) -> None:
     memory.settle()
     settings = _load(config_path)
     with _stoppable() as stop:
-        from streameval import app  # takes a second or two, during which it may be stopped
+        with start.quick_imports():  # takes a second or two, during which it may be stopped
+            from streameval import app
 
+            import_module("streameval.server.http.app")  # what a run imports next
         snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
     if report is not None:
         _write_report(snapshot.report(), report)
@@ -85,7 +88,8 @@ def replay(
     """Run event FILES (JSONL, CSV, Parquet, Arrow) through the same pipeline, as fast as possible."""
     settings = _load(config_path)
     with _stoppable() as stop, progress.shown("replay") as line:
-        from streameval import app  # takes a second or two
+        with start.quick_imports():  # takes a second or two
+            from streameval import app
 
         snapshot = app.replay(settings, list(files), predictions, _advance(line), stop)
         if stop.is_set():
@@ -106,8 +110,9 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
     """Replay the auctions in event FILES under every version's scores at every operating point of the config."""
     settings = _load(config_path)
     with _stoppable() as stop, progress.shown("auction") as line:
-        from streameval import app
-        from streameval.auction import offline
+        with start.quick_imports():
+            from streameval import app
+            from streameval.auction import offline
 
         found = app.auction(settings, list(files), _advance(line), stop)
     if report is not None:
@@ -133,7 +138,10 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
 )
 def demo(port: int, seconds: float | None, client: str) -> None:
     """Run an embedded broker, simulated traffic with a bad deploy, the monitor and its page in one process."""
-    from streameval.commands import demo as demonstration
+    with start.quick_imports():
+        from streameval.commands import demo as demonstration
+
+        import_module("streameval.server.http.app")  # what a run imports next
 
     with _stoppable() as stop:
         snapshot = demonstration.run(port, seconds, client, stop, lambda text: click.echo(text, err=True))
@@ -177,7 +185,8 @@ def simulate(
     """Write simulated traffic with known ground truth to TARGET: a file (.jsonl[.gz|.zst], .csv, .parquet), or `kafka`."""
     settings = _load(config_path)
     with _stoppable() as stop, progress.shown("simulate", "") as line:
-        from streameval.commands import demo as demonstration
+        with start.quick_imports():
+            from streameval.commands import demo as demonstration
 
         impressions, clicks = demonstration.simulate(
             str(target), scenario, seconds, rate, speed=speed, seed=seed, settings=settings, stop=stop, advance=line

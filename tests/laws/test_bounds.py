@@ -163,7 +163,7 @@ def test_versions_come_and_go_for_years_and_each_is_seen_under_its_name(
     for number in range(140):  # a version an hour; what is correctable and every window are shorter than that
         clock.advance(3600)
         code = made.catalog.series_code("m", f"v{number}")
-        ts = T0 + number * 3_600_000 + np.arange(50) * 100  # a few panes: each of them is evaluated
+        ts = T0 + number * 3_600_000 + np.arange(50) * 30  # two panes: each of them is evaluated
         made.take(batch(number, ts, code, shadow=False))
         if number == 80:  # a restart with names that were given to codes twice
             state = made.partition_state(0)

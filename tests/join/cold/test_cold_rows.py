@@ -109,7 +109,9 @@ class Run:
                     assert process.begin == done
                     break
         process.pipeline.finish()
-        self.report = readers_see(process.pipeline).report()
+        self.report = readers_see(
+            process.pipeline, with_history=False
+        ).report()  # panes are in `history`, and take longest
         process.keeper.close()
         self.history = history_content(path / "history.sqlite")
         for name in ("checkpoints", "uptime_s"):
@@ -132,12 +134,17 @@ def in_memory(kind: str = "plain", shared: bool = True) -> Run:
         return Run(Path(folder), stream(), 0, shared=shared, **KINDS[kind])
 
 
+FTRL = {
+    "name": "ftrl",
+    "kind": "ftrl",
+    "bits": 14,
+}  # its whole state is in every checkpoint: 64 MB with as many as by default
 RICH: dict[str, Any] = {
-    "models": [{"name": "ftrl", "kind": "ftrl"}],
+    "models": [FTRL],
     "exposure": {"propensity": "popularity"},
     "objectives": [{"name": "long", "value_at_least": 1.0}],
 }
-LABEL: dict[str, Any] = {"models": [{"name": "ftrl", "kind": "ftrl"}], "join": {"score_at": "label"}}
+LABEL: dict[str, Any] = {"models": [FTRL], "join": {"score_at": "label"}}
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "fields and models": RICH, "scores at the label": LABEL}
 

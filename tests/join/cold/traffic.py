@@ -26,7 +26,7 @@ def settings(path: str, segment_rows: int, **changes: dict) -> dict:
             "request_gap": "10s",
             **changes.pop("join", {}),
         },
-        "windows": {"pane": "1m", "sliding": ["10m", "1h"]},
+        "windows": {"pane": "5m", "sliding": ["10m", "1h"]},
         "slices": {"dimensions": ["country"]},
         "ranking": {"k": [1, 3], "by_user": ["mrr"]},
         "compare": {"gauc_window": "10m", "min_duration": "5m"},
