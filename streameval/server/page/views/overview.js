@@ -18,7 +18,7 @@ import { taking } from "../share.js";
 export const title = "Overview";
 export const answersFirst = true; // its heading is in the navigation
 
-const PANES = 40; // as many as a line of a cell can show
+const PANES = 32; // of a line in a cell; five lines a version are the largest part of what the first view asks for
 const AGAIN_MS = 4000; // between two questions for the lines
 
 export function mount(root) {
