@@ -6,7 +6,7 @@ Lists are merged, not sorted together: an hour comes to hold its labels in order
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -22,21 +22,21 @@ class Hour(NamedTuple):
     impressions: NDArray[np.uint16]
     clicks: NDArray[np.uint16]
 
-    def counts(self) -> Counts:
-        """The same; a key may come again."""
-        return Counts(self.keys, self.impressions.astype(np.int64), self.clicks.astype(np.int64))
+    def counts(self, bits: int = 0) -> Counts:
+        """The same by keys without their lowest bits, each once."""
+        return _once(self.keys, self.impressions, self.clicks, bits)
 
 
 class Counts(NamedTuple):
-    """Of any labels."""
+    """Of any labels; each key once."""
 
     keys: NDArray[np.uint64]
     impressions: NDArray[np.int64]
     clicks: NDArray[np.int64]
 
-    def by(self, keys: NDArray[np.uint64]) -> Counts:
-        """By other keys of the same entries, ascending as well."""
-        return _merged(Counts(keys, self.impressions, self.clicks), NO_COUNTS)
+    def by(self, bits: int) -> Counts:
+        """By keys without their lowest bits."""
+        return _once(self.keys, self.impressions, self.clicks, bits)
 
 
 NO_COUNTS = Counts(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -45,16 +45,12 @@ NO_HOUR = Hour(np.empty(0, np.uint64), np.empty(0, np.uint16), np.empty(0, np.ui
 
 def counted(keys: NDArray[np.uint64], label: NDArray[np.int8]) -> Counts:
     """Of labels, 0 or 1, in any order."""
-    every, clicked = np.sort(keys), np.sort(keys[label != 0])
-    one, none = np.ones(every.size, np.int64), np.zeros(every.size, np.int64)
-    return _merged(Counts(every, one, none), Counts(clicked, none[: clicked.size], one[: clicked.size]))
+    return _told(np.sort(keys), np.sort(keys[label != 0]))
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
     """Everything together, each key once."""
-    left = [*parts]
-    if len(left) < 2:
-        left += [NO_COUNTS] * (2 - len(left))
+    left = [*parts] or [NO_COUNTS]
     while len(left) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
         pairs = [_merged(a, b) for a, b in zip(left[::2], left[1::2], strict=False)]
         left = pairs + left[2 * len(pairs) :]
@@ -73,23 +69,54 @@ def packed(counts: Counts) -> Hour:
 
 
 @numba.njit(cache=True, nogil=True)
+def _told(every: NDArray[np.uint64], clicked: NDArray[np.uint64]) -> Counts:
+    """Of the keys of all labels, and of the clicks among them; both ascend."""
+    keys, impressions = np.empty(every.size, np.uint64), np.zeros(every.size, np.int64)
+    n = 0
+    for key in every:
+        n += n == 0 or keys[n - 1] != key
+        keys[n - 1] = key
+        impressions[n - 1] += 1
+    clicks, at = np.zeros(n, np.int64), 0
+    for key in clicked:
+        while keys[at] != key:
+            at += 1
+        clicks[at] += 1
+    return Counts(keys[:n].copy(), impressions[:n].copy(), clicks)
+
+
+@numba.njit(cache=True, nogil=True)
+def _once(
+    every: NDArray[np.uint64], of_impressions: NDArray[np.integer[Any]], of_clicks: NDArray[np.integer[Any]], bits: int
+) -> Counts:
+    """Of entries by ascending keys, which may come again without their lowest bits."""
+    keys, low = np.empty(every.size, np.uint64), np.uint64(bits)
+    impressions, clicks = np.zeros(every.size, np.int64), np.zeros(every.size, np.int64)
+    n = 0
+    for i in range(every.size):
+        key = every[i] >> low
+        n += n == 0 or keys[n - 1] != key
+        keys[n - 1] = key
+        impressions[n - 1] += of_impressions[i]
+        clicks[n - 1] += of_clicks[i]
+    return Counts(keys[:n].copy(), impressions[:n].copy(), clicks[:n].copy())
+
+
+@numba.njit(cache=True, nogil=True)
 def _merged(a: Counts, b: Counts) -> Counts:
-    """Both, each key once, also where one of them has it several times."""
+    """Both. Without a branch where keys are compared: which of them is the lower one, nobody can predict."""
     size = a.keys.size + b.keys.size
     keys, impressions, clicks = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
-    n = i = j = 0
-    while i + j < size:
-        first = j == b.keys.size or (i < a.keys.size and a.keys[i] <= b.keys[j])
-        key = a.keys[i] if first else b.keys[j]
-        if n == 0 or keys[n - 1] != key:
-            keys[n], impressions[n], clicks[n] = key, 0, 0
+    n = i = j = np.int64(0)
+    while i < a.keys.size and j < b.keys.size:
+        one, other = a.keys[i], b.keys[j]
+        of_a, of_b = np.int64(one <= other), np.int64(other <= one)
+        keys[n] = min(one, other)
+        impressions[n] = of_a * a.impressions[i] + of_b * b.impressions[j]
+        clicks[n] = of_a * a.clicks[i] + of_b * b.clicks[j]
+        n, i, j = n + 1, i + of_a, j + of_b
+    for rest, first in ((a, i), (b, j)):
+        for at in range(first, rest.keys.size):
+            keys[n], impressions[n], clicks[n] = rest.keys[at], rest.impressions[at], rest.clicks[at]
             n += 1
-        if first:
-            impressions[n - 1] += a.impressions[i]
-            clicks[n - 1] += a.clicks[i]
-            i += 1
-        else:
-            impressions[n - 1] += b.impressions[j]
-            clicks[n - 1] += b.clicks[j]
-            j += 1
     return Counts(keys[:n].copy(), impressions[:n].copy(), clicks[:n].copy())

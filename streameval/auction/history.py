@@ -53,10 +53,7 @@ class ClickCurves(NamedTuple):
 
 def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "observed"]) -> ClickCurves:
     """The curves of a history. A position never shown has those of the nearest one before it that was, else after it."""
-    impressions, clicks = (
-        np.bincount(counts.position, some, minlength=slots).astype(np.int64)  # whole numbers
-        for some in (counts.impressions, counts.clicks)
-    )
+    impressions, clicks = _by_position(counts, slots)
     shown = impressions > 0
     reference = np.where(shown, clicks / np.maximum(impressions, 1), 0.0)
     curve = _within_pairs(counts, impressions, clicks, reference) if kind == "within_pairs" else reference.copy()
@@ -69,12 +66,7 @@ def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "obs
 
 def tables_of(counts: PairCounts, curves: ClickCurves) -> ClickTables:
     """The tables. A pair whose positions never had a click (curve 0) is as one without a history."""
-    entry_rows = np.repeat(np.arange(counts.indptr.size - 1), np.diff(counts.indptr))
-    chance, clicks = np.zeros(counts.indptr.size - 1), np.zeros(counts.indptr.size - 1)
-    np.add.at(chance, entry_rows, counts.impressions * curves.curve[counts.position])
-    np.add.at(clicks, entry_rows, counts.clicks.astype(np.float64))
-    rate = np.full(chance.size, np.nan)
-    np.divide(clicks, chance, out=rate, where=chance > 0)
+    rate = _rates(counts, curves.curve)
     return ClickTables(rate, curves.curve, curves.reference, curves.shown)
 
 
@@ -97,20 +89,65 @@ def _within_pairs(
     """
     if not clicks.any():
         return reference.copy()
-    pair = np.repeat(np.arange(counts.indptr.size - 1), np.diff(counts.indptr))
-    total = np.bincount(pair, weights=counts.clicks, minlength=counts.indptr.size - 1)
-    telling = (total > 0) & (np.diff(counts.indptr) > 1)
-    on = telling[pair]
     share = _PRIOR / clicks.sum()
     own = share * clicks
-    np.add.at(own, counts.position[on], counts.clicks[on].astype(np.float64))
-    indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.diff(counts.indptr)[telling]), [0]))
-    indptr[-1] = indptr[-2] + impressions.size
-    exposure = np.concatenate((counts.impressions[on].astype(np.float64), share * impressions))
-    position = np.concatenate((counts.position[on], np.arange(impressions.size)))
+    telling, exposure, position, total = _telling(counts, own)
+    indptr = np.append(telling, telling[-1] + impressions.size)
+    exposure = np.concatenate((exposure, share * impressions))
+    position = np.concatenate((position, np.arange(impressions.size)))
     curve = reference.copy()
-    _scale(indptr, position, exposure, np.concatenate((total[telling], [_PRIOR])), own, curve)
+    _scale(indptr, position, exposure, np.append(total, _PRIOR), own, curve)
     return curve
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_position(counts: PairCounts, slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    impressions, clicks = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+    for e in range(counts.position.size):
+        impressions[counts.position[e]] += counts.impressions[e]
+        clicks[counts.position[e]] += counts.clicks[e]
+    return impressions, clicks
+
+
+@numba.njit(cache=True, nogil=True)
+def _rates(counts: PairCounts, curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Clicks of every pair over its impressions by the curve; NaN where these are 0."""
+    rate = np.full(counts.indptr.size - 1, np.nan)
+    for i in range(rate.size):
+        clicks, chance = 0, 0.0
+        for e in range(counts.indptr[i], counts.indptr[i + 1]):
+            clicks += counts.clicks[e]
+            chance += counts.impressions[e] * curve[counts.position[e]]
+        if chance > 0.0:
+            rate[i] = clicks / chance
+    return rate
+
+
+@numba.njit(cache=True, nogil=True)
+def _telling(
+    counts: PairCounts, own: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """(where each begins and the last ends, impressions, positions, clicks of each) of the pairs with clicks and several positions.
+
+    Adds their clicks to `own`, by position.
+    """
+    indptr, total = np.zeros(counts.indptr.size, np.int64), np.empty(counts.indptr.size - 1)
+    exposure, position = np.empty(counts.position.size), np.empty(counts.position.size, np.int64)
+    pairs = n = 0
+    for i in range(total.size):
+        first, end = counts.indptr[i], counts.indptr[i + 1]
+        clicks = 0
+        for e in range(first, end):
+            clicks += counts.clicks[e]
+        if clicks > 0 and end - first > 1:
+            for e in range(first, end):
+                own[counts.position[e]] += counts.clicks[e]
+                exposure[n], position[n] = counts.impressions[e], counts.position[e]
+                n += 1
+            total[pairs] = clicks
+            pairs += 1
+            indptr[pairs] = n
+    return indptr[: pairs + 1].copy(), exposure[:n].copy(), position[:n].copy(), total[:pairs].copy()
 
 
 @numba.njit(cache=True, nogil=True)

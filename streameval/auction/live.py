@@ -13,14 +13,15 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.gather import arranged, auctions_of, left_out, query_of, unfit
+from streameval.auction.arrange import Arranged, arranged, auctions_of
+from streameval.auction.gather import all_fit, left_out, query_of, unfit
+from streameval.auction.grouping import ByRequest, grouped, meet, regrouped, renumbered, told_apart
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTIONS_RUN, AUCTIONS_SERVED, Residuals, run_through
+from streameval.auction.rerun import Residuals, run_through
 from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
 from streameval.events.columns import (
     PLAIN,
@@ -32,8 +33,7 @@ from streameval.events.columns import (
 )
 from streameval.events.durations import HOUR
 from streameval.settings.measures import Auction
-from streameval.sketches.blocks import BLOCKS, blocks_of
-from streameval.sketches.directory import mix
+from streameval.sketches.blocks import blocks_of
 from streameval.sketches.list_cells import GROUP_SHIFT
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
@@ -42,14 +42,15 @@ _FEW = 1 << 12  # candidates; a part of fewer is put together with those beside 
 _NEVER = -(1 << 62)
 
 
-class PointRows(NamedTuple):
-    """Sums of one pane at one operating point: row i for series[i] and block[i] of users, int64[n, cells of the tally]."""
+class PaneSums(NamedTuple):
+    """Sums of one pane: all cells of the tallies of every operating point, one behind the other, int64[series, cells]; series ascend."""
 
     pane: int
-    tally: str
     series: NDArray[np.int32]
-    block: NDArray[np.int64]
     cells: NDArray[np.int64]
+
+
+_Apart = tuple[Impressions, Impressions | None]  # rows that may be of requests which are over, and those that cannot
 
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
@@ -65,7 +66,8 @@ class LiveAuctions:
     def __init__(self, settings: Auction, pane: int, gap: int, ahead: int) -> None:
         """`pane`, `gap` (how far apart candidates of one request may be) and `ahead` (of the watermark) in ms."""
         self._settings = settings
-        self._points, self._names = operating_points(settings), tally_names(settings)
+        self._points = operating_points(settings)
+        self.tallies = [one for name in tally_names(settings) for one in (name, through_name(name))]
         self._pane, self._gap, self._ahead = pane, gap, ahead
         self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
         self._shown: list[Impressions] = []
@@ -92,7 +94,7 @@ class LiveAuctions:
         """Labels, when they became final (ms), and whose they are."""
         self.history.add(key, label, final, blocks_of(user).astype(np.int64) >> GROUP_SHIFT)
 
-    def run_due(self, watermark: int) -> list[PointRows]:
+    def run_due(self, watermark: int) -> list[PaneSums]:
         """Runs the requests that are complete, oldest hour first."""
         done = (watermark - self._gap) // self._pane * self._pane
         if watermark == _NEVER or done <= self._done:
@@ -141,99 +143,116 @@ class LiveAuctions:
         if on.size:
             parts.append(_plain(impressions) if on.size == len(impressions) else _taken(impressions, on))
 
-    def _run_waiting(self) -> list[PointRows]:
+    def _run_waiting(self) -> list[PaneSums]:
         """Runs the requests that ended before `_done`; the others go on waiting."""
-        on, off = _fewer(self._shown), _fewer(self._others)
-        request, ts = (np.concatenate([getattr(part, name) for part in (*on, *off)]) for name in ("request", "ts"))
-        number, begin, due, waits = self._complete(request, ts)
-        shown = sum(map(len, on))
-        self._shown, self._others = _those(on, waits[:shown]), _those(off, waits[shown:])
-        complete = np.flatnonzero(due)
-        if not complete.size:
+        parts = [_fewer(self._shown), _fewer(self._others)]
+        apart = [[_by_time(part, self._done) for part in some] for some in parts]
+        groups = self._groups(apart)
+        if groups is None:  # an id that comes again after the gap
+            apart = [[(part, None) for part in some] for some in parts]
+            every = [part for some in parts for part in some]
+            groups = regrouped(_column(every, "request"), _column(every, "ts"), self._gap)
+        on, off = ([near for near, _ in some] for some in apart)
+        near, shown = [*on, *off], sum(map(len, on))
+        number, begin, waits, due = self._complete(*groups)
+        self._shown, self._others = _those(apart[0], waits[:shown]), _those(apart[1], waits[shown:])
+        if not due:
             return []
         pane = begin // self._pane
         rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane stand together
         rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
-        rows = concat_impressions([*_those(on, due[:shown]), *_those(off, due[shown:])])
-        rows = replace(rows, request=rank[number[complete]].astype(np.uint64) + np.uint64(1))
-        return self._run(rows, *arranged(rows, complete < shown), np.sort(pane))
+        position = np.concatenate([field_of(part, "position") for part in near])
+        item, request = _column(near, "item"), renumbered(number, rank)
+        order, position, indptr = arranged(request, _column(near, "id"), item, position, shown, rank.size)
+        stand = Arranged.of(order, indptr, request.size)
+        return self._run(near, stand, item[order], position, np.sort(pane))
+
+    def _groups(self, apart: Sequence[Sequence[_Apart]]) -> ByRequest | None:
+        """Of the near rows; None: an id spans more than a gap."""
+        near, far = ([part for some in apart for one in some if (part := one[side]) is not None] for side in (0, 1))
+        groups, table, ids = grouped(_column(near, "request"), _column(near, "ts"))
+        for part in far:
+            meet(part.request, part.ts, table, ids, groups)
+        return groups if bool((groups.last - groups.first <= self._gap).all()) else None
 
     def _complete(
-        self, request: NDArray[np.uint64], ts: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """(number of the request of each row, when each request began; whether a row's is complete, whether it waits).
-
-        Neither: it has too many.
-        """
-        number, size, first, last = _grouped(request, ts)
-        if not (last - first <= self._gap).all():
-            order = np.lexsort((ts, request))
-            begins = np.ones(order.size, np.bool_)  # an id that comes again after the gap is another request
-            begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > self._gap)
-            number[order] = np.cumsum(begins) - 1
-            ends = np.append(np.flatnonzero(begins)[1:], order.size) - 1
-            size, first, last = np.diff(ends, prepend=-1), ts[order[begins]], ts[order[ends]]
+        self,
+        number: NDArray[np.int64],
+        size: NDArray[np.int64],
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
+        """(number of each row's request, -1: not complete, when each request began; whether a row waits; is any complete?)."""
         crowded, over = size > _MOST_CANDIDATES, last < self._done
         self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
-        return number, first, (over & ~crowded)[number], (~over & ~crowded)[number]
+        waits = told_apart(number, ~over & ~crowded, over & ~crowded)
+        return number, first, waits, bool((over & ~crowded).any())
 
     def _run(
-        self, rows: Impressions, on: NDArray[np.int64], position: NDArray[np.float64], panes: NDArray[np.int64]
-    ) -> list[PointRows]:
-        """The rows `on`, as they are arranged, with their positions; request r is of panes[r - 1]."""
-        number = rows.request[on].astype(np.int64) - 1
-        pair = pair_of(query_of(rows)[on], rows.item[on])
-        hours = panes * self._pane // HOUR  # ascending, as the numbers are
-        asked = [int(hours[number[low]]) for low, _ in _runs(hours[number])]
-        unknown = [hour for hour in asked if not self.history.at(hour).tables.shown.any()]
-        wrong = {
-            **unfit(rows, on, position, self._settings.slots),
-            "not_sampled": ~self.history.knows(pair),
-            "no_history": np.isin(hours, unknown)[number],
-        }
-        gone, counts = left_out(number, wrong)
-        self.skipped.update(counts)
-        if gone.any():
-            stay = np.flatnonzero(~gone[number])
-            if not stay.size:
+        self,
+        parts: Sequence[Impressions],
+        stand: Arranged,
+        item: NDArray[np.uint64],
+        position: NDArray[np.float64],
+        panes: NDArray[np.int64],
+    ) -> list[PaneSums]:
+        """Rows as they are arranged, with their items and positions; request r is of panes[r]."""
+        bid = stand.column([field_of(part, "bid") for part in parts])
+        pair = stand.column([pair_of(query_of(part), part.item) for part in parts])
+        stays = self._stay(stand, item, bid, position, pair, panes * self._pane // HOUR)
+        if stays is not None:
+            stand, on = stand.only(stays)
+            if not on.size:
                 return []
-            on, position, pair, number = on[stay], position[stay], pair[stay], number[stay]
-        auctions, versions = auctions_of(rows, on, np.empty(pair.size, np.int32))
-        first = auctions.indptr[:-1]
-        codes = np.array([*versions, -1], np.int64)
-        own = rows.series[on[first]]
+            position, bid, pair, panes = position[on], bid[on], pair[on], panes[stays]
+        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32))
+        codes = np.append(codes, -1)
         server = np.searchsorted(codes[:-1], own)
-        server = np.where(np.isfinite(position[first]) & (codes[server] == own), server, len(versions))
-        panes, series = panes[number[first]], np.array(versions, np.int32)
-        out = []
+        server[~np.isfinite(position[stand.indptr[:-1]]) | (codes[server] != own)] = -1
+        series, out = codes[:-1].astype(np.int32), []
         for low, high in _runs(panes * self._pane // HOUR):
             known = self.history.at(int(panes[low]) * self._pane // HOUR)
-            some = slice(int(auctions.indptr[low]), int(auctions.indptr[high]))
+            some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
             pairs, auctions.pair[some] = self.history.rows(known, pair[some])
             tables, rest = known.tables._replace(rate=pairs.rate), Residuals(pairs.owed, known.of_position)
             for begin, end in _runs(panes[low:high]):
                 inside = slice(low + begin, low + end)
                 indptr = auctions.indptr[inside.start : inside.stop + 1]
                 mine = auctions._replace(indptr=indptr, block=auctions.block[inside])
-                sums, through = run_through(mine, tables, self._points, rest)
-                served = np.bincount(server[inside] * BLOCKS + mine.block, minlength=(series.size + 1) * BLOCKS)
-                sums[..., AUCTIONS_SERVED] += served.reshape(-1, 1, BLOCKS)[: series.size]
-                out += self._rows(int(panes[inside.start]), sums, through, series)
+                sums = run_through(mine, server[inside], tables, self._points, rest)
+                out.append(PaneSums(int(panes[inside.start]), series, sums.reshape(series.size, -1)))
         return out
 
-    def _rows(
-        self, pane: int, sums: NDArray[np.int64], through: NDArray[np.int64], series: NDArray[np.int32]
-    ) -> list[PointRows]:
-        """What `run_through` gave, as rows; `series`: of its versions."""
-        # a request is run at every operating point or at none
-        v, block = np.nonzero(sums[:, 0, :, [AUCTIONS_RUN, AUCTIONS_SERVED]].any(axis=0))
-        of_blocks, through = sums[v, :, block], through.reshape(*through.shape[:2], -1)
-        some = np.flatnonzero(through.any(axis=(1, 2)))
-        out = []
-        for point, name in enumerate(self._names):
-            out.append(PointRows(pane, name, series[v], block, of_blocks[:, point]))
-            out.append(PointRows(pane, through_name(name), series[some], np.zeros_like(some), through[some, point]))
-        return out
+    def _stay(
+        self,
+        stand: Arranged,
+        item: NDArray[np.uint64],
+        bid: NDArray[np.float64],
+        position: NDArray[np.float64],
+        pair: NDArray[np.uint64],
+        hours: NDArray[np.int64],
+    ) -> NDArray[np.int64] | None:
+        """The requests that can be run, None: all; the others are counted by reason. `hours`: of requests, ascending."""
+        sizes, slots = np.diff(stand.indptr), self._settings.slots
+        asked = np.unique(hours[sizes > 0])
+        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).tables.shown.any()]
+        if self.history.level == 0 and bool(sizes.all()) and all_fit(item, bid, position, slots):
+            gone = np.isin(hours, unknown)
+            self.skipped["no_history"] += int(np.count_nonzero(gone))
+            return np.flatnonzero(~gone) if unknown else None
+        wrong = {
+            **unfit(np.ones(item.size, np.uint64), item, bid, position, slots),
+            "not_sampled": ~self.history.knows(pair),
+            "no_history": np.isin(hours, unknown)[stand.request],
+        }
+        gone, counts = left_out(stand.request, wrong)
+        self.skipped.update(counts)
+        gone = np.append(gone, np.ones(sizes.size - gone.size, np.bool_)) | (sizes == 0)
+        return np.flatnonzero(~gone)
+
+
+def _column(parts: Sequence[Impressions], name: str) -> NDArray[Any]:
+    return np.concatenate([getattr(part, name) for part in parts])
 
 
 def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -251,45 +270,27 @@ def _fewer(parts: list[Impressions]) -> list[Impressions]:
     return out
 
 
-def _those(parts: Sequence[Impressions], wanted: NDArray[np.bool_]) -> list[Impressions]:
-    """Some rows of parts; those that stand together are not copied."""
+def _by_time(part: Impressions, end: int) -> _Apart:
+    """(rows before a time, those that follow, None: none). Out of order they are all near."""
+    later = part.ts >= end
+    first = int(np.argmax(later)) if later.any() else len(part)
+    if first == len(part) or not bool(later[first:].all()):
+        return part, None
+    return cut_impressions(part, slice(0, first)), cut_impressions(part, slice(first, len(part)))
+
+
+def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressions]:
+    """Some of the near rows of parts and all far ones; those that stand together are not copied."""
     out, start = [], 0
-    for part in parts:
-        on = np.flatnonzero(wanted[start : start + len(part)])
-        start += len(part)
-        if on.size == len(part):
-            out.append(part)
-        elif on.size:
+    for near, far in parts:
+        on = np.flatnonzero(wanted[start : start + len(near)])
+        start += len(near)
+        if on.size:
             whole = span(on)
-            out.append(_taken(part, on) if whole is None else cut_impressions(part, whole))
+            out.append(_taken(near, on) if whole is None else cut_impressions(near, whole))
+        if far is not None:
+            out.append(far)
     return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _grouped(
-    request: NDArray[np.uint64], ts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(number of the request of each row, in order of appearance; rows, first and last time of each request); no id is 0."""
-    n, found, slots = request.size, 0, 16
-    while slots < 2 * n:
-        slots *= 2
-    table, mask = np.full(slots, -1, np.int64), np.uint64(slots - 1)
-    number, ids = np.empty(n, np.int64), np.empty(n, np.uint64)
-    size, first, last = np.zeros(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    for i in range(n):
-        if i == 0 or request[i] != request[i - 1]:  # else it is of the same request: most are
-            at = mix(request[i]) & mask
-            while table[at] >= 0 and ids[table[at]] != request[i]:
-                at = (at + np.uint64(1)) & mask
-            if table[at] < 0:
-                table[at] = found
-                ids[found], first[found], last[found] = request[i], ts[i], ts[i]
-                found += 1
-            one = table[at]
-        number[i] = one
-        size[one] += 1
-        first[one], last[one] = min(first[one], ts[i]), max(last[one], ts[i])
-    return number, size[:found], first[:found], last[:found]
 
 
 def _plain(rows: Impressions) -> Impressions:

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.entries import NO_HOUR, Counts, Hour, counted, packed, summed
+from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed
 from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
 from streameval.auction.owed import Owed, PairRows
 from streameval.auction.rerun import USER_GROUPS, ClickTables
@@ -52,11 +52,20 @@ def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: 
     return np.where(known, keys, np.uint64(0))
 
 
-def _entry_keys(key: NDArray[np.uint64], group: NDArray[np.uint64] | int) -> NDArray[np.uint64]:
-    """Keys of entries, of `placed_keys` and groups of users: pair, position, group."""
+@numba.njit(inline="always")
+def _entry(key: np.uint64, group: np.uint64) -> np.uint64:
+    """The key of an entry, of one of `placed_keys` and a group of users: pair, position, group."""
     place = key & np.uint64((1 << POSITION_BITS) - 1)
     pair = key >> np.uint64(POSITION_BITS + _DROPPED)
-    out: NDArray[np.uint64] = (pair << np.uint64(_PLACE_BITS)) | (place << np.uint64(_GROUP_BITS)) | np.uint64(group)
+    return (pair << np.uint64(_PLACE_BITS)) | (place << np.uint64(_GROUP_BITS)) | group
+
+
+@numba.njit(cache=True, nogil=True)
+def _of_first_group(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The keys of n entries, of `placed_keys`."""
+    out = np.empty(key.size, np.uint64)
+    for i in range(key.size):
+        out[i] = _entry(key[i], np.uint64(0))
     return out
 
 
@@ -94,12 +103,12 @@ class PairHistory:
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
     ) -> None:
         """Labels, when they became final, ms, and their groups of users, of USER_GROUPS; keys of 0 are left out."""
-        hour = -(-final // HOUR)
-        entry = _entry_keys(key, group.astype(np.uint64))
-        for one in np.unique(hour[key != 0]).tolist():
-            on = (hour == one) & (key != 0)
-            self._waiting.setdefault(one, []).append((entry[on], label[on]))
-            self._new += int(np.count_nonzero(on))
+        hours, entries, labels = _entries(key, label, final, group)
+        alike = hours.size > 0 and bool((hours == hours[0]).all())
+        for one in hours[:1].tolist() if alike else np.unique(hours).tolist():
+            on: Any = slice(None) if alike else hours == one
+            self._waiting.setdefault(one, []).append((entries[on], labels[on]))
+        self._new += hours.size
         if self._new >= _WAITING:
             self._settle()
 
@@ -168,7 +177,7 @@ class PairHistory:
         """Takes over what `state` gave. Labels of an older one are all of the first group: what they add to errors is not known."""
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
-            entry = keys if state.get("format", 1) == _FORMAT else _entry_keys(keys, 0)
+            entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
             self._hours[hour] = packed(summed([Hour(entry, impressions, clicks).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -194,31 +203,70 @@ class PairHistory:
         return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
-        every = summed([self._hours[hour].counts() for hour in hours])
-        keys, impressions, clicks = every.by(every.keys >> np.uint64(_GROUP_BITS))
-        pair = keys >> np.uint64(POSITION_BITS)
-        first = np.flatnonzero(np.diff(pair, prepend=~pair[:1]))
-        pairs = pair[first]
-        position = (keys & np.uint64((1 << POSITION_BITS) - 1)).astype(np.int64)
-        counts = PairCounts(np.append(first, keys.size).astype(np.int64), position, impressions, clicks)
+        keys, impressions, clicks = summed([self._hours[hour].counts(_GROUP_BITS) for hour in hours])
+        pairs, indptr, position = _by_pair(keys)
+        counts = PairCounts(indptr, position, impressions, clicks)
         curves = curves_of(counts, self._slots, self._curve)
         tables = tables_of(counts, curves)
         tables = tables._replace(rate=np.append(tables.rate, np.nan).astype(np.float32))
-        return HourTables(pairs, tables, curves, hours, self._of_position(every, curves))
+        return HourTables(pairs, tables, curves, hours, self._of_position(hours, curves))
 
-    def _of_position(self, every: Counts, curves: ClickCurves) -> NDArray[np.float64]:
-        place = (every.keys & np.uint64((1 << _PLACE_BITS) - 1)).astype(np.int64)  # and group
-        shape = self._slots, USER_GROUPS
-        impressions, clicks = (
-            np.bincount(place, some, minlength=self._slots * USER_GROUPS).reshape(shape)  # whole numbers
-            for some in (every.impressions, every.clicks)
-        )
+    def _of_position(self, hours: tuple[int, ...], curves: ClickCurves) -> NDArray[np.float64]:
+        impressions, clicks = np.zeros((2, self._slots, USER_GROUPS), np.int64)
+        for hour in hours:
+            _add_places(*self._hours[hour], impressions.ravel(), clicks.ravel())
         if not curves.shown.any():
-            return np.zeros(shape)
+            return np.zeros(impressions.shape)
         stand_in = nearest_shown(curves.shown)
         rest = clicks - (clicks.sum(axis=1) / np.maximum(impressions.sum(axis=1), 1))[:, None] * impressions
         out: NDArray[np.float64] = (rest / np.maximum(impressions.sum(axis=1), 1)[:, None])[stand_in]
         return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _entries(
+    key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int8]]:
+    """(hours that know them, keys of entries, labels) of those labels that have a key."""
+    room, n = np.count_nonzero(key), 0
+    hours, entries, labels = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty(room, np.int8)
+    for i in range(key.size):
+        if key[i] != 0:
+            hours[n], labels[n] = -(-final[i] // HOUR), label[i]
+            entries[n] = _entry(key[i], np.uint64(group[i]))
+            n += 1
+    return hours, entries, labels
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_pair(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+    """(pairs, where each begins, positions of all) of keys without groups."""
+    pairs, indptr = np.empty(keys.size, np.uint64), np.empty(keys.size + 1, np.int64)
+    position, n = np.empty(keys.size, np.int64), 0
+    for i in range(keys.size):
+        pair = keys[i] >> np.uint64(POSITION_BITS)
+        position[i] = np.int64(keys[i] & np.uint64((1 << POSITION_BITS) - 1))
+        if n == 0 or pairs[n - 1] != pair:
+            pairs[n], indptr[n] = pair, i
+            n += 1
+    indptr[n] = keys.size
+    return pairs[:n].copy(), indptr[: n + 1].copy(), position
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_places(
+    keys: NDArray[np.uint64],
+    of_impressions: NDArray[np.uint16],
+    of_clicks: NDArray[np.uint16],
+    impressions: NDArray[np.int64],
+    clicks: NDArray[np.int64],
+) -> None:
+    """Adds entries by position and group."""
+    places = np.uint64((1 << _PLACE_BITS) - 1)
+    for i in range(keys.size):
+        at = keys[i] & places
+        impressions[at] += of_impressions[i]
+        clicks[at] += of_clicks[i]
 
 
 @numba.njit(cache=True, nogil=True)

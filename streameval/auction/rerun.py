@@ -86,6 +86,8 @@ class Residuals(NamedTuple):
 
 
 _NO_RESIDUALS = Residuals(np.empty((0, USER_GROUPS)), np.empty((0, USER_GROUPS)))
+_OF_BLOCKS = BLOCKS * _CELLS
+CELLS_OF_A_POINT = _OF_BLOCKS + USER_GROUPS * THROUGH_CELLS  # by block, then what comes through the tables by group
 
 
 def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
@@ -93,25 +95,22 @@ def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDA
 
     Sums of several calls add up.
     """
-    sums = np.zeros((len(requests.score), points.mainline_reserve.size, BLOCKS, len(AUCTION_CELLS)), np.int64)
-    _run(requests, tables, points, _NO_RESIDUALS, sums, np.empty(0, np.int64))
-    return sums
+    sums = np.zeros((len(requests.score), points.mainline_reserve.size, _OF_BLOCKS), np.int64)
+    _run(requests, np.full(requests.block.size, -1), tables, points, _NO_RESIDUALS, sums)
+    return sums.reshape(*sums.shape[:2], BLOCKS, _CELLS)
 
 
 def run_through(
-    requests: Auctions, tables: ClickTables, points: OperatingPoints, rest: Residuals
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(the sums of `run`, what labels add to expected clicks by way of the tables: int64[versions, points, USER_GROUPS, THROUGH_CELLS]).
+    requests: Auctions, server: NDArray[np.int64], tables: ClickTables, points: OperatingPoints, rest: Residuals
+) -> NDArray[np.int64]:
+    """int64[versions, points, CELLS_OF_A_POINT]: the sums of `run`, with what labels add to expected clicks by way of the tables.
 
-    The second ones are in the units of the first (see `spread`), and like those of several calls they add up, to the bit.
+    `server`: the number of the version that served each request; none: no number of a version. What comes through the tables is by
+    group and THROUGH_CELLS, in the units of expected clicks (see `spread`). Sums of several calls add up, to the bit.
     """
-    shape = len(requests.score), points.mainline_reserve.size
-    sums, through = (
-        np.zeros((*shape, BLOCKS, _CELLS), np.int64),
-        np.zeros((*shape, THROUGH_CELLS, USER_GROUPS), np.int64),
-    )
-    _run(requests, tables, points, rest, sums, through.ravel())
-    return sums, np.ascontiguousarray(through.swapaxes(2, 3))
+    sums = np.zeros((len(requests.score), points.mainline_reserve.size, CELLS_OF_A_POINT), np.int64)
+    _run(requests, server, tables, points, rest, sums)
+    return sums
 
 
 @numba.njit(cache=True, nogil=True)
@@ -146,22 +145,28 @@ def ranked(
 @numba.njit(cache=True, nogil=True)
 def _run(
     requests: Auctions,
+    server: NDArray[np.int64],
     tables: ClickTables,
     points: OperatingPoints,
     rest: Residuals,
     sums: NDArray[np.int64],
-    through: NDArray[np.int64],
 ) -> None:
-    """Adds to `sums`, and to `through` [versions, points, THROUGH_CELLS, USER_GROUPS] when it has any cells."""
+    """Adds to `sums` [versions, points, CELLS_OF_A_POINT], or without what is by group when there is no room for it."""
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
-    flat, many = sums.ravel(), mainline_reserve.size  # a view; one of a request's cells costs as much as the sums
+    flat, many, width = sums.ravel(), mainline_reserve.size, sums.shape[2]  # one cell costs as much as a request's sums
+    through = width > _OF_BLOCKS
+    groups = rest.of_pair.shape[1]  # a number that is known here would have loops unrolled, one cell after the other
     terms, owed = np.empty((THROUGH_CELLS, USER_GROUPS)), np.empty(THROUGH_CELLS * USER_GROUPS, np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
         for r in range(block.size):
+            first = v * many * width
+            at_block = first + np.int64(block[r]) * _CELLS
+            for p in range(many if server[r] == v else 0):
+                flat[at_block + p * width + AUCTIONS_SERVED] += 1
             n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
             for k in range(n):
                 level[k] = rate[pair[best[k]]]
@@ -191,9 +196,9 @@ def _run(
                             side += expected
                     clicks = np.int64(np.rint((above + side) * CLICK_SCALE))
                     mainline_clicks = np.int64(np.rint(above * CLICK_SCALE))
-                    if through.size:
-                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed)
-                at = ((v * many + p) * BLOCKS + block[r]) * _CELLS
+                    if through:
+                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed, groups=groups)
+                at = at_block + p * width
                 flat[at + AUCTIONS_RUN] += 1
                 flat[at + EXPECTED_CLICKS] += clicks
                 flat[at + EXPECTED_MAINLINE] += mainline_clicks
@@ -201,10 +206,10 @@ def _run(
                 flat[at + ADS] += ads
                 flat[at + WITH_HISTORY] += histories
                 flat[at + EXTRAPOLATED] += extrapolated
-                if through.size:
-                    first = (v * many + p) * owed.size
-                    for g in range(owed.size):
-                        through[first + g] += owed[g]
+                if through:
+                    at = first + p * width + _OF_BLOCKS
+                    for cell in range(THROUGH_CELLS * groups):
+                        flat[at + cell] += owed[cell]
 
 
 @numba.njit(inline="always")
@@ -218,6 +223,7 @@ def _owe(
     mainline: int,
     terms: NDArray[np.float64],
     owed: NDArray[np.int64],
+    groups: int,
 ) -> None:
     """Writes what expected clicks of the best candidates owe to every group, of all places and of the mainline.
 
@@ -230,11 +236,11 @@ def _owe(
         block = 0 if k < mainline_ads else 1
         if known[k]:
             own, weight = pair[best[k]], curve[place]
-            for g in range(terms.shape[1]):
+            for g in range(groups):
                 terms[block, g] += weight * rest.of_pair[own, g]
         else:
-            for g in range(terms.shape[1]):
+            for g in range(groups):
                 terms[block, g] += rest.of_position[place, g]
-    for g in range(USER_GROUPS):
-        owed[g] = np.int64(np.rint((terms[0, g] + terms[1, g]) * CLICK_SCALE))
-        owed[USER_GROUPS + g] = np.int64(np.rint(terms[0, g] * CLICK_SCALE))
+    for g in range(groups):
+        owed[THROUGH_CELLS * g] = np.int64(np.rint((terms[0, g] + terms[1, g]) * CLICK_SCALE))
+        owed[THROUGH_CELLS * g + 1] = np.int64(np.rint(terms[0, g] * CLICK_SCALE))

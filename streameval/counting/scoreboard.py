@@ -5,7 +5,7 @@ Everything goes in by `observe` with sign +1 and comes out again, bit by bit, wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -294,24 +294,20 @@ class Scoreboard:
 
         Of a tally without blocks `block` is 0. Nothing happens when the tally is not kept.
         """
-        self.add_tallies(pane, [(name, series, block, cells)])
+        found = self.overall_layout.tally(name)
+        if found is not None:
+            at = found[1] + block.astype(np.int64) * len(found[0].cells)
+            first = series.astype(np.int64) * self.overall_layout.size + at
+            self.overall.add(pane, SparseVector.of_rows(first, cells))
 
-    def add_tallies(
-        self,
-        pane: int,
-        rows: Iterable[tuple[str, NDArray[np.int32], NDArray[np.integer[Any]], NDArray[np.int64]]],
-    ) -> None:
-        """The same for rows (name, series, block, cells) of several tallies at once."""
-        by_width: dict[int, tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]] = {}
-        for name, series, block, own in rows:
-            found = self.overall_layout.tally(name)
-            if found is not None:
-                first, cells = by_width.setdefault(own.shape[1], ([], []))
-                at = found[1] + block.astype(np.int64) * len(found[0].cells)
-                first.append(series.astype(np.int64) * self.overall_layout.size + at)
-                cells.append(own)
-        for first, cells in by_width.values():
-            self.overall.add(pane, SparseVector.of_rows(np.concatenate(first), np.concatenate(cells)))
+    def add_whole(self, pane: int, names: Sequence[str], series: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
+        """Adds all cells of tallies that are kept, int64[n, cells], one tally behind the other: row i to series[i]. Series ascend."""
+        found = [one for name in names if (one := self.overall_layout.tally(name)) is not None]
+        sizes, places = np.array([tally.size for tally, _ in found]), np.array([at for _, at in found])
+        if sizes.sum() != cells.shape[1] or (np.diff(places) < 0).any():
+            raise ValueError("cells of tallies that are not kept, or not in this order")
+        first = series[:, None].astype(np.int64) * self.overall_layout.size + places
+        self.overall.add(pane, SparseVector.of_pieces(first.ravel(), np.tile(sizes, series.size), cells.ravel()))
 
     def retire(self, series: int) -> None:
         """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""

@@ -189,7 +189,8 @@ def cut_impressions(impressions: Impressions, rows: slice) -> Impressions:
 
 def _cut_shadow(shadow: Shadow, first: int, end: int) -> Shadow:
     a, b = int(shadow.indptr[first]), int(shadow.indptr[end])
-    return Shadow(shadow.indptr[first : end + 1] - a, shadow.series[a:b], shadow.pclick[a:b])
+    indptr = shadow.indptr[first : end + 1]
+    return Shadow(indptr - a if a else indptr, shadow.series[a:b], shadow.pclick[a:b])
 
 
 def take_clicks(clicks: Clicks, rows: NDArray[np.int64], order: NDArray[np.int32]) -> Clicks:

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -104,8 +103,8 @@ class RowCounts:
         """Runs those that are complete, and adds their sums to panes."""
         if self.auctions is not None:
             with timed(self.seconds, "auctions"):
-                for pane, rows in groupby(self.auctions.run_due(watermark), lambda row: row.pane):
-                    self.background.call(self.scoreboard.add_tallies, pane, [row[1:] for row in rows])
+                for pane, series, cells in self.auctions.run_due(watermark):
+                    self.background.call(self.scoreboard.add_whole, pane, self.auctions.tallies, series, cells)
 
     @property
     def auctions_nbytes(self) -> int:

@@ -140,12 +140,15 @@ class Evaluator:
         return out
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
-        """Auctions run again, by window and model."""
+        """Auctions run again, by window and model: what is read of the sums is copied."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
             vector = self._summed([part.board for part in parts], frame, False)
-            rows = {series: _row(vector, [code], self._overall) for code, series in enumerate(self._catalog.series)}
-            known = {series: row for series, row in rows.items() if row is not None}
+            known = {
+                series: row
+                for code, series in enumerate(self._catalog.series)
+                if (row := _row_of(vector, code, self._overall)) is not None
+            }
             start, end = (None, None) if frame.index is None else (frame.start * self._pane, frame.end * self._pane)
             for versions, sums, through in auctions_by_model(known, self._overall, settings):
                 out.append(WindowAuctions(frame.name, start, end, settings, versions, sums, through))
@@ -255,6 +258,11 @@ class Evaluator:
 
 def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> NDArray[np.int64] | None:
     """The sum of rows of a flat vector, a copy; None when nothing was counted in them."""
-    places = (slice(number * layout.size, (number + 1) * layout.size) for number in numbers)
-    rows = [vector[place] for place in places if place.stop <= vector.size and has_result(vector[place], layout)]
+    rows = [row for number in numbers if (row := _row_of(vector, number, layout)) is not None]
     return sum(rows[1:], rows[0].copy()) if rows else None
+
+
+def _row_of(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:
+    """One of them, where it stands."""
+    row = vector[number * layout.size : (number + 1) * layout.size]
+    return row if row.size == layout.size and has_result(row, layout) else None

@@ -13,6 +13,41 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+_RUN = 8  # cells: what is longer is copied as a whole
+
+
+@numba.njit(inline="always")
+def _end_of_run(cells: NDArray[np.int64], first: int, below: int) -> int:
+    """Where the cells below another one end, of which the first is one."""
+    step, end = _RUN, first + 1
+    while end + step < cells.size and cells[end + step] < below:
+        end += step
+        step *= 2
+    most = min(end + step, cells.size)
+    while end < most:  # by halves
+        middle = (end + most) // 2
+        if cells[middle] < below:
+            end = middle + 1
+        else:
+            most = middle
+    return end
+
+
+@numba.njit(inline="always")
+def _copy_run(
+    of_cells: NDArray[np.int64],
+    of_values: NDArray[np.int64],
+    first: int,
+    end: int,
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+    k: int,
+) -> int:
+    """Writes a run from k on; returns where it ends."""
+    for at in range(end - first):
+        cells[k + at], values[k + at] = of_cells[first + at], of_values[first + at]
+    return k + end - first
+
 
 @numba.njit(cache=True, nogil=True)
 def _merge(
@@ -24,31 +59,33 @@ def _merge(
     values: NDArray[np.int64],
 ) -> int:
     """Adds two vectors into `cells` and `values`; returns how many cells are not 0."""
-    i = 0
-    j = 0
-    k = 0
-    while i < a_cells.size or j < b_cells.size:
-        if j >= b_cells.size or (i < a_cells.size and a_cells[i] < b_cells[j]):
-            cell, value = a_cells[i], a_values[i]
+    i = j = k = 0
+    while i < a_cells.size and j < b_cells.size:
+        a, b = a_cells[i], b_cells[j]
+        if a == b:
+            cells[k], values[k] = a, a_values[i] + b_values[j]
+            k += values[k] != 0
             i += 1
-        elif i >= a_cells.size or b_cells[j] < a_cells[i]:
-            cell, value = b_cells[j], b_values[j]
             j += 1
+        elif a < b:
+            if i + _RUN < a_cells.size and a_cells[i + _RUN] < b:
+                end = _end_of_run(a_cells, i + _RUN, b)
+                k = _copy_run(a_cells, a_values, i, end, cells, values, k)
+                i = end
+            else:
+                cells[k], values[k] = a, a_values[i]
+                k += 1
+                i += 1
+        elif j + _RUN < b_cells.size and b_cells[j + _RUN] < a:
+            end = _end_of_run(b_cells, j + _RUN, a)
+            k = _copy_run(b_cells, b_values, j, end, cells, values, k)
+            j = end
         else:
-            cell, value = a_cells[i], a_values[i] + b_values[j]
-            i += 1
-            j += 1
-        if value != 0:
-            cells[k] = cell
-            values[k] = value
+            cells[k], values[k] = b, b_values[j]
             k += 1
-    return k
-
-
-@numba.njit(cache=True, nogil=True)
-def _scatter(cells: NDArray[np.int64], values: NDArray[np.int64], sign: int, dense: NDArray[np.int64]) -> None:
-    for i in range(cells.size):
-        dense[np.uint64(cells[i])] += sign * values[i]
+            j += 1
+    k = _copy_run(a_cells, a_values, i, a_cells.size, cells, values, k)
+    return _copy_run(b_cells, b_values, j, b_cells.size, cells, values, k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +118,12 @@ class SparseVector:
         return trimmed(cells, values, _flatten(first, rows, np.argsort(first, kind="stable"), cells, values))
 
     @classmethod
+    def of_pieces(cls, first: NDArray[np.int64], size: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
+        """From pieces that stand in `values` one behind the other, piece i of size[i] cells from first[i] on; they ascend."""
+        cells, kept = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
+        return trimmed(cells, kept, _pieces(first, size, values, cells, kept))
+
+    @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
         """The sum of any number of vectors."""
         parts = [v for v in vectors if v.cells.size]
@@ -107,12 +150,20 @@ class SparseVector:
 
     def add_to(self, dense: NDArray[np.int64], sign: int = 1) -> None:
         """Adds this vector (times sign) into a dense one, which must be long enough."""
-        _scatter(self.cells, self.values, sign, dense)
+        if self.cells.size and self.cells[-1] >= dense.size:
+            raise IndexError(f"cell {self.cells[-1]} of a vector of {dense.size}")
+        _add_to(dense, self.cells, self.values, sign)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return self.cells.nbytes + self.values.nbytes
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_to(dense: NDArray[np.int64], cells: NDArray[np.int64], values: NDArray[np.int64], sign: int) -> None:
+    for i in range(cells.size):
+        dense[np.uint64(cells[i])] += sign * values[i]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -137,6 +188,24 @@ def _flatten(
                 cells[n], values[n] = first[order[i]] + cell, value
                 n += 1
         i = end
+    return n
+
+
+@numba.njit(cache=True, nogil=True)
+def _pieces(
+    first: NDArray[np.int64],
+    size: NDArray[np.int64],
+    every: NDArray[np.int64],
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    n = at = 0
+    for i in range(first.size):
+        for cell in range(size[i]):
+            value = every[at + cell]
+            cells[n], values[n] = first[i] + cell, value
+            n += value != 0
+        at += size[i]
     return n
 
 

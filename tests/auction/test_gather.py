@@ -5,18 +5,41 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streameval.auction.gather import _by_request, _distinct
-from streameval.auction.live import _grouped
+from streameval.auction.arrange import _distinct, arranged
+from streameval.auction.grouping import ByRequest, grouped, meet
 
 
-@pytest.mark.parametrize("requests", [1, 7, 400])  # 1: too many candidates for insertion
-def test_rows_stand_by_request_position_item_and_id(requests: int) -> None:
+@pytest.mark.parametrize("requests", [1, 40, 400])  # 1: too many candidates for insertion
+@pytest.mark.parametrize("twice", [False, True])
+def test_rows_stand_by_request_position_item_and_id(requests: int, twice: bool) -> None:
     rng = np.random.default_rng(requests)
-    n = 2_000
-    request = rng.integers(0, requests, n).astype(np.uint64)
-    position = np.where(rng.random(n) < 0.5, np.inf, rng.integers(-1, 4, n).astype(float))
-    item, ids = rng.integers(0, 5, n).astype(np.uint64), rng.integers(0, 1 << 60, n).astype(np.uint64)
-    assert np.array_equal(_by_request(request, position, item, ids), np.lexsort((ids, item, position, request)))
+    n, shown = 1_200, 500
+    request = rng.integers(-1, requests, n)  # -1: rows that stand nowhere
+    position = np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 4, n))
+    item, ids = (rng.permutation(n).astype(np.uint64) for _ in range(2))
+    item[:shown] //= np.uint64(2)  # the same ad, shown twice, is no candidate twice
+    item[shown:] += np.uint64(n)
+    if twice:
+        ids[:2], request[:2] = 7, 0
+        for other in (shown, n - 2):
+            item[other], request[other] = item[other + 1], request[other + 1]
+        item[shown + 9], request[shown + 9] = item[3], request[3]
+    order, place, indptr = arranged(request, ids, item, position, shown, requests)
+    expected: list[tuple[int, float, int, int, int]] = []
+    for row in range(n):
+        own, was_shown = int(request[row]), row < shown
+        alike = (request == own) & (item == item[row])
+        again = (ids[:row] == ids[row])[:shown].any() and row < shown
+        if not was_shown:
+            again = alike[:shown].any() or bool((ids[shown:][alike[shown:]] < ids[row]).any())
+        if own >= 0 and not again:
+            at = (-1.0 if np.isnan(position[row]) else float(position[row])) if was_shown else np.inf
+            expected.append((own, at, int(item[row]), int(ids[row]), row))
+    expected.sort()
+    assert order.tolist() == [row for *_, row in expected]
+    assert place.tolist() == [at for _, at, *_ in expected]
+    assert np.repeat(np.arange(requests), np.diff(indptr)).tolist() == [own for own, *_ in expected]
+    assert len(expected) < np.count_nonzero(request >= 0) or not twice
 
 
 def test_a_hash_that_comes_twice_is_found() -> None:
@@ -32,9 +55,10 @@ def test_a_hash_that_comes_twice_is_found() -> None:
 def test_rows_are_grouped_by_request_with_their_times() -> None:
     rng = np.random.default_rng(1)
     request, ts = rng.integers(1, 300, 4_000).astype(np.uint64), rng.integers(0, 10**6, 4_000)
-    number, size, first, last = _grouped(request, ts)
+    (number, size, first, last), table, ids = grouped(request[:3_000], ts[:3_000])
+    meet(request[3_000:], ts[3_000:], table, ids, ByRequest(number, size, first, last))
     for one in range(size.size):
-        rows = number == one
-        (of,) = np.unique(request[rows])
-        assert np.array_equal(rows, request == of)
+        (of,) = np.unique(request[:3_000][number == one])
+        rows = request == of
+        assert np.array_equal(number == one, rows[:3_000])
         assert (size[one], first[one], last[one]) == (rows.sum(), ts[rows].min(), ts[rows].max())

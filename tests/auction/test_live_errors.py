@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from streameval.auction.arrange import pair_keys
 from streameval.auction.frontier import Frontier, frontier_of
-from streameval.auction.gather import pair_keys
 from streameval.auction.live import LiveAuctions, keys_of
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_RUN, THROUGH_CELLS, USER_GROUPS
+from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_RUN, CELLS_OF_A_POINT, THROUGH_CELLS, USER_GROUPS
 from streameval.events.batch import Impressions, Shadow
 from streameval.events.columns import take_impressions
 from streameval.events.durations import HOUR
@@ -103,10 +103,8 @@ def sums_of(world: World, seed: int, users: int) -> tuple[NDArray[np.int64], NDA
     """Of the whole run, labels final at once; requests of the first hour have no history, and are left out."""
     rows, shown, clicked = world.requests(seed, users)
     live = LiveAuctions(AUCTION, PANE, GAP, 1 << 40)
-    names = tally_names(AUCTION)
-    through_names = [through_name(name) for name in names]
-    sums = np.zeros((VERSIONS, len(names), BLOCKS, len(AUCTION_CELLS)), np.int64)
-    through = np.zeros((VERSIONS, len(names), USER_GROUPS * THROUGH_CELLS), np.int64)
+    assert live.tallies == [one for name in tally_names(AUCTION) for one in (name, through_name(name))]
+    found = np.zeros((VERSIONS, len(RESERVES), CELLS_OF_A_POINT), np.int64)
     hour = rows.ts // HOUR
     for one in np.unique(hour).tolist():
         for was_shown in (True, False):
@@ -117,13 +115,12 @@ def sums_of(world: World, seed: int, users: int) -> tuple[NDArray[np.int64], NDA
                 live.label(keys_of(some, SLOTS), clicked[at], some.ts, some.user)
             else:
                 live.candidates(some, (one + 1) * HOUR)
-        for row in live.run_due((one + 1) * HOUR + GAP):
-            if row.tally in names:
-                np.add.at(sums, (row.series, names.index(row.tally), row.block), row.cells)
-            else:
-                np.add.at(through, (row.series, through_names.index(row.tally)), row.cells)
+        for pane in live.run_due((one + 1) * HOUR + GAP):
+            found[pane.series] += pane.cells.reshape(-1, *found.shape[1:])
+    sums, through = np.split(found, [BLOCKS * len(AUCTION_CELLS)], axis=2)
+    sums = sums.reshape(*sums.shape[:2], BLOCKS, -1)
     assert sums[0, 0, :, AUCTIONS_RUN].sum() > 0.7 * np.unique(rows.request).size
-    return sums, through.reshape(VERSIONS, len(names), USER_GROUPS, THROUGH_CELLS)
+    return sums, through.reshape(*sums.shape[:2], USER_GROUPS, THROUGH_CELLS)
 
 
 def ratios(found: list[Frontier]) -> dict[str, NDArray[np.float64]]:

@@ -1,0 +1,303 @@
+"""Candidates as they stand in their requests, and what auctions read of them.
+
+Requests are short: sorted by insertion, in one pass that also finds what came twice. Then every column goes to its place from
+where it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.rerun import Auctions
+from streameval.events.batch import Impressions, Shadow
+from streameval.sketches.blocks import blocks_of
+from streameval.sketches.directory import mix
+
+_SHORT = 64  # candidates, up to which insertion is the fastest
+_NO_SHADOW = Shadow(np.zeros(0, np.int64), np.empty(0, np.int32), np.empty(0))
+
+
+@numba.njit(cache=True, nogil=True)
+def pair_keys(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One 64-bit key for each pair of hashes."""
+    out = np.empty(first.size, np.uint64)
+    for i in range(first.size):
+        out[i] = mix(mix(first[i]) ^ second[i])
+    return out
+
+
+def arranged(
+    request: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    item: NDArray[np.uint64],
+    position: NDArray[np.float64],
+    shown: int,
+    many: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """(which rows stand where, by request; their positions: infinite: not shown, -1: not known; where each request begins and the
+    last one ends). Requests have numbers below `many`, -1: none; the first `shown` rows are those that were shown.
+
+    Of an impression that came twice the first counts; a candidate that was shown after all, or came twice, counts once. Rows of
+    one request come as they were shown, then the others by item: so stand those of equal rank score.
+    """
+    indptr, order, at = _counted(request, many)
+    if _distinct(ids[:shown]) and _arrange(indptr, order, at, ids, item, position, shown):
+        return order, at, indptr
+    own = np.flatnonzero(request >= 0)
+    of = request[own].astype(np.uint64)
+    on, at = _sorted(of, ids[own], item[own], position[own], own < shown)
+    return own[on], at, np.searchsorted(of[on], np.arange(many + 1, dtype=np.uint64)).astype(np.int64)
+
+
+def _sorted(
+    request: NDArray[np.uint64],
+    ids: NDArray[np.uint64],
+    item: NDArray[np.uint64],
+    position: NDArray[np.float64],
+    shown: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`arranged`, whatever there is: (which rows stand where, their positions)."""
+    among = np.flatnonzero(~_again(ids, pair_keys(request, item), shown))
+    position = np.where(shown, np.where(np.isnan(position), -1.0, position), np.inf)[among]
+    order = np.lexsort((ids[among], item[among], position, request[among]))
+    return among[order], position[order]
+
+
+@numba.njit(cache=True, nogil=True)
+def _counted(request: NDArray[np.int64], many: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """(where each request begins and the last one ends, its rows in order, room for their positions)."""
+    begin = np.zeros(many + 2, np.int64)
+    for one in request:
+        begin[one + 2] += one >= 0
+    for one in range(many):
+        begin[one + 2] += begin[one + 1]
+    order = np.empty(begin[many + 1], np.int64)
+    for row in range(request.size):
+        one = request[row]
+        if one >= 0:
+            order[begin[one + 1]] = row
+            begin[one + 1] += 1
+    return begin[: many + 1].copy(), order, np.empty(order.size)
+
+
+@numba.njit(cache=True, nogil=True)
+def _arrange(
+    indptr: NDArray[np.int64],
+    order: NDArray[np.int64],
+    at: NDArray[np.float64],
+    ids: NDArray[np.uint64],
+    item: NDArray[np.uint64],
+    position: NDArray[np.float64],
+    shown: int,
+) -> bool:
+    """Sorts the rows of every request by position, item and id; False: one has too many, or a candidate twice."""
+    place, items, rows = np.empty(_SHORT), np.empty(_SHORT, np.uint64), np.empty(_SHORT, np.int64)
+    for r in range(indptr.size - 1):
+        begin, n, top = indptr[r], indptr[r + 1] - indptr[r], 0
+        if n > _SHORT:
+            return False
+        for i in range(n):
+            row = order[begin + i]
+            of_item, own = item[row], np.inf
+            if row < shown:
+                top += 1
+                own = -1.0 if np.isnan(position[row]) else position[row]
+            to = i
+            while to > 0:
+                before = place[to - 1]
+                if before < own:
+                    break
+                if before == own:
+                    if items[to - 1] < of_item:
+                        break
+                    if items[to - 1] == of_item and ids[rows[to - 1]] <= ids[row]:
+                        break
+                place[to], items[to], rows[to] = before, items[to - 1], rows[to - 1]
+                to -= 1
+            place[to], items[to], rows[to] = own, of_item, row
+        twice = False
+        for i in range(top, n):
+            twice |= i > top and items[i] == items[i - 1]
+            for other in range(top):
+                twice |= items[other] == items[i]
+        if twice:
+            return False
+        order[begin : begin + n], at[begin : begin + n] = rows[:n], place[:n]
+    return True
+
+
+def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Impressions shown whose id came before, and candidates whose key was shown, or has one of a lower id."""
+    out = np.zeros(ids.size, np.bool_)
+    if ids.size == 0 or (_distinct(ids[shown]) and _distinct(key)):
+        return out
+    first = np.zeros(ids.size, np.bool_)
+    own = np.flatnonzero(shown)
+    first[own[np.unique(ids[own], return_index=True)[1]]] = True
+    out[own] = ~first[own]
+    others = np.flatnonzero(~shown)
+    others = others[np.argsort(ids[others], kind="stable")]
+    best = others[np.unique(key[others], return_index=True)[1]]
+    out[others] = True
+    out[best[~np.isin(key[best], key[own])]] = False
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _distinct(values: NDArray[np.uint64]) -> bool:
+    """Whether no hash comes twice; a zero may stand for itself once."""
+    size = 16
+    while size < 2 * values.size:
+        size *= 2
+    table, mask, zero = np.zeros(size, np.uint64), np.uint64(size - 1), False
+    for i in range(values.size):
+        value = values[i]
+        if value == 0:
+            if zero:
+                return False
+            zero = True
+            continue
+        at = mix(value) & mask
+        while table[at] != 0:
+            if table[at] == value:
+                return False
+            at = (at + np.uint64(1)) & mask
+        table[at] = value
+    return True
+
+
+class Arranged(NamedTuple):
+    """Where rows stand: row i at to[i], -1: nowhere; request r has the places indptr[r] to indptr[r + 1] - 1."""
+
+    order: NDArray[np.int64]  # of rows, by place
+    to: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    request: NDArray[np.int64]  # by place
+
+    @classmethod
+    def of(cls, order: NDArray[np.int64], indptr: NDArray[np.int64], rows: int) -> Arranged:
+        """Of rows in their order."""
+        to, request = np.full(rows, -1), np.empty(order.size, np.int64)
+        _put_back(order, indptr, to, request)
+        return cls(order, to, indptr, request)
+
+    def only(self, stay: NDArray[np.int64]) -> tuple[Arranged, NDArray[np.int64]]:
+        """(some requests, ascending; the places of theirs)."""
+        sizes = np.diff(self.indptr)
+        stays = np.zeros(sizes.size, np.bool_)
+        stays[stay] = True
+        on = np.flatnonzero(stays[self.request])
+        return Arranged.of(self.order[on], np.append(0, np.cumsum(sizes[stay])), self.to.size), on
+
+    def column(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """A column by place, of one that is in parts."""
+        out = np.empty(self.request.size, parts[0].dtype)
+        start = 0
+        for part in parts:
+            _put(part, self.to[start : start + part.size], out)
+            start += part.size
+        return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _put_back(
+    order: NDArray[np.int64], indptr: NDArray[np.int64], to: NDArray[np.int64], request: NDArray[np.int64]
+) -> None:
+    for r in range(indptr.size - 1):
+        for i in range(indptr[r], indptr[r + 1]):
+            to[order[i]], request[i] = i, r
+
+
+@numba.njit(cache=True, nogil=True)
+def _put(column: NDArray[Any], to: NDArray[np.int64], out: NDArray[Any]) -> None:
+    for i in range(column.size):
+        if to[i] >= 0:
+            out[to[i]] = column[i]
+
+
+def auctions_of(
+    parts: Sequence[Impressions], arranged: Arranged, bid: NDArray[np.float64], pair: NDArray[np.int32]
+) -> tuple[Auctions, NDArray[np.int64], NDArray[np.int32]]:
+    """(rows as auctions, the series codes of their scores, that of the first row of each); bids and pairs by place."""
+    many = max(max(part.series.max(initial=-1), _shadow(part).series.max(initial=-1)) for part in parts) + 1
+    number = np.full(many, -1, np.int64)  # by code
+    bounds = np.cumsum([0, *map(len, parts)]).tolist()
+    to = [arranged.to[low:high] for low, high in pairwise(bounds)]
+    for part, places in zip(parts, to, strict=True):
+        _number_series(_shadow(part), part.series, part.pclick, places, number)
+    codes = np.flatnonzero(number >= 0)
+    number[codes] = np.arange(codes.size)
+    score = np.full((codes.size, pair.size), np.nan)
+    user, own = np.empty(arranged.indptr.size - 1, np.uint64), np.empty(arranged.indptr.size - 1, np.int32)
+    for part, places in zip(parts, to, strict=True):
+        _write_scores(_shadow(part), part.series, part.pclick, places, number, score)
+        _write_first(part.user, part.series, places, arranged.indptr, arranged.request, user, own)
+    return Auctions(arranged.indptr, blocks_of(user), bid, pair, score), codes, own
+
+
+def _shadow(rows: Impressions) -> Shadow:
+    return _NO_SHADOW if rows.shadow is None else rows.shadow
+
+
+@numba.njit(cache=True, nogil=True)
+def _number_series(
+    shadow: Shadow,
+    own: NDArray[np.int32],
+    p: NDArray[np.float64],
+    to: NDArray[np.int64],
+    number: NDArray[np.int64],
+) -> None:
+    """Makes 0 of what has scored any of the rows that stand anywhere."""
+    indptr, series, _ = shadow
+    for row in range(to.size):
+        if to[row] < 0:
+            continue
+        if not np.isnan(p[row]):
+            number[own[row]] = 0
+        if indptr.size:
+            for k in range(indptr[row], indptr[row + 1]):
+                number[series[k]] = 0
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_scores(
+    shadow: Shadow,
+    own: NDArray[np.int32],
+    p: NDArray[np.float64],
+    to: NDArray[np.int64],
+    number: NDArray[np.int64],
+    score: NDArray[np.float64],
+) -> None:
+    indptr, series, pclick = shadow
+    for row in range(to.size):
+        at = to[row]
+        if at < 0:
+            continue
+        if indptr.size:
+            for k in range(indptr[row], indptr[row + 1]):
+                score[number[series[k]], at] = pclick[k]
+        if not np.isnan(p[row]):
+            score[number[own[row]], at] = p[row]
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_first(
+    user: NDArray[np.uint64],
+    series: NDArray[np.int32],
+    to: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    request: NDArray[np.int64],
+    of_user: NDArray[np.uint64],
+    of_series: NDArray[np.int32],
+) -> None:
+    """Writes whose the first row of a request is, and which series it is of."""
+    for row in range(to.size):
+        at = to[row]
+        if at >= 0 and indptr[request[at]] == at:
+            of_user[request[at]], of_series[request[at]] = user[row], series[row]

@@ -1,0 +1,104 @@
+"""Which rows are of one request, and which requests are over."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sketches.directory import mix
+
+
+class ByRequest(NamedTuple):
+    """Rows by request."""
+
+    number: NDArray[np.int64]  # [rows] of its request
+    size: NDArray[np.int64]  # [requests] rows
+    first: NDArray[np.int64]  # ms
+    last: NDArray[np.int64]
+
+
+@numba.njit(cache=True, nogil=True)
+def grouped(
+    request: NDArray[np.uint64], ts: NDArray[np.int64]
+) -> tuple[ByRequest, NDArray[np.int64], NDArray[np.uint64]]:
+    """(rows by request, in order of appearance; numbers of requests by hash, their ids, for `meet`); no id is 0."""
+    n, found, slots = request.size, 0, 16
+    runs = 0
+    for i in range(n):
+        runs += i == 0 or request[i] != request[i - 1]
+    while slots < 2 * runs:
+        slots *= 2
+    table, mask = np.full(slots, -1, np.int64), np.uint64(slots - 1)
+    number, ids = np.empty(n, np.int64), np.empty(runs, np.uint64)
+    size, first, last = np.zeros(runs, np.int64), np.empty(runs, np.int64), np.empty(runs, np.int64)
+    i = 0
+    while i < n:  # rows of one request mostly stand together
+        own = request[i]
+        at = mix(own) & mask
+        while table[at] >= 0 and ids[table[at]] != own:
+            at = (at + np.uint64(1)) & mask
+        if table[at] < 0:
+            table[at] = found
+            ids[found], first[found], last[found] = own, ts[i], ts[i]
+            found += 1
+        one, begin, low, high = table[at], i, ts[i], ts[i]
+        while i < n and request[i] == own:
+            number[i], low, high = one, min(low, ts[i]), max(high, ts[i])
+            i += 1
+        size[one] += i - begin
+        first[one], last[one] = min(first[one], low), max(last[one], high)
+    return ByRequest(number, size[:found], first[:found], last[:found]), table, ids
+
+
+@numba.njit(cache=True, nogil=True)
+def meet(
+    request: NDArray[np.uint64],
+    ts: NDArray[np.int64],
+    table: NDArray[np.int64],
+    ids: NDArray[np.uint64],
+    groups: ByRequest,
+) -> None:
+    """Counts further rows to the requests that there are."""
+    mask, one = np.uint64(table.size - 1), np.int64(-1)
+    for i in range(request.size):
+        if i == 0 or request[i] != request[i - 1]:
+            at = mix(request[i]) & mask
+            while table[at] >= 0 and ids[table[at]] != request[i]:
+                at = (at + np.uint64(1)) & mask
+            one = table[at]
+        if one >= 0:
+            groups.size[one] += 1
+            groups.first[one], groups.last[one] = min(groups.first[one], ts[i]), max(groups.last[one], ts[i])
+
+
+def regrouped(request: NDArray[np.uint64], ts: NDArray[np.int64], gap: int) -> ByRequest:
+    """Rows by request; an id that comes again after more than a gap (ms) is another one."""
+    order = np.lexsort((ts, request))
+    begins = np.ones(order.size, np.bool_)
+    begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > gap)
+    number = np.empty(order.size, np.int64)
+    number[order] = np.cumsum(begins) - 1
+    ends = np.append(np.flatnonzero(begins)[1:], order.size) - 1
+    return ByRequest(number, np.diff(ends, prepend=-1), ts[order[begins]], ts[order[ends]])
+
+
+@numba.njit(cache=True, nogil=True)
+def renumbered(number: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ranks of numbers; -1 stays."""
+    out = np.empty(number.size, np.int64)
+    for i in range(number.size):
+        out[i] = rank[number[i]] if number[i] >= 0 else -1
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def told_apart(number: NDArray[np.int64], waiting: NDArray[np.bool_], complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows wait; of those whose request is not complete the number becomes -1."""
+    out = np.empty(number.size, np.bool_)
+    for i in range(number.size):
+        out[i] = waiting[number[i]]
+        number[i] = number[i] if complete[number[i]] else -1
+    return out
