@@ -148,7 +148,7 @@ class LiveAuctions:
         parts = [_fewer(self._shown), _fewer(self._others)]
         apart = [[_by_time(part, self._done) for part in some] for some in parts]
         groups = self._groups(apart)
-        if groups is None:  # an id that comes again after the gap
+        if groups is None:
             apart = [[(part, None) for part in some] for some in parts]
             every = [part for some in parts for part in some]
             groups = regrouped(_column(every, "request"), _column(every, "ts"), self._gap)
@@ -168,12 +168,13 @@ class LiveAuctions:
         return self._run(near, stand, item[order], position, np.sort(pane))
 
     def _groups(self, apart: Sequence[Sequence[_Apart]]) -> ByRequest | None:
-        """Of the near rows; None: an id spans more than a gap."""
+        """Of the near rows; None: it takes all rows to tell, for an id comes again after the gap, or has too many, which all go."""
         near, far = ([part for some in apart for one in some if (part := one[side]) is not None] for side in (0, 1))
         groups, table, ids = grouped(_column(near, "request"), _column(near, "ts"))
         for part in far:
             meet(part.request, part.ts, table, ids, groups)
-        return groups if bool((groups.last - groups.first <= self._gap).all()) else None
+        plain = (groups.last - groups.first <= self._gap) & (groups.size <= _MOST_CANDIDATES)
+        return groups if bool(plain.all()) else None
 
     def _complete(
         self,

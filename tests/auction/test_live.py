@@ -113,6 +113,12 @@ def sums_of(pipeline: Pipeline) -> dict[tuple[str, int], list[Any]]:
     return out
 
 
+def requests_run(sums: dict[tuple[str, int], list[Any]]) -> int:
+    """With the scores of v1, at the first operating point."""
+    cell = AUCTION_CELLS.index("requests")
+    return sum(block[cell] for (name, _), points in sums.items() if name == "v1" for block in points[0])
+
+
 def fed(events: list[Event], size: int = 500, **auction: Any) -> Pipeline:
     pipeline = Pipeline(settings(**auction), ManualClock(T0 / 1000 + 36_000))
     for batch in batches(events, pipeline, size):
@@ -237,6 +243,25 @@ def test_what_cannot_be_run_is_counted_by_reason() -> None:
     assert {name: n for name, n in skipped.items() if n} == {
         "no_history": 60, "no_bid": 1, "no_request": 6, "late_candidates": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 500])
+def test_a_request_of_too_many_goes_whole_though_it_spans_two_panes(
+    expected: dict[tuple[str, int], list[Any]], monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(live_auctions, "_MOST_CANDIDATES", ADS)
+    events = log()
+    mine = [event for event in events if event.get("request_id") == "r100"]
+    more = [{**mine[-1], "impression_id": f"more{i}", "item_id": f"more{i}", "shown": False} for i in range(3)]
+    for event in more:
+        event.pop("position", None)
+    for event in mine[::2]:
+        event["ts"] -= 10_000
+    pipeline = fed(sorted([*events, *more], key=lambda event: event["ts"]), size)
+    assert requests_run(sums_of(pipeline)) == requests_run(expected) - 1
+    (part,) = pipeline.partitions.values()
+    assert part.auctions is not None
+    assert part.auctions.skipped["too_many_candidates"] == 1
 
 
 def test_readers_see_the_frontier_by_window(expected: dict[tuple[str, int], list[Any]]) -> None:
