@@ -44,7 +44,7 @@ class Freezing:
     def enter(self) -> IdFilter:
         """The filter with these ids, too, maybe a new one. Another thread may call it while rows are looked up."""
         if self.known.used + self.ids.size > self.known.capacity:
-            return IdFilter.of([*self.others, self.ids])
+            return IdFilter.of([*self.others, np.sort(self.ids)])
         self.known.add(self.ids)
         return self.known
 

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streameval.events.hashing import hash_strings
 from streameval.join.cold.filter import IdFilter
 
 ids = st.lists(st.integers(0, (1 << 64) - 1), max_size=200).map(lambda some: np.array(some, np.uint64))
@@ -13,7 +14,7 @@ ids = st.lists(st.integers(0, (1 << 64) - 1), max_size=200).map(lambda some: np.
 
 @given(ids, ids, ids)
 def test_every_id_that_was_given_is_known(first: np.ndarray, then: np.ndarray, others: np.ndarray) -> None:
-    known = IdFilter.of([first])
+    known = IdFilter.of([np.sort(first)])
     known.add(then)
     assert known.known(np.concatenate((first, then))).tolist() == list(range(first.size + then.size))
     assert set(known.known(np.concatenate((others, then))).tolist()) >= set(range(others.size, others.size + then.size))
@@ -21,12 +22,19 @@ def test_every_id_that_was_given_is_known(first: np.ndarray, then: np.ndarray, o
 
 def test_full_it_takes_one_in_two_hundred_of_other_ids_for_known_and_twelve_bits_an_id() -> None:
     rng = np.random.default_rng(1)
-    some = rng.integers(1, 1 << 63, 600_000).astype(np.uint64)
+    some = rng.integers(1, 1 << 64, 600_000, dtype=np.uint64)
     known = IdFilter(400_000)
     known.add(some[:400_000])
     assert known.used == known.capacity
     assert known.nbytes * 8 <= 12.1 * 400_000
     assert 0.001 < known.known(some[400_000:]).size / 200_000 < 0.006
+
+
+def test_hashes_of_names_that_are_alike_fill_it_evenly() -> None:
+    names = hash_strings([f"request-7/{i}" for i in range(60_000)])
+    known = IdFilter.of([np.sort(names[:20_000]), np.sort(names[20_000:40_000])])
+    assert known.known(names[:40_000]).size == 40_000
+    assert known.known(names[40_000:]).size < 200  # of 20,000
 
 
 def test_one_that_is_made_of_ids_has_room_for_a_third_more() -> None:
