@@ -156,7 +156,7 @@ class Outbox:
             )
             for table in ("told", "untold"):
                 db.execute(
-                    f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "  # noqa: S608
+                    f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM changes) - ? AND NOT EXISTS "  # noqa: S608  (two names of ours)
                     f"(SELECT 1 FROM changes c WHERE c.number = {table}.number)",
                     (MOST_KEYS,),
                 )

@@ -154,6 +154,7 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
 def _add_placement(
     out: Row, at: int, pair: bool, squares: int, where: tuple[int, int, int], terms: tuple[int, int, int]
 ) -> None:
+    """Adds to the sums from out[at] on. `where`: label, block of the user, of the item; `terms`: placement, its square, the server's own."""
     label, user, item = where
     placement, square, server = terms
     if pair:
@@ -178,11 +179,10 @@ def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) ->
             placement = np.int64(curves[1, np.uint32(label), np.uint32(other_part)]) - server
         real = placement / SCALE
         square = np.int64(np.rint(real * real * SCALE))
-        _add_placement(out, 0, pair, squares, (label, user, item), (sign * placement, sign * square, sign * server))
+        where, terms = (label, user, item), (sign * placement, sign * square, sign * server)
+        _add_placement(out, 0, pair, squares, where, terms)
         if cap and code & APART:
-            _add_placement(
-                out, WIDTH, pair, squares, (label, user, item), (sign * placement, sign * square, sign * server)
-            )
+            _add_placement(out, WIDTH, pair, squares, where, terms)
         if exposed and label:
             weight = _field(code, _WEIGHT, 11)
             if weight:
