@@ -7,7 +7,7 @@ index of ids holds rows in memory alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back
-from streameval.join.cold.segment import RowsFile, Segment, content
+from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
 from streameval.join.policy import FOREVER, MATURED, NEVER
 from streameval.join.rows import Table
@@ -245,7 +245,7 @@ class ColdRows:
         """
         for file, before in zip(files, saved["codes"], strict=True):
             of_file = codes if before is None else _after(before, codes)
-            same = _means_the_same(of_file, file.series)
+            same = means_the_same(of_file, file.series)
             segment = Segment.of(file, self.end(0), None if same else of_file)
             _map(table, segment)
             runs.put(segment.run())
@@ -315,10 +315,3 @@ def _after(saved: Mapping[str, Any], codes: Codes) -> Codes:
     """What the codes of a file mean here, that meant something in the process that gave the state (see `_saved`)."""
     values = tuple(now[then] for now, then in zip(codes.values, saved["values"], strict=True))
     return Codes(codes.series[saved["series"]], values, saved["radix"], codes.here or codes.radix)
-
-
-def _means_the_same(codes: Codes, series: Iterable[int]) -> bool:
-    """Whether rows of these series need not be written anew."""
-    used = np.array(sorted(series), np.int64)
-    values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
-    return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())

@@ -119,7 +119,7 @@ def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str
     columns |= {name: column.copy() for name, column in columns.items() if name == "state" or name.startswith("field.")}
     some = [replace(run) for run in runs if run.start < end and run.end > first]
     kept = (kept for run in some for kept in (run.shadow, run.policies) if kept is not None)
-    series = set[int]().union(*map(_distinct, (table.series[first:end], *(one.series for one in kept))))
+    series = set[int]().union(*map(distinct, (table.series[first:end], *(one.series for one in kept))))
     least, greatest = block_times(table.ts[first:end])
     return {
         "series": sorted(series),
@@ -132,8 +132,16 @@ def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str
     }
 
 
-def _distinct(codes: NDArray[np.int32]) -> list[int]:
+def distinct(codes: NDArray[np.int32]) -> list[int]:
+    """The codes that occur."""
     return np.flatnonzero(np.bincount(codes)).tolist()
+
+
+def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
+    """Whether rows of these series need not be written anew."""
+    used = np.array(sorted(series), np.int64)
+    values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
+    return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())
 
 
 def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
