@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back
+from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
 from streameval.join.policy import FOREVER, MATURED, NEVER
@@ -61,6 +62,7 @@ class ColdRows:
     segments: list[Segment] = field(default_factory=list)
     filter: IdFilter = field(default_factory=lambda: IdFilter(0))
     freezing: Freezing | None = None
+    _lookup: Lookup | None = None  # None: to be made of the segments as they are
     _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
     _noted: list[NDArray[np.int64]] = field(default_factory=list)
 
@@ -113,10 +115,11 @@ class ColdRows:
             _map(table, segment)
         runs.put(segment.run())
         self.segments.append(segment)
-        self.filter = known
+        self.filter, self._lookup = known, None
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
         """A file has turned out to be damaged: its rows are not known any more."""
+        self._lookup = None
         for segment in (one for one in self.segments if one.file is file):
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
@@ -136,7 +139,7 @@ class ColdRows:
     def forget_before(self, table: Table, start: int) -> None:
         """Segments whose rows are all forgotten are of no file any more."""
         while self.segments and self.segments[0].end <= start:
-            gone = self.segments.pop(0)
+            gone, self._lookup = self.segments.pop(0), None
             for column in table.columns().values():
                 give_back(column, gone.first, gone.end)
 
@@ -180,9 +183,9 @@ class ColdRows:
         some = self.filter.known(wanted)
         if not some.size:
             return NONE_FOUND
-        found = [segment.find(wanted[some]) for segment in self.segments]
-        at, row = some[np.concatenate([at for at, _ in found])], np.concatenate([row for _, row in found])
-        at, row = at[row >= start], row[row >= start]
+        self._lookup = lookup = self._lookup or Lookup(self.segments)
+        at, row = lookup.find(wanted[some])
+        at, row = some[at[row >= start]], row[row >= start]
         if not row.size:
             return NONE_FOUND
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
@@ -251,6 +254,7 @@ class ColdRows:
             runs.put(segment.run())
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
+        self._lookup = None
         self.filter = IdFilter.of(segment.ids for segment in self.segments)
         changed = saved["changed"]
         _write(table, changed["row"], changed["state"], changed["fields"])

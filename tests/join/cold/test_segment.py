@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
+from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, _in_order
 
 small = st.integers(0, 20)
@@ -18,23 +19,46 @@ near_the_ends = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1
 lists = st.one_of(*(st.lists(kind, max_size=60) for kind in (small, hashes, near_the_ends, st.one_of(small, hashes))))
 
 
-@given(lists, lists)
-def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], wanted: list[int]) -> None:
-    ids = np.array(there, np.uint64)
+def segment(ids: np.ndarray, first: int) -> Segment:
     index = _in_order(ids)
-    segment = Segment(RowsFile(Path(), ids.size, None), 1000, 1000 + ids.size, index["ids"], index["at"])
-    asked = np.array(wanted + there[:5], np.uint64)
-    where, rows = segment.find(asked)
-    expected = [(i, 1000 + row) for i, one in enumerate(asked.tolist()) for row, had in enumerate(there) if had == one]
-    assert list(zip(where.tolist(), rows.tolist(), strict=True)) == expected
+    return Segment(RowsFile(Path(), ids.size, None), first, first + ids.size, index["ids"], index["at"])
+
+
+@given(lists, lists, lists)
+def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: list[int], wanted: list[int]) -> None:
+    segments = [segment(np.array(ids, np.uint64), first) for ids, first in ((there, 1000), ([], 2000), (then, 2000))]
+    asked = np.array(wanted + there[:5] + then[:5], np.uint64)
+    where, rows = Lookup(segments).find(asked)
+    expected = {
+        (i, first + row)
+        for i, one in enumerate(asked.tolist())
+        for ids, first in ((there, 1000), (then, 2000))
+        for row, had in enumerate(ids)
+        if had == one
+    }
+    found = list(zip(where.tolist(), rows.tolist(), strict=True))
+    assert len(found) == len(set(found))
+    assert set(found) == expected
 
 
 def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
-    index = _in_order(np.full(5000, 7, np.uint64))
-    segment = Segment(RowsFile(Path(), 5000, None), 0, 5000, index["ids"], index["at"])
-    where, rows = segment.find(np.array([6, 7, 8], np.uint64))
+    where, rows = Lookup([segment(np.full(5000, 7, np.uint64), 0)]).find(np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
+
+
+def test_ids_that_are_no_hashes_are_found_among_many() -> None:
+    rng = np.random.default_rng(0)
+    for ids in (
+        np.arange(100_000, dtype=np.uint64) * np.uint64(3),
+        (rng.pareto(0.2, 100_000).clip(0, 1e17) * 10).astype(np.uint64),
+        np.uint64(1 << 63) + rng.integers(0, 1 << 20, 100_000).astype(np.uint64),
+        rng.integers(0, 1 << 64, 100_000, dtype=np.uint64),
+    ):
+        asked = np.concatenate((ids[::97], ids[::89] + np.uint64(1)))
+        where, rows = Lookup([segment(ids, 0)]).find(asked)
+        assert (ids[rows] == asked[where]).all()
+        assert where.size == sum(np.count_nonzero(ids == one) for one in asked)
 
 
 def test_a_file_takes_the_place_of_memory_and_is_not_written_to(tmp_path: Path) -> None:
