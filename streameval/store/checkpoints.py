@@ -22,6 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _EPOCH = re.compile(r"(\d{10})\.epoch")
 _ROWS = re.compile(r"rows-(\d{10})-\d{10}")
 # of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
+_READERS = 4  # threads that read files and their checksums side by side
 
 
 class Checkpoints:
@@ -109,7 +111,7 @@ class Checkpoints:
         for path in sorted(self._files(), reverse=True):
             try:
                 tree = container.read(path)
-                tree[READ_WITH_IT] = {name: self._read_rows(name) for name in tree.get(READ_WITH_IT, ())}
+                tree[READ_WITH_IT] = self._read_all(tree.get(READ_WITH_IT, ()))
                 apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
             except DamagedError as error:
                 refused.append(path)
@@ -189,6 +191,10 @@ class Checkpoints:
     def _remove(self, name: str) -> None:
         for path in self.folder.glob(f"{name}*"):
             path.unlink(missing_ok=True)
+
+    def _read_all(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        with ThreadPoolExecutor(_READERS) as readers:
+            return dict(zip(names, readers.map(self._read_rows, names), strict=True))
 
     def _read_rows(self, name: str) -> dict[str, Any]:
         path = self.folder / name

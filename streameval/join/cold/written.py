@@ -16,6 +16,8 @@ from streameval.events.batch import Codes
 from streameval.join.cold.segment import distinct, means_the_same
 from streameval.join.rows import Table, split_fields
 
+_MOST = 1 << 18  # rows of a block: of a block that is not whole every checkpoint has the rows
+
 
 @dataclass(slots=True)
 class WrittenBlock:
@@ -46,8 +48,8 @@ class WrittenRows:
     """The blocks, oldest first, one right behind the other."""
 
     def __init__(self, rows: int) -> None:
-        """`rows` of a block; 0: none are made."""
-        self._rows = rows
+        """`rows` of a block, or `_MOST` if that is less; 0: none are made."""
+        self._rows = min(rows, _MOST)
         self.blocks: list[WrittenBlock] = []
 
     def state(self, table: Table, here: slice) -> dict[str, Any]:
