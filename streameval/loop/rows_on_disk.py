@@ -44,7 +44,8 @@ def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) 
 def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
     path = files.save_rows(freezing.content)
     layout, size = container.layout(path)
-    return RowsFile(path, freezing.end - freezing.first, layout, size), freezing.enter()
+    file = RowsFile(path, freezing.end - freezing.first, layout, size)
+    return file, freezing.enter(file.mark)
 
 
 def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> None:

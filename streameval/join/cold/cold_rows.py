@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
-from streameval.join.cold.filter import IdFilter
-from streameval.join.cold.ground import ALIGN, empty, give_back
+from streameval.join.cold.filter import IdFilter, Marked
+from streameval.join.cold.ground import ALIGN, empty, give_back, will_need
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
@@ -28,6 +28,7 @@ from streameval.join.times import RowTimes
 
 _MANY = 64  # segments
 _MOST = 1 << 24  # rows of a segment
+_FEW = 16  # rows whose pages are asked for one by one; of more the system has read some for others
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
 
 
@@ -40,13 +41,13 @@ class Freezing:
     content: dict[str, Any]  # of the file
     ids: NDArray[np.uint64]
     known: IdFilter  # of segments so far
-    others: list[NDArray[np.uint64]]  # the ids of all segments so far
+    others: list[Marked]  # the ids of all segments so far
 
-    def enter(self) -> IdFilter:
-        """The filter with these ids, too, maybe a new one. Another thread may call it while rows are looked up."""
+    def enter(self, mark: int) -> IdFilter:
+        """The filter with these ids, too, maybe a new one; `mark` of their file. Another thread may call it while rows are looked up."""
         if self.known.used + self.ids.size > self.known.capacity:
-            return IdFilter.of([*self.others, np.sort(self.ids)])
-        self.known.add(self.ids)
+            return IdFilter.of([*self.others, Marked(mark, np.sort(self.ids))])
+        self.known.add(mark, self.ids)
         return self.known
 
 
@@ -102,7 +103,7 @@ class ColdRows:
             return None
         some = content(table, runs.all, first, end)
         self._keep_changed(self.changed(0, first))
-        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.ids for s in self.segments])
+        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.marked for s in self.segments])
         return self.freezing
 
     def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, known: IdFilter) -> None:
@@ -184,10 +185,12 @@ class ColdRows:
         if not some.size:
             return NONE_FOUND
         self._lookup = lookup = self._lookup or Lookup(self.segments)
-        at, row = lookup.find(wanted[some])
+        at, row = lookup.find(wanted[some], self.filter)
         at, row = some[at[row >= start]], row[row >= start]
         if not row.size:
             return NONE_FOUND
+        if row.size <= _FEW:
+            will_need(table.columns().values(), row.tolist())
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])
@@ -255,7 +258,7 @@ class ColdRows:
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
         self._lookup = None
-        self.filter = IdFilter.of(segment.ids for segment in self.segments)
+        self.filter = IdFilter.of(segment.marked for segment in self.segments)
         changed = saved["changed"]
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())

@@ -1,7 +1,9 @@
-"""Which ids are on disk, for all but a few in a thousand of those that are not: a Bloom filter in blocks of a cache line.
+"""Which ids are on disk, and in which segments: a Bloom filter in blocks of a cache line.
 
 Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 12 bits an id that it was made
-for; full, it holds 0.4% of other ids for known ones, and those are then looked for in vain. Ids are hashes, so an id's block goes
+for. An id sets a bit in each of the eight words of its block: in four whatever segment it is in, so that an id is known by one
+miss of the cache; in four depending on the segment's mark, so that of hundreds of segments only a few are looked into. Full, it holds
+6% of other ids for known, and each of them to be in 6% of the segments. Ids are hashes, so an id's block goes
 by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
 """
 
@@ -9,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -18,7 +22,10 @@ from streameval.events.words64 import load64
 from streameval.sketches.directory import mix
 
 _BITS = 12  # an id
-_WORDS = 8  # of 64 bits, a block; an id sets a bit of each: 6 bits of one hash say which
+_WORDS = 8  # of 64 bits, a block; 6 bits of a hash say which bit of a word an id sets
+_COMMON = 4  # of them, the first, whatever segment the id is in
+_LOW = np.uint64((1 << 6 * _COMMON) - 1)
+_HIGH = np.uint64(64 - 6 * (_WORDS - _COMMON))
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = 1 << 14  # ids
 _RANGES = 512  # of ids; what those of one range set stays in the cache while all are added that are in it
@@ -32,34 +39,66 @@ def _first_word(one: np.uint64, blocks: np.uint64) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def _set(words: NDArray[np.uint64], blocks: np.uint64, shifts: NDArray[np.uint64], one: np.uint64) -> None:
+def _bits_of(hashed: np.uint64, mark: np.uint64) -> np.uint64:
+    """Which bit of each word, those of a segment's mark above those that all have."""
+    return (hashed & _LOW) | ((hashed * mark) >> _HIGH) << np.uint64(6 * _COMMON)
+
+
+@numba.njit(inline="always")
+def _all_set(words: NDArray[np.uint64], first: np.uint64, bits: np.uint64, begin: int, end: int) -> np.uint64:
+    """1 when the bits of words [begin, end) of a block are set, else 0; without leaving early: there is nothing to guess."""
+    out = np.uint64(1)
+    for word in range(begin, end):
+        out &= words[first + np.uint64(word)] >> ((bits >> np.uint64(6 * word)) & np.uint64(63))
+    return out
+
+
+@numba.njit(inline="always")
+def some_segments(words: NDArray[np.uint64], one: np.uint64, marks: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
+    """Writes the numbers of the segments, of these marks, that an id may be in; returns how many."""
+    first = _first_word(one, np.uint64(words.size // _WORDS))
+    hashed = mix(one ^ _SALT)
+    n = 0
+    for number in range(marks.size):
+        out[n] = number
+        n += int(_all_set(words, first, _bits_of(hashed, marks[number]), _COMMON, _WORDS))
+    return n
+
+
+@numba.njit(inline="always")
+def _set(
+    words: NDArray[np.uint64], blocks: np.uint64, shifts: NDArray[np.uint64], one: np.uint64, mark: np.uint64
+) -> None:
     first = _first_word(one, blocks)
-    bits = mix(one ^ _SALT)
+    bits = _bits_of(mix(one ^ _SALT), mark)
     for word in range(np.uint64(shifts.size)):  # side by side: how many is not known to the compiler, or it would not
         words[first + word] |= np.uint64(1) << ((bits >> shifts[word]) & np.uint64(63))
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(words: NDArray[np.uint64], ids: NDArray[np.uint64], shifts: NDArray[np.uint64]) -> None:
+def _add(words: NDArray[np.uint64], ids: NDArray[np.uint64], mark: np.uint64, shifts: NDArray[np.uint64]) -> None:
     blocks = np.uint64(words.size // _WORDS)
     for i in range(ids.size):
-        _set(words, blocks, shifts, ids[i])
+        _set(words, blocks, shifts, ids[i], mark)
+
+
+class _Parts(NamedTuple):
+    """Ascending ids of segments."""
+
+    places: NDArray[np.int64]  # addresses
+    marks: NDArray[np.uint64]
+    cuts: NDArray[np.int64]  # [part, range]: the first id of a range
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_ranges(
-    words: NDArray[np.uint64],
-    parts: NDArray[np.int64],
-    cuts: NDArray[np.int64],
-    ranges: tuple[int, int],
-    shifts: NDArray[np.uint64],
-) -> None:
-    """Of the ids at some addresses those of ranges [first, end), cuts[part, range] being the first of a range."""
+def _add_ranges(words: NDArray[np.uint64], parts: _Parts, ranges: tuple[int, int], shifts: NDArray[np.uint64]) -> None:
+    """Of the ids those of ranges [first, end)."""
+    places, marks, cuts = parts
     blocks = np.uint64(words.size // _WORDS)
     for number in range(ranges[0], ranges[1]):
-        for part in range(parts.size):
+        for part in range(places.size):
             for place in range(cuts[part, number], cuts[part, number + 1]):
-                _set(words, blocks, shifts, load64(parts[part] + 8 * place))
+                _set(words, blocks, shifts, load64(places[part] + 8 * place), marks[part])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -68,14 +107,21 @@ def _known(words: NDArray[np.uint64], ids: NDArray[np.uint64], out: NDArray[np.i
     blocks = np.uint64(words.size // _WORDS)
     n = 0
     for i in range(ids.size):
-        first = _first_word(ids[i], blocks)
-        bits = mix(ids[i] ^ _SALT)
-        all_set = np.uint64(1)
-        for word in range(_WORDS):  # without leaving early: one miss of the cache, and nothing to guess
-            all_set &= words[first + np.uint64(word)] >> ((bits >> np.uint64(6 * word)) & np.uint64(63))
         out[n] = i
-        n += int(all_set)
+        n += int(_all_set(words, _first_word(ids[i], blocks), mix(ids[i] ^ _SALT), 0, _COMMON))
     return n
+
+
+class Marked(NamedTuple):
+    """The ids of a segment."""
+
+    mark: int
+    ids: NDArray[np.uint64]  # ascending
+
+
+def mark_of(name: str) -> int:
+    """The mark of a file: an odd number, by which hashes are multiplied."""
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "little") | 1
 
 
 class IdFilter:
@@ -85,39 +131,43 @@ class IdFilter:
         self.capacity = max(capacity, _LEAST)
         self.used = 0
         blocks = -(-self.capacity * _BITS // (64 * _WORDS))
-        self._words = np.zeros(_WORDS * (-(-blocks // _THREADS) * _THREADS), np.uint64)
+        self.words = np.zeros(_WORDS * (-(-blocks // _THREADS) * _THREADS), np.uint64)
 
     @staticmethod
-    def of(ids: Iterable[NDArray[np.uint64]]) -> IdFilter:
-        """A new one of parts that ascend, with room for a third more."""
-        parts = list(ids)
+    def of(segments: Iterable[Marked]) -> IdFilter:
+        """A new one of segments, with room for a third more."""
+        marks, parts = [], []
+        for mark, ids in segments:
+            marks.append(mark)
+            parts.append(ids)
         out = IdFilter(sum(part.size for part in parts) * 4 // 3)
         if not parts:
             return out
         edges = np.arange(1, _RANGES, dtype=np.uint64) * np.uint64(2**64 // _RANGES)
         cuts = np.array([[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts], np.int64)
         places = np.array([part.ctypes.data for part in parts], np.int64)
+        some = _Parts(places, np.array(marks, np.uint64), cuts)
         each = _RANGES // _THREADS  # whole blocks: a thread writes to no word of another
 
         def add(first: int) -> None:
-            _add_ranges(out._words, places, cuts, (first, first + each), _SHIFTS)
+            _add_ranges(out.words, some, (first, first + each), _SHIFTS)
 
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(add, range(0, _RANGES, each)))
         out.used = int(cuts[:, -1].sum())
         return out
 
-    def add(self, ids: NDArray[np.uint64]) -> None:
-        """Knows these from now on; others may ask meanwhile."""
-        _add(self._words, ids, _SHIFTS)
+    def add(self, mark: int, ids: NDArray[np.uint64]) -> None:
+        """Knows these of a segment from now on; others may ask meanwhile."""
+        _add(self.words, ids, np.uint64(mark), _SHIFTS)
         self.used += ids.size
 
     def known(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Positions of those that may be known, ascending: every one that is, and a few others."""
         out = np.empty(ids.size, np.int64)
-        return out[: _known(self._words, ids, out)]
+        return out[: _known(self.words, ids, out)]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the bits."""
-        return self._words.nbytes
+        return self.words.nbytes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -62,6 +63,19 @@ def mapped(file: int, place: Extent) -> NDArray[Any]:
     return out
 
 
+def will_need(columns: Iterable[NDArray[Any]], rows: Sequence[int]) -> None:
+    """Has the system read the pages of some rows, all at once and no others, where they are not in memory.
+
+    A page that is read when it is touched has the thread wait, column by column, and megabytes read around it.
+    """
+    for column in columns:
+        begin = column.ctypes.data
+        for row in rows:
+            _madvise(
+                (begin + row * column.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED
+            )
+
+
 def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:
     """(address, bytes) of rows, which must be whole pages."""
     begin, length = column.ctypes.data + first * column.itemsize, (end - first) * column.itemsize
@@ -77,6 +91,9 @@ def _map(where: tuple[int, int], flags: int, file: int, offset: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_library = ctypes.CDLL(None, use_errno=True)
+_madvise = _library.madvise  # what it answers does not matter
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_mmap = _library.mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)

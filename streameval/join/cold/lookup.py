@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.words64 import load64
+from streameval.join.cold.filter import IdFilter, some_segments
 from streameval.join.cold.segment import Segment
 
 _GUESSES = 3
@@ -28,13 +29,14 @@ class Lookup:
         self._ids = [segment.ids for segment in segments]  # stay where they are as long as this does
         places = [[ids.ctypes.data, ids.size] for ids in self._ids]
         self._places = np.array(places, np.int64).reshape(len(places), 2)
+        self._marks = np.array([segment.file.mark for segment in segments], np.uint64)
 
-    def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(positions in `wanted`, rows) of every row that has one of the ids."""
+    def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions in `wanted`, rows) of every row that has one of the ids; `known` knows all segments."""
         room = wanted.size + 64
         while True:
             found = np.empty((3, room), np.int64)
-            n = _find(self._places, wanted, found)
+            n = _find(self._places, self._marks, known.words, wanted, found)
             if n <= room:
                 break
             room = n
@@ -83,12 +85,19 @@ def _first_not_less(ids: int, size: int, wanted: np.uint64) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def _find(places: NDArray[np.int64], wanted: NDArray[np.uint64], found: NDArray[np.int64]) -> int:
+def _find(
+    places: NDArray[np.int64],
+    marks: NDArray[np.uint64],
+    known: NDArray[np.uint64],
+    wanted: NDArray[np.uint64],
+    found: NDArray[np.int64],
+) -> int:
     """Writes [position in `wanted`, number of the segment, place in its ids] of all, as far as there is room; returns how many."""
     n = 0
-    for number in range(places.shape[0]):
-        ids, size = places[number]
-        for i in range(wanted.size):
+    some = np.empty(marks.size, np.int64)
+    for i in range(wanted.size):
+        for number in some[: some_segments(known, wanted[i], marks, some)]:
+            ids, size = places[number]
             at = _first_not_less(ids, size, wanted[i])
             while at < size and load64(ids + 8 * at) == wanted[i]:
                 if n < found.shape[1]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
+from streameval.join.cold.filter import Marked, mark_of
 from streameval.join.cold.ground import Extent, map_over, mapped
 from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
@@ -33,6 +34,7 @@ class RowsFile:
         self.rows = rows
         self.lost = layout is None
         self.size = size
+        self.mark = mark_of(path.name)
         self._layout = layout or {"series": [], "columns": {}, "shadow": None, "policies": None}
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
@@ -89,6 +91,11 @@ class Segment:
         if self.codes is None:
             return set(self.file.series)
         return {int(self.codes.series[code]) for code in self.file.series}
+
+    @property
+    def marked(self) -> Marked:
+        """For the filter of ids."""
+        return Marked(self.file.mark, self.ids)
 
     def run(self) -> Run:
         """What the rows' runs keep."""

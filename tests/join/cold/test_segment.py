@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streameval.join.cold import ground
+from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, _in_order
@@ -21,14 +25,18 @@ lists = st.one_of(*(st.lists(kind, max_size=60) for kind in (small, hashes, near
 
 def segment(ids: np.ndarray, first: int) -> Segment:
     index = _in_order(ids)
-    return Segment(RowsFile(Path(), ids.size, None), first, first + ids.size, index["ids"], index["at"])
+    return Segment(RowsFile(Path(f"rows-{first}"), ids.size, None), first, first + ids.size, index["ids"], index["at"])
+
+
+def find(segments: list[Segment], asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return Lookup(segments).find(asked, IdFilter.of(one.marked for one in segments))
 
 
 @given(lists, lists, lists)
 def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: list[int], wanted: list[int]) -> None:
     segments = [segment(np.array(ids, np.uint64), first) for ids, first in ((there, 1000), ([], 2000), (then, 2000))]
     asked = np.array(wanted + there[:5] + then[:5], np.uint64)
-    where, rows = Lookup(segments).find(asked)
+    where, rows = find(segments, asked)
     expected = {
         (i, first + row)
         for i, one in enumerate(asked.tolist())
@@ -42,7 +50,7 @@ def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: 
 
 
 def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
-    where, rows = Lookup([segment(np.full(5000, 7, np.uint64), 0)]).find(np.array([6, 7, 8], np.uint64))
+    where, rows = find([segment(np.full(5000, 7, np.uint64), 0)], np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
 
@@ -56,7 +64,7 @@ def test_ids_that_are_no_hashes_are_found_among_many() -> None:
         rng.integers(0, 1 << 64, 100_000, dtype=np.uint64),
     ):
         asked = np.concatenate((ids[::97], ids[::89] + np.uint64(1)))
-        where, rows = Lookup([segment(ids, 0)]).find(asked)
+        where, rows = find([segment(ids, 0)], asked)
         assert (ids[rows] == asked[where]).all()
         assert where.size == sum(np.count_nonzero(ids == one) for one in asked)
 
@@ -98,3 +106,15 @@ def test_a_file_of_another_type_is_refused(tmp_path: Path) -> None:
     path.write_bytes(bytes(8 * ALIGN))
     with path.open("rb") as file, pytest.raises(ValueError, match="a column of int32 cannot hold the file's <i8"):
         map_over(empty(ALIGN, np.int32), 0, file.fileno(), ("<i8", (ALIGN,), 0))
+
+
+def test_the_pages_of_some_rows_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, length)))
+    columns = [empty(ALIGN, np.int64), empty(ALIGN, np.uint8)]
+    rows = [0, 5000, ALIGN - 1]
+    ground.will_need(columns, rows)
+    assert len(asked) == 6
+    for (begin, length), (column, row) in zip(asked, product(columns, rows), strict=True):
+        assert begin % mmap.PAGESIZE == 0
+        assert begin <= column[row:].ctypes.data < begin + length
