@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter, Marked
 from streameval.join.cold.ground import ALIGN, empty, give_back, will_need
-from streameval.join.cold.lookup import Lookup
+from streameval.join.cold.lookup import ONE_BY_ONE, Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
 from streameval.join.policy import FOREVER, MATURED, NEVER
@@ -28,7 +28,6 @@ from streameval.join.times import RowTimes
 
 _MANY = 64  # segments
 _MOST = 1 << 24  # rows of a segment
-_FEW = 16  # rows whose pages are asked for one by one; of more the system has read some for others
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
 
 
@@ -189,8 +188,10 @@ class ColdRows:
         at, row = some[at[row >= start]], row[row >= start]
         if not row.size:
             return NONE_FOUND
-        if row.size <= _FEW:
-            will_need(table.columns().values(), row.tolist())
+        if row.size <= ONE_BY_ONE:
+            for column in table.columns().values():
+                for one in row.tolist():
+                    will_need(column, one, one + 1)
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])

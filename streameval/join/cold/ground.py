@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -63,17 +62,16 @@ def mapped(file: int, place: Extent) -> NDArray[Any]:
     return out
 
 
-def will_need(columns: Iterable[NDArray[Any]], rows: Sequence[int]) -> None:
-    """Has the system read the pages of some rows, all at once and no others, where they are not in memory.
+def will_need(column: NDArray[Any], first: int, end: int) -> None:
+    """Has the system read the pages of some rows, and no others, where they are not in memory; does not wait for them.
 
-    A page that is read when it is touched has the thread wait, column by column, and megabytes read around it.
+    A page that is read when it is touched has the thread wait, and megabytes read around it.
     """
-    for column in columns:
-        begin = column.ctypes.data
-        for row in rows:
-            _madvise(
-                (begin + row * column.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED
-            )
+    address = column.ctypes.data
+    begin = (address + max(first, 0) * column.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
+    length = address + min(end, column.size) * column.itemsize - begin
+    if length > 0:
+        _madvise(begin, length, mmap.MADV_WILLNEED)
 
 
 def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:

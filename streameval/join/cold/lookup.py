@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from streameval.events.words64 import load64
 from streameval.join.cold.filter import IdFilter, some_segments
+from streameval.join.cold.ground import will_need
 from streameval.join.cold.segment import Segment
 
 _GUESSES = 3
 _STEP = 4  # places, the first
+ONE_BY_ONE = 16  # ids, or rows, whose pages are asked for one by one; of more the system reads some for others
+_NEAR = 512  # places around the first guess
 _ALL_IDS = 2.0**64
 
 
@@ -33,6 +36,8 @@ class Lookup:
 
     def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids; `known` knows all segments."""
+        if wanted.size <= ONE_BY_ONE:
+            self._will_need(wanted, known)
         room = wanted.size + 64
         while True:
             found = np.empty((3, room), np.int64)
@@ -45,6 +50,13 @@ class Lookup:
             segment, here = self._segments[one], number == one
             row[here] = segment.at[row[here]].astype(np.int64) + segment.first
         return where, row
+
+    def _will_need(self, wanted: NDArray[np.uint64], known: IdFilter) -> None:
+        """Has the system read at once what will be looked into."""
+        guessed = np.empty((wanted.size * self._marks.size, 2), np.int64)
+        for number, place in guessed[: _guess(self._places, self._marks, known.words, wanted, guessed)].tolist():
+            for column in (self._ids[number], self._segments[number].at):
+                will_need(column, place - _NEAR, place + _NEAR)
 
 
 @numba.njit(inline="always")
@@ -82,6 +94,24 @@ def _first_not_less(ids: int, size: int, wanted: np.uint64) -> int:
         else:
             high = middle
     return low
+
+
+@numba.njit(cache=True, nogil=True)
+def _guess(
+    places: NDArray[np.int64],
+    marks: NDArray[np.uint64],
+    known: NDArray[np.uint64],
+    wanted: NDArray[np.uint64],
+    out: NDArray[np.int64],
+) -> int:
+    """Writes [number of the segment, about where in its ids] of all that will be looked into; returns how many."""
+    n = 0
+    some = np.empty(marks.size, np.int64)
+    for one in wanted:
+        for number in some[: some_segments(known, one, marks, some)]:
+            out[n, 0], out[n, 1] = number, int(np.float64(one) / _ALL_IDS * places[number, 1])
+            n += 1
+    return n
 
 
 @numba.njit(cache=True, nogil=True)

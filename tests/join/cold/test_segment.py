@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streameval.join.cold import ground
+from streameval.join.cold import ground, lookup
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
 from streameval.join.cold.lookup import Lookup
@@ -108,13 +107,30 @@ def test_a_file_of_another_type_is_refused(tmp_path: Path) -> None:
         map_over(empty(ALIGN, np.int32), 0, file.fileno(), ("<i8", (ALIGN,), 0))
 
 
-def test_the_pages_of_some_rows_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_of_some_rows_are_asked_for_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, length)))
-    columns = [empty(ALIGN, np.int64), empty(ALIGN, np.uint8)]
-    rows = [0, 5000, ALIGN - 1]
-    ground.will_need(columns, rows)
-    assert len(asked) == 6
-    for (begin, length), (column, row) in zip(asked, product(columns, rows), strict=True):
-        assert begin % mmap.PAGESIZE == 0
-        assert begin <= column[row:].ctypes.data < begin + length
+    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, begin + length)))
+    column = empty(ALIGN, np.int64)
+    address = column.ctypes.data
+    for first, end in ((0, 1), (5000, 5001), (-100, 100), (ALIGN - 10, ALIGN + 500), (ALIGN, ALIGN + 1)):
+        ground.will_need(column, first, end)
+    assert all(begin % mmap.PAGESIZE == 0 and address <= begin < end <= address + column.nbytes for begin, end in asked)
+    assert [((begin - address) // mmap.PAGESIZE, end - address) for begin, end in asked] == [
+        (0, 8),
+        (40_000 // mmap.PAGESIZE, 40_008),
+        (0, 800),
+        ((8 * ALIGN - 80) // mmap.PAGESIZE, 8 * ALIGN),
+    ]
+
+
+def test_where_an_id_will_be_looked_for_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(lookup, "will_need", lambda column, first, end: asked.append((column.ctypes.data, first, end)))
+    rng = np.random.default_rng(0)
+    segments = [segment(rng.integers(0, 1 << 64, 50_000, dtype=np.uint64), first) for first in (0, 50_000)]
+    find(segments, segments[1].ids[30_000:30_001])
+    there = [(first, end) for address, first, end in asked if address == segments[1].ids.ctypes.data]
+    assert [first <= 30_000 < end and end - first < 5_000 for first, end in there] == [True]
+    asked.clear()
+    find(segments, segments[1].ids[:1000])  # many find each other's pages read
+    assert not asked
