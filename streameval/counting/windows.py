@@ -8,7 +8,7 @@ somebody looks, so a fast replay pays nothing for windows nobody saw, and a batc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
 _MERGE_AT = 8  # deltas a pane collects before they become one
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 class Panes:
@@ -150,11 +152,8 @@ class Panes:
             total.add_to(self.total)
         self._unwritten = set(state["unwritten"].tolist())
         self.changed = set(self._unwritten)  # what is written is read from the history
-        packed = state["panes"]
-        ends = np.cumsum(packed["length"])
-        for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
-            at, values = packed["cells"][start:end].copy(), packed["values"][start:end].copy()
-            self._panes[number] = [self._renumbered(at, values, rows, places)]
+        for number, vector in _unpack(state["panes"]):
+            self._panes[number] = [self._renumbered(vector.cells, vector.values, rows, places)]
 
     def _renumbered(
         self,
@@ -178,17 +177,32 @@ class Panes:
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
 
 
-def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[np.int64]]:
-    """Panes as four columns, oldest pane first."""
+def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[Any]]:
+    """Panes as columns, oldest pane first: a cell in use, counted from the one before, and its value take few bytes."""
     numbers = sorted(panes)
-    vectors = [SparseVector.sum(panes[number]) for number in numbers]
-    nothing = np.empty(0, np.int64)
+    length, steps, values = [], [_NO_BYTES], [_NO_BYTES]
+    for number in numbers:
+        vector = SparseVector.sum(panes[number])
+        length.append(vector.cells.size)
+        steps.append(narrow(np.diff(vector.cells, prepend=0)))
+        values.append(narrow(vector.values))
     return {
         "pane": np.array(numbers, np.int64),
-        "length": np.array([vector.cells.size for vector in vectors], np.int64),
-        "cells": np.concatenate([nothing, *(vector.cells for vector in vectors)]),
-        "values": np.concatenate([nothing, *(vector.values for vector in vectors)]),
+        "length": np.array(length, np.int64),
+        "steps": np.concatenate(steps),
+        "narrowed": np.concatenate(values),
     }
+
+
+def _unpack(packed: Mapping[str, NDArray[Any]]) -> Iterator[tuple[int, SparseVector]]:
+    """(number, vector) of the panes of `_pack`."""
+    ends = np.cumsum(packed["length"])
+    count = int(ends[-1]) if ends.size else 0
+    steps = widen(packed["steps"], count) if "steps" in packed else None  # None: format 7 has the cells, 8 bytes each
+    values = packed["values"] if steps is None else widen(packed["narrowed"], count)
+    for number, start, end in zip(packed["pane"].tolist(), ends - packed["length"], ends, strict=True):
+        cells = packed["cells"][start:end].copy() if steps is None else np.cumsum(steps[start:end])
+        yield number, SparseVector(cells, values[start:end].copy())
 
 
 _changes = count()

@@ -24,12 +24,13 @@ from streameval.events.columns import Scored, field_of
 from streameval.join import kernel
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.segment import RowsFile
+from streameval.join.cold.written import WrittenRows
 from streameval.join.fates import Fates, Flips, Judged
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
-from streameval.join.rows import Table, run_of, split_fields
+from streameval.join.rows import Table, run_of
 from streameval.join.runs import Runs
 from streameval.join.scores import scores_of
 from streameval.join.times import RowTimes
@@ -65,6 +66,7 @@ class Joiner:
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
         self._online = online_models
         self.cold = ColdRows(policy.segment_rows)
+        self._written = WrittenRows(policy.segment_rows)
         self.table = Table.allocate(1024, policy, online_models, self.cold.any)
         self._index = IdIndex()
         self._start = 0  # rows before it are forgotten
@@ -310,7 +312,7 @@ class Joiner:
             "delays": self.delays.copy(),
             "mature": self._mature,
             "cold": self.cold.state(table, self._start),
-            "rows": table.saved(here),
+            **self._written.state(table, here),
             "online": [column.copy() for column in online] if scores_change else online,
             "held": self._held.state(),
             "runs": self.runs.state(first, base),
@@ -327,20 +329,17 @@ class Joiner:
         """
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
-        rows, fields = split_fields(state["rows"])
-        rows["series"] = codes.series[rows["series"]]
-        rows["slices"] = codes.slices(rows["slices"].astype(np.int64))
+        flags = state["rows"]["state"]
         first = sum(file.rows for file in files)
-        end = self._touched = self._end = first + len(rows["id"])
+        end = self._touched = self._end = first + flags.size
         here = slice(first, end)
-        self.table = table = Table.allocate(
-            max(1024, end + end // 4), self.policy, self._online, self.cold.any or first > 0
-        )
-        table.restore(rows, fields, here)
+        files_too = self.cold.any or first > 0
+        self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, self._online, files_too)
+        self._written.restore(state, table, codes, here)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
             column[here] = saved
         self._index.fill(table.id, first, end)
-        waiting = rows["state"][rows["state"] & MATURED == 0]
+        waiting = flags[flags & MATURED == 0]
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
@@ -395,6 +394,7 @@ class Joiner:
             self.table, self._touched, self._shown = to, self._end, False
         self.runs.move(shift)
         self._times.move(shift)
+        self._written.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Features, Impressions, Names, Shadow
+from streameval.events.batch import Codes, Features, Impressions, Names, Shadow
 from streameval.events.columns import (
     concat_features,
     concat_names,
@@ -161,18 +161,28 @@ class Table:
                 return self.kept_field(number, rows)
         return None
 
-    def saved(self, here: slice) -> dict[str, Any]:
-        """Columns and kept fields of some rows, for a checkpoint: copies of what changes. Scores of models are apart."""
-        rows: dict[str, Any] = {name: getattr(self, name)[here] for name in (*UNCHANGING, "mark", "item_id")}
-        kept = [(i, one.name) for i, one in enumerate(self.kept) if self.given[i]]
-        return rows | {"state": self.state[here].copy(), "fields": {name: self.kept_field(i, here) for i, name in kept}}
+    def unchanging(self, here: slice) -> dict[str, NDArray[Any]]:
+        """Columns of some rows that never change."""
+        return {name: getattr(self, name)[here] for name in (*UNCHANGING, "mark", "item_id")}
 
-    def restore(self, rows: Mapping[str, Any], fields: Mapping[str, NDArray[np.float64]], here: slice) -> None:
-        """Writes columns, and kept fields, of a checkpoint."""
+    def changing(self, here: slice) -> dict[str, Any]:
+        """State and kept fields of some rows, copies. Scores of models are apart."""
+        kept = [(i, one.name) for i, one in enumerate(self.kept) if self.given[i]]
+        return {"state": self.state[here].copy(), "fields": {name: self.kept_field(i, here) for i, name in kept}}
+
+    def restore(self, columns: Mapping[str, NDArray[Any]], codes: Codes, here: slice) -> None:
+        """Writes columns of a checkpoint; `codes`: what its codes mean here."""
         self.mark[here], self.item_id[here] = 0, 0  # of a checkpoint without them
-        for name, column in rows.items():
+        here_too = {
+            "series": codes.series[columns["series"]],
+            "slices": codes.slices(columns["slices"].astype(np.int64)),
+        }
+        for name, column in {**columns, **here_too}.items():
             if column.size and getattr(self, name).size:
                 getattr(self, name)[here] = column
+
+    def restore_fields(self, fields: Mapping[str, NDArray[np.float64]], here: slice) -> None:
+        """Writes kept fields of a checkpoint."""
         for number, one in enumerate(self.kept):
             if one.name in fields or self.given[number]:
                 self.given[number] = True

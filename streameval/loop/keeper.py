@@ -22,11 +22,19 @@ from streameval.join.policy import FOREVER, NEVER
 from streameval.loop.binding import binding, check_binding
 from streameval.loop.history_writes import add_to_history, claim_history
 from streameval.loop.pipeline import Pipeline
-from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, open_rows, work_on_rows
+from streameval.loop.rows_on_disk import (
+    RowsWork,
+    count_rows,
+    files_named,
+    open_rows,
+    put_named,
+    work_on_rows,
+    write_named,
+)
 from streameval.models.protocol import ModelError
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
-from streameval.store.checkpoints import ROWS_FILES, Checkpoints
+from streameval.store.checkpoints import READ_WITH_IT, ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
 from streameval.store.thread import WorkThread
@@ -339,6 +347,7 @@ class PartitionKeeper:
         self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path, rows: Sequence[RowsFile]
     ) -> dict[tuple[str, int], int]:
         part = tree["monitor"]
+        put_named(part, tree[READ_WITH_IT])
         for name, data in apart.items():
             part["learners"][int(name)]["model"]["pickle"] = data
         try:
@@ -353,11 +362,12 @@ _COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", 
 
 
 def _write(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
-    """(bytes, seconds) of one checkpoint; pickles go apart."""
+    """(bytes, seconds) of one checkpoint; pickles go apart, and so do rows that later ones name, too."""
     begin = time.monotonic()
     apart = {}
     part = tree["monitor"]
+    tree[READ_WITH_IT], more = write_named(files, part)
     for number, learner in enumerate(part["learners"] if part else ()):
         if "pickle" in learner["model"]:
             apart[str(number)] = learner["model"].pop("pickle")
-    return files.save(tree, apart), time.monotonic() - begin
+    return files.save(tree, apart) + more, time.monotonic() - begin

@@ -199,8 +199,7 @@ class RowCounts:
             self._write_labels(rows, after)
             self.requests_changed(closed, +1)
             scored = self._scored(rows)
-            self.background.call(self._observe, before, scored, -1, self._codes(), shown)
-            self.background.call(self._observe, after, scored, +1, self._codes(), shown)
+            self.background.call(self._observe_again, before, after, scored, self._codes(), shown)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if shown:
                 return
@@ -262,6 +261,12 @@ class RowCounts:
             self.scoreboard.observe(labelled, scored, sign, measured, placed=not shown, further=further)
             if not shown:
                 self.counted.ledger.observe(labelled, scored, sign, measured)
+
+    def _observe_again(
+        self, before: Labelled, after: Labelled, scored: Scored, codes: list[NDArray[np.int32]], shown: bool
+    ) -> None:
+        self._observe(before, scored, -1, codes, shown)
+        self._observe(after, scored, +1, codes, shown)
 
     def _observe_alone(self, labelled: Labelled, scored: Scored, codes: list[NDArray[np.int32]]) -> None:
         self.scoreboard.observe(labelled, scored, further=self._further(labelled, scored, codes))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from streameval.join.cold.cold_rows import Freezing
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.segment import RowsFile
+from streameval.join.cold.written import RestoredRows
 from streameval.join.joiner import Joiner
 from streameval.loop.partition import Partition
 from streameval.results.snapshot import CheckpointState
@@ -43,7 +44,8 @@ def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) 
 def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
     path = files.save_rows(freezing.content)
     layout, size = container.layout(path)
-    return RowsFile(path, freezing.end - freezing.first, layout, size), freezing.enter()
+    file = RowsFile(path, freezing.end - freezing.first, layout, size)
+    return file, freezing.enter(file.mark)
 
 
 def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> None:
@@ -84,6 +86,31 @@ def files_named(monitor: Mapping[str, Any] | None) -> list[tuple[str, int]]:
     """(name, rows) of the files of rows that a partition's state needs."""
     cold = None if monitor is None else monitor["joiner"].get("cold")
     return [(name, rows) for name, rows in cold["files"]] if cold else []
+
+
+def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[list[str], int]:
+    """Writes the rows that a partition's state names and that are in no file yet, and has it say the files' names.
+
+    Returns the names of all, and the bytes written. Raises as `Checkpoints.save`.
+    """
+    named = [] if monitor is None else monitor["joiner"]["written"]
+    size = 0
+    for block, _ in named:
+        if block.name is None:
+            path = files.save_rows(block.columns)
+            block.name, block.columns = path.name, None
+            size += path.stat().st_size
+    names = [block.name for block, _ in named]
+    if monitor is not None:
+        monitor["joiner"]["written"] = [[block.name, skipped] for block, skipped in named]
+    return names, size
+
+
+def put_named(monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Has a partition's state hold the rows that it names, of files by name."""
+    if monitor is not None:
+        joiner = monitor["joiner"]
+        joiner["written"] = [RestoredRows(name, skipped, files[name]) for name, skipped in joiner.get("written", ())]
 
 
 def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:

@@ -16,8 +16,10 @@ import numpy as np
 
 from streameval.counting.references import PROMISED
 from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment
 from streameval.loop.pipeline import Pipeline
+from streameval.sketches.narrow import narrow, widen
 from streameval.sources.formats.decode import Decoder
 
 _MANY = 2 * PROMISED + 8  # of a batch, so that either version has placement curves and is compared
@@ -28,7 +30,7 @@ def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
     """Sends some impressions and clicks the whole way: joined, scored, counted, corrected, evaluated, compared."""
     with _muted("streameval.compare.comparisons"):
         _send_all(pipeline, decoder)
-    _look_up_rows_on_disk()
+    _go_to_disk_and_back()
 
 
 @contextmanager
@@ -76,10 +78,15 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
     pipeline.advance()
 
 
-def _look_up_rows_on_disk() -> None:
+def _go_to_disk_and_back() -> None:
+    """Ids of rows on disk, and numbers of checkpoints."""
     ids = np.arange(1, 3, dtype=np.uint64)
-    IdFilter.of([ids]).known(ids)
-    Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32)).find(ids)
+    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32))
+    known = IdFilter.of([segment.marked])
+    known.add(*segment.marked)
+    Lookup([segment]).find(ids[known.known(ids)], known)
+    numbers = np.arange(2)
+    widen(narrow(numbers), numbers.size)
 
 
 def _impression(name: str, ts: int, number: int, dimensions: tuple[str, ...]) -> dict[str, object]:

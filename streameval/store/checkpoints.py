@@ -6,8 +6,9 @@ partition claims the next epoch by making `<epoch>.epoch`, which only one can. A
 does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
 looking and renaming, its file would be sorted before all of the new owner's.
 
-Rows that have long matured lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and
-those that no checkpoint names any more are deleted.
+Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that no
+checkpoint names any more are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
+others is damaged.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
 in the checkpoint, and is read only when nobody but the owner of the files could have written it.
@@ -21,6 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,9 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
 _EPOCH = re.compile(r"(\d{10})\.epoch")
 _ROWS = re.compile(r"rows-(\d{10})-\d{10}")
-ROWS_FILES = "rows_files"  # of a checkpoint's tree: the names of the files of rows that it needs
+# of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
+ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
+_READERS = 4  # threads that read files and their checksums side by side
 
 
 class Checkpoints:
@@ -99,6 +103,7 @@ class Checkpoints:
     def load(self) -> tuple[dict[str, Any], dict[str, bytes], Path] | None:
         """The newest good checkpoint, its pickles and its path; None when there is none at all.
 
+        Its `READ_WITH_IT` are trees by name.
         Damaged ones are named in the log, and the one before is taken. Raises StoreError when all are damaged, one is
         of another format, or a pickle lies where others can write.
         """
@@ -106,6 +111,7 @@ class Checkpoints:
         for path in sorted(self._files(), reverse=True):
             try:
                 tree = container.read(path)
+                tree[READ_WITH_IT] = self._read_all(tree.get(READ_WITH_IT, ()))
                 apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
             except DamagedError as error:
                 refused.append(path)
@@ -175,7 +181,8 @@ class Checkpoints:
         for path in checkpoints:
             try:
                 if (names := known.get(path.name)) is None:
-                    names = frozenset(container.layout(path)[0].get(ROWS_FILES, ()))
+                    tree = container.layout(path)[0]
+                    names = frozenset(name for key in (ROWS_FILES, READ_WITH_IT) for name in tree.get(key, ()))
                 self._named[path.name] = names
             except (StoreError, FileNotFoundError):  # damaged: nobody will read it
                 continue
@@ -184,6 +191,17 @@ class Checkpoints:
     def _remove(self, name: str) -> None:
         for path in self.folder.glob(f"{name}*"):
             path.unlink(missing_ok=True)
+
+    def _read_all(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        with ThreadPoolExecutor(_READERS) as readers:
+            return dict(zip(names, readers.map(self._read_rows, names), strict=True))
+
+    def _read_rows(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            return container.read(path)
+        except FileNotFoundError:
+            raise DamagedError(f"{path}: is missing") from None
 
     def _write_apart(self, path: Path, data: bytes) -> None:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from streameval.store.errors import DamagedError, StoreError
 
 _MAGIC = b"SEVC"
-CHECKPOINT_FORMAT = 7
-# 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own
-_READ = (5, 6, CHECKPOINT_FORMAT)
+CHECKPOINT_FORMAT = 8
+# 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own;
+# 7: panes whole, see `counting.windows._unpack`, and all rows that wait, see `join.cold.written`
+_READ = (5, 6, 7, CHECKPOINT_FORMAT)
 _HEAD = struct.Struct("<4sIQI")
 _ALIGN = 64
 _READ_AT_ONCE = 1 << 20  # bytes

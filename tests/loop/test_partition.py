@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
 import numpy as np
 import pytest
 from river import linear_model, stream
@@ -171,3 +175,20 @@ def test_labels_wait_for_the_click_input_when_the_impressions_run_ahead() -> Non
     pipeline.take(make_batch(taps, pipeline.catalog, shared=False))
     assert readers_see(pipeline).events["matured"] > 0
     assert readers_see(pipeline).events["corrected"] == 0
+
+
+def test_a_corrected_label_wakes_the_counting_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline(window=100, models=())
+    pipeline.take(make_batch([Shown(f"i{i}", 1_000_000 + i * 100) for i in range(20)], pipeline.catalog))
+    (monitor,) = pipeline.partitions.values()
+    call, calls = monitor.background.call, []
+
+    def counted(function: Callable[..., Any], *args: Any, **named: Any) -> Future[Any]:
+        calls.append(function)
+        return call(function, *args, **named)
+
+    monkeypatch.setattr(monitor.background, "call", counted)
+    pipeline.take(make_batch([Tap("i3", 1_000_350)], pipeline.catalog))
+    assert len(calls) == 1
+    pipeline.finish()
+    assert readers_see(pipeline).events["corrected"] == 1

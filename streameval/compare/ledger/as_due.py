@@ -32,6 +32,9 @@ def as_due(labelled: Labelled, scored: Scored, sign: int, values: bool) -> Itera
     copies = None if labelled.copies is None else labelled.copies.labelled_as_due(unclicked)
     label = np.where(unclicked, 0, labelled.label).astype(np.int8)
     due = replace(labelled, label=label, fields=fields, copies=copies)
-    yield *subset(due, scored, labelled.fresh), sign, 0
-    yield *subset(due, scored, changed), -sign, 1
-    yield *subset(labelled, scored, changed | ~labelled.fresh), sign, 1
+    parts = (due, labelled.fresh, sign, 0), (due, changed, -sign, 1), (labelled, changed | ~labelled.fresh, sign, 1)
+    for one, on, signed, late in parts:
+        if on.all():  # of a late click all that is counted
+            yield one, scored, signed, late
+        elif on.any():
+            yield *subset(one, scored, on), signed, late

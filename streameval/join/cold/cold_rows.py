@@ -7,7 +7,7 @@ index of ids holds rows in memory alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
-from streameval.join.cold.filter import IdFilter
-from streameval.join.cold.ground import ALIGN, empty, give_back
-from streameval.join.cold.segment import RowsFile, Segment, content
+from streameval.join.cold.filter import IdFilter, Marked
+from streameval.join.cold.ground import ALIGN, empty, give_back, will_need
+from streameval.join.cold.lookup import ONE_BY_ONE, Lookup
+from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
 from streameval.join.policy import FOREVER, MATURED, NEVER
 from streameval.join.rows import Table
@@ -39,13 +40,13 @@ class Freezing:
     content: dict[str, Any]  # of the file
     ids: NDArray[np.uint64]
     known: IdFilter  # of segments so far
-    others: list[NDArray[np.uint64]]  # the ids of all segments so far
+    others: list[Marked]  # the ids of all segments so far
 
-    def enter(self) -> IdFilter:
-        """The filter with these ids, too, maybe a new one. Another thread may call it while rows are looked up."""
+    def enter(self, mark: int) -> IdFilter:
+        """The filter with these ids, too, maybe a new one; `mark` of their file. Another thread may call it while rows are looked up."""
         if self.known.used + self.ids.size > self.known.capacity:
-            return IdFilter.of([*self.others, np.sort(self.ids)])
-        self.known.add(self.ids)
+            return IdFilter.of([*self.others, Marked(mark, np.sort(self.ids))])
+        self.known.add(mark, self.ids)
         return self.known
 
 
@@ -61,6 +62,7 @@ class ColdRows:
     segments: list[Segment] = field(default_factory=list)
     filter: IdFilter = field(default_factory=lambda: IdFilter(0))
     freezing: Freezing | None = None
+    _lookup: Lookup | None = None  # None: to be made of the segments as they are
     _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
     _noted: list[NDArray[np.int64]] = field(default_factory=list)
 
@@ -100,7 +102,7 @@ class ColdRows:
             return None
         some = content(table, runs.all, first, end)
         self._keep_changed(self.changed(0, first))
-        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.ids for s in self.segments])
+        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.marked for s in self.segments])
         return self.freezing
 
     def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, known: IdFilter) -> None:
@@ -113,10 +115,11 @@ class ColdRows:
             _map(table, segment)
         runs.put(segment.run())
         self.segments.append(segment)
-        self.filter = known
+        self.filter, self._lookup = known, None
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
         """A file has turned out to be damaged: its rows are not known any more."""
+        self._lookup = None
         for segment in (one for one in self.segments if one.file is file):
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
@@ -136,7 +139,7 @@ class ColdRows:
     def forget_before(self, table: Table, start: int) -> None:
         """Segments whose rows are all forgotten are of no file any more."""
         while self.segments and self.segments[0].end <= start:
-            gone = self.segments.pop(0)
+            gone, self._lookup = self.segments.pop(0), None
             for column in table.columns().values():
                 give_back(column, gone.first, gone.end)
 
@@ -180,11 +183,15 @@ class ColdRows:
         some = self.filter.known(wanted)
         if not some.size:
             return NONE_FOUND
-        found = [segment.find(wanted[some]) for segment in self.segments]
-        at, row = some[np.concatenate([at for at, _ in found])], np.concatenate([row for _, row in found])
-        at, row = at[row >= start], row[row >= start]
+        self._lookup = lookup = self._lookup or Lookup(self.segments)
+        at, row = lookup.find(wanted[some], self.filter)
+        at, row = some[at[row >= start]], row[row >= start]
         if not row.size:
             return NONE_FOUND
+        if row.size <= ONE_BY_ONE:
+            for column in table.columns().values():
+                for one in row.tolist():
+                    will_need(column, one, one + 1)
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])
@@ -245,13 +252,14 @@ class ColdRows:
         """
         for file, before in zip(files, saved["codes"], strict=True):
             of_file = codes if before is None else _after(before, codes)
-            same = _means_the_same(of_file, file.series)
+            same = means_the_same(of_file, file.series)
             segment = Segment.of(file, self.end(0), None if same else of_file)
             _map(table, segment)
             runs.put(segment.run())
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
-        self.filter = IdFilter.of(segment.ids for segment in self.segments)
+        self._lookup = None
+        self.filter = IdFilter.of(segment.marked for segment in self.segments)
         changed = saved["changed"]
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())
@@ -315,10 +323,3 @@ def _after(saved: Mapping[str, Any], codes: Codes) -> Codes:
     """What the codes of a file mean here, that meant something in the process that gave the state (see `_saved`)."""
     values = tuple(now[then] for now, then in zip(codes.values, saved["values"], strict=True))
     return Codes(codes.series[saved["series"]], values, saved["radix"], codes.here or codes.radix)
-
-
-def _means_the_same(codes: Codes, series: Iterable[int]) -> bool:
-    """Whether rows of these series need not be written anew."""
-    used = np.array(sorted(series), np.int64)
-    values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
-    return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())

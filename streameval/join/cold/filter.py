@@ -1,59 +1,127 @@
-"""Which ids are on disk, for all but a few in a thousand of those that are not: a Bloom filter in blocks of a cache line.
+"""Which ids are on disk, and in which segments: a Bloom filter in blocks of a cache line.
 
 Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 12 bits an id that it was made
-for; full, it holds 0.5% of other ids for known ones, and those are then looked for in vain. Ids are hashes, so an id's block goes
-by its size, and ids in order go through the filter from its beginning to its end.
+for. An id sets a bit in each of the eight words of its block: in four whatever segment it is in, so that an id is known by one
+miss of the cache; in four depending on the segment's mark, so that of hundreds of segments only a few are looked into. Full, it holds
+6% of other ids for known, and each of them to be in 6% of the segments. Ids are hashes, so an id's block goes
+by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.words64 import load64
 from streameval.sketches.directory import mix
 
 _BITS = 12  # an id
-_BLOCK = 512  # bits
-_TESTS = 7  # bits of a block that an id sets: 9 bits of one hash each
+_WORDS = 8  # of 64 bits, a block; 6 bits of a hash say which bit of a word an id sets
+_COMMON = 4  # of them, the first, whatever segment the id is in
+_LOW = np.uint64((1 << 6 * _COMMON) - 1)
+_HIGH = np.uint64(64 - 6 * (_WORDS - _COMMON))
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = 1 << 14  # ids
-_RANGE_BITS = 7  # of ids; what those of one range set stays in the cache while all are added that are in it
+_RANGES = 512  # of ids; what those of one range set stays in the cache while all are added that are in it
+_THREADS = 4
+_SHIFTS = np.arange(_WORDS, dtype=np.uint64) * np.uint64(6)
 
 
 @numba.njit(inline="always")
-def _first_word(one: np.uint64, blocks: np.uint64) -> int:
-    return int(((one >> np.uint64(32)) * blocks) >> np.uint64(32)) * 8
+def _first_word(one: np.uint64, blocks: np.uint64) -> np.uint64:
+    return np.uint64(((one >> np.uint64(32)) * blocks) >> np.uint64(32)) * np.uint64(_WORDS)
+
+
+@numba.njit(inline="always")
+def _bits_of(hashed: np.uint64, mark: np.uint64) -> np.uint64:
+    """Which bit of each word, those of a segment's mark above those that all have."""
+    return (hashed & _LOW) | ((hashed * mark) >> _HIGH) << np.uint64(6 * _COMMON)
+
+
+@numba.njit(inline="always")
+def _all_set(words: NDArray[np.uint64], first: np.uint64, bits: np.uint64, begin: int, end: int) -> np.uint64:
+    """1 when the bits of words [begin, end) of a block are set, else 0; without leaving early: there is nothing to guess."""
+    out = np.uint64(1)
+    for word in range(begin, end):
+        out &= words[first + np.uint64(word)] >> ((bits >> np.uint64(6 * word)) & np.uint64(63))
+    return out
+
+
+@numba.njit(inline="always")
+def some_segments(words: NDArray[np.uint64], one: np.uint64, marks: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
+    """Writes the numbers of the segments, of these marks, that an id may be in; returns how many."""
+    first = _first_word(one, np.uint64(words.size // _WORDS))
+    hashed = mix(one ^ _SALT)
+    n = 0
+    for number in range(marks.size):
+        out[n] = number
+        n += int(_all_set(words, first, _bits_of(hashed, marks[number]), _COMMON, _WORDS))
+    return n
+
+
+@numba.njit(inline="always")
+def _set(
+    words: NDArray[np.uint64], blocks: np.uint64, shifts: NDArray[np.uint64], one: np.uint64, mark: np.uint64
+) -> None:
+    first = _first_word(one, blocks)
+    bits = _bits_of(mix(one ^ _SALT), mark)
+    for word in range(np.uint64(shifts.size)):  # side by side: how many is not known to the compiler, or it would not
+        words[first + word] |= np.uint64(1) << ((bits >> shifts[word]) & np.uint64(63))
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(words: NDArray[np.uint64], ids: NDArray[np.uint64]) -> None:
-    blocks = np.uint64(words.size // 8)
+def _add(words: NDArray[np.uint64], ids: NDArray[np.uint64], mark: np.uint64, shifts: NDArray[np.uint64]) -> None:
+    blocks = np.uint64(words.size // _WORDS)
     for i in range(ids.size):
-        first = _first_word(ids[i], blocks)
-        bits = mix(ids[i] ^ _SALT)
-        for _ in range(_TESTS):
-            words[first + int((bits >> np.uint64(6)) & np.uint64(7))] |= np.uint64(1) << (bits & np.uint64(63))
-            bits >>= np.uint64(9)
+        _set(words, blocks, shifts, ids[i], mark)
+
+
+class _Parts(NamedTuple):
+    """Ascending ids of segments."""
+
+    places: NDArray[np.int64]  # addresses
+    marks: NDArray[np.uint64]
+    cuts: NDArray[np.int64]  # [part, range]: the first id of a range
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_ranges(words: NDArray[np.uint64], parts: _Parts, ranges: tuple[int, int], shifts: NDArray[np.uint64]) -> None:
+    """Of the ids those of ranges [first, end)."""
+    places, marks, cuts = parts
+    blocks = np.uint64(words.size // _WORDS)
+    for number in range(ranges[0], ranges[1]):
+        for part in range(places.size):
+            for place in range(cuts[part, number], cuts[part, number + 1]):
+                _set(words, blocks, shifts, load64(places[part] + 8 * place), marks[part])
 
 
 @numba.njit(cache=True, nogil=True)
 def _known(words: NDArray[np.uint64], ids: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
     """Writes the positions of ids that may be known; returns how many."""
-    blocks = np.uint64(words.size // 8)
+    blocks = np.uint64(words.size // _WORDS)
     n = 0
     for i in range(ids.size):
-        first = _first_word(ids[i], blocks)
-        bits = mix(ids[i] ^ _SALT)
-        all_set = np.uint64(1)
-        for _ in range(_TESTS):  # without leaving early: one miss of the cache, and nothing to guess
-            all_set &= words[first + int((bits >> np.uint64(6)) & np.uint64(7))] >> (bits & np.uint64(63))
-            bits >>= np.uint64(9)
         out[n] = i
-        n += int(all_set)
+        n += int(_all_set(words, _first_word(ids[i], blocks), mix(ids[i] ^ _SALT), 0, _COMMON))
     return n
+
+
+class Marked(NamedTuple):
+    """The ids of a segment."""
+
+    mark: int
+    ids: NDArray[np.uint64]  # ascending
+
+
+def mark_of(name: str) -> int:
+    """The mark of a file: an odd number, by which hashes are multiplied."""
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "little") | 1
 
 
 class IdFilter:
@@ -62,31 +130,44 @@ class IdFilter:
     def __init__(self, capacity: int) -> None:
         self.capacity = max(capacity, _LEAST)
         self.used = 0
-        self._words = np.zeros(8 * (-(-self.capacity * _BITS // _BLOCK)), np.uint64)
+        blocks = -(-self.capacity * _BITS // (64 * _WORDS))
+        self.words = np.zeros(_WORDS * (-(-blocks // _THREADS) * _THREADS), np.uint64)
 
     @staticmethod
-    def of(ids: Iterable[NDArray[np.uint64]]) -> IdFilter:
-        """A new one of parts that ascend, with room for a third more."""
-        parts = list(ids)
+    def of(segments: Iterable[Marked]) -> IdFilter:
+        """A new one of segments, with room for a third more."""
+        marks, parts = [], []
+        for mark, ids in segments:
+            marks.append(mark)
+            parts.append(ids)
         out = IdFilter(sum(part.size for part in parts) * 4 // 3)
-        edges = np.arange(1, 1 << _RANGE_BITS, dtype=np.uint64) << np.uint64(64 - _RANGE_BITS)
-        cuts = [[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts]
-        for number in range(1 << _RANGE_BITS):
-            for part, cut in zip(parts, cuts, strict=True):
-                out.add(part[cut[number] : cut[number + 1]])
+        if not parts:
+            return out
+        edges = np.arange(1, _RANGES, dtype=np.uint64) * np.uint64(2**64 // _RANGES)
+        cuts = np.array([[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts], np.int64)
+        places = np.array([part.ctypes.data for part in parts], np.int64)
+        some = _Parts(places, np.array(marks, np.uint64), cuts)
+        each = _RANGES // _THREADS  # whole blocks: a thread writes to no word of another
+
+        def add(first: int) -> None:
+            _add_ranges(out.words, some, (first, first + each), _SHIFTS)
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(add, range(0, _RANGES, each)))
+        out.used = int(cuts[:, -1].sum())
         return out
 
-    def add(self, ids: NDArray[np.uint64]) -> None:
-        """Knows these from now on; others may ask meanwhile."""
-        _add(self._words, ids)
+    def add(self, mark: int, ids: NDArray[np.uint64]) -> None:
+        """Knows these of a segment from now on; others may ask meanwhile."""
+        _add(self.words, ids, np.uint64(mark), _SHIFTS)
         self.used += ids.size
 
     def known(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Positions of those that may be known, ascending: every one that is, and a few others."""
         out = np.empty(ids.size, np.int64)
-        return out[: _known(self._words, ids, out)]
+        return out[: _known(self.words, ids, out)]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the bits."""
-        return self._words.nbytes
+        return self.words.nbytes

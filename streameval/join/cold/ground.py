@@ -62,6 +62,18 @@ def mapped(file: int, place: Extent) -> NDArray[Any]:
     return out
 
 
+def will_need(column: NDArray[Any], first: int, end: int) -> None:
+    """Has the system read the pages of some rows, and no others, where they are not in memory; does not wait for them.
+
+    A page that is read when it is touched has the thread wait, and megabytes read around it.
+    """
+    address = column.ctypes.data
+    begin = (address + max(first, 0) * column.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
+    length = address + min(end, column.size) * column.itemsize - begin
+    if length > 0:
+        _madvise(begin, length, mmap.MADV_WILLNEED)
+
+
 def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:
     """(address, bytes) of rows, which must be whole pages."""
     begin, length = column.ctypes.data + first * column.itemsize, (end - first) * column.itemsize
@@ -77,6 +89,9 @@ def _map(where: tuple[int, int], flags: int, file: int, offset: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_library = ctypes.CDLL(None, use_errno=True)
+_madvise = _library.madvise  # what it answers does not matter
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_mmap = _library.mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)

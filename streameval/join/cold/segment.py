@@ -13,18 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
+from streameval.join.cold.filter import Marked, mark_of
 from streameval.join.cold.ground import Extent, map_over, mapped
 from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
 from streameval.join.times import block_times
-
-_GUESSES = 8  # of where an id lies, before the search goes by halves
 
 
 class RowsFile:
@@ -36,6 +34,7 @@ class RowsFile:
         self.rows = rows
         self.lost = layout is None
         self.size = size
+        self.mark = mark_of(path.name)
         self._layout = layout or {"series": [], "columns": {}, "shadow": None, "policies": None}
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
@@ -93,6 +92,11 @@ class Segment:
             return set(self.file.series)
         return {int(self.codes.series[code]) for code in self.file.series}
 
+    @property
+    def marked(self) -> Marked:
+        """For the filter of ids."""
+        return Marked(self.file.mark, self.ids)
+
     def run(self) -> Run:
         """What the rows' runs keep."""
         shadow, policies = self.file.kept("shadow"), self.file.kept("policies")
@@ -102,16 +106,6 @@ class Segment:
                     kept.series[:] = self.codes.series[kept.series]
         return Run(self.first, self.end, None, None, shadow, None, self.file.rows, policies)
 
-    def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(positions in `wanted`, rows) of every row here that has one of the ids."""
-        room = wanted.size + 64
-        while True:
-            where, row = np.empty(room, np.int64), np.empty(room, np.int64)
-            n = _find(self.ids, self.at, wanted, where, row)
-            if n <= room:
-                return where[:n], row[:n] + self.first
-            room = n
-
 
 def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str, Any]:
     """What the file of rows [first, end) holds: copies of what changes; what is a call may be called by another thread."""
@@ -119,7 +113,7 @@ def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str
     columns |= {name: column.copy() for name, column in columns.items() if name == "state" or name.startswith("field.")}
     some = [replace(run) for run in runs if run.start < end and run.end > first]
     kept = (kept for run in some for kept in (run.shadow, run.policies) if kept is not None)
-    series = set[int]().union(*map(_distinct, (table.series[first:end], *(one.series for one in kept))))
+    series = set[int]().union(*map(distinct, (table.series[first:end], *(one.series for one in kept))))
     least, greatest = block_times(table.ts[first:end])
     return {
         "series": sorted(series),
@@ -132,8 +126,16 @@ def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str
     }
 
 
-def _distinct(codes: NDArray[np.int32]) -> list[int]:
+def distinct(codes: NDArray[np.int32]) -> list[int]:
+    """The codes that occur."""
     return np.flatnonzero(np.bincount(codes)).tolist()
+
+
+def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
+    """Whether rows of these series need not be written anew."""
+    used = np.array(sorted(series), np.int64)
+    values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
+    return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())
 
 
 def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
@@ -161,39 +163,3 @@ def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, N
     rows.append(end - at)
     whole = concat_shadows(parts, rows)
     return None if whole is None else whole._asdict()
-
-
-@numba.njit(cache=True, nogil=True)
-def _find(
-    ids: NDArray[np.uint64],
-    at: NDArray[np.uint32],
-    wanted: NDArray[np.uint64],
-    where: NDArray[np.int64],
-    row: NDArray[np.int64],
-) -> int:
-    """Ids are hashes, so where one lies is guessed by its size; by halves when that does not help."""
-    n = 0
-    for i in range(wanted.size):
-        low, high, guesses = 0, ids.size, 0  # the first that is not less is in [low, high]
-        while low < high:
-            middle = (low + high) // 2
-            if guesses < _GUESSES:
-                guesses += 1
-                least, most = ids[low], ids[high - 1]
-                if wanted[i] <= least:
-                    high = low
-                    break
-                if wanted[i] > most:
-                    low = high
-                    break
-                middle = low + int(np.float64(wanted[i] - least) / np.float64(most - least) * (high - 1 - low))
-            if ids[middle] < wanted[i]:
-                low = middle + 1
-            else:
-                high = middle
-        while low < ids.size and ids[low] == wanted[i]:
-            if n < where.size:
-                where[n], row[n] = i, np.int64(at[low])
-            n += 1
-            low += 1
-    return n

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from streameval.compare.ledger import ledger, numbering, strata
+from streameval.compare.ledger.as_due import as_due
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED
 from streameval.compare.ledger.placements import ITEMS
@@ -352,6 +353,21 @@ def test_what_is_late_counts_once_the_horizon_is_over_whenever_it_came() -> None
     for counting in (in_time, corrected, late):
         assert _clicks(counting, end) == int(label[50:].sum())
         assert _clicks(counting, end + HORIZON // PANE + 1) == int(label.sum())
+
+
+def test_what_is_late_as_a_whole_is_not_taken_apart() -> None:
+    traffic = Traffic(40, 9)
+    labelled, scored = traffic.part(np.arange(40), fresh=False)  # as of a click that comes late
+    ((some, its, sign, late),) = as_due(labelled, scored, -1, values=False)
+    assert some is labelled
+    assert its is scored
+    assert (sign, late) == (-1, 1)
+    mixed = replace(labelled, fresh=np.arange(40) < 30, corrected=np.arange(40) == 3)
+    assert [(some.ts.size, sign, late) for some, _, sign, late in as_due(mixed, scored, 1, values=False)] == [
+        (30, 1, 0),
+        (1, -1, 1),
+        (11, 1, 1),
+    ]
 
 
 def _clicks(counting: Counting, end: int) -> int:

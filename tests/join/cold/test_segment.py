@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streameval.join.cold import ground, lookup
+from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
+from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, _in_order
 
 small = st.integers(0, 20)
@@ -18,23 +22,50 @@ near_the_ends = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1
 lists = st.one_of(*(st.lists(kind, max_size=60) for kind in (small, hashes, near_the_ends, st.one_of(small, hashes))))
 
 
-@given(lists, lists)
-def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], wanted: list[int]) -> None:
-    ids = np.array(there, np.uint64)
+def segment(ids: np.ndarray, first: int) -> Segment:
     index = _in_order(ids)
-    segment = Segment(RowsFile(Path(), ids.size, None), 1000, 1000 + ids.size, index["ids"], index["at"])
-    asked = np.array(wanted + there[:5], np.uint64)
-    where, rows = segment.find(asked)
-    expected = [(i, 1000 + row) for i, one in enumerate(asked.tolist()) for row, had in enumerate(there) if had == one]
-    assert list(zip(where.tolist(), rows.tolist(), strict=True)) == expected
+    return Segment(RowsFile(Path(f"rows-{first}"), ids.size, None), first, first + ids.size, index["ids"], index["at"])
+
+
+def find(segments: list[Segment], asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return Lookup(segments).find(asked, IdFilter.of(one.marked for one in segments))
+
+
+@given(lists, lists, lists)
+def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: list[int], wanted: list[int]) -> None:
+    segments = [segment(np.array(ids, np.uint64), first) for ids, first in ((there, 1000), ([], 2000), (then, 2000))]
+    asked = np.array(wanted + there[:5] + then[:5], np.uint64)
+    where, rows = find(segments, asked)
+    expected = {
+        (i, first + row)
+        for i, one in enumerate(asked.tolist())
+        for ids, first in ((there, 1000), (then, 2000))
+        for row, had in enumerate(ids)
+        if had == one
+    }
+    found = list(zip(where.tolist(), rows.tolist(), strict=True))
+    assert len(found) == len(set(found))
+    assert set(found) == expected
 
 
 def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
-    index = _in_order(np.full(5000, 7, np.uint64))
-    segment = Segment(RowsFile(Path(), 5000, None), 0, 5000, index["ids"], index["at"])
-    where, rows = segment.find(np.array([6, 7, 8], np.uint64))
+    where, rows = find([segment(np.full(5000, 7, np.uint64), 0)], np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
+
+
+def test_ids_that_are_no_hashes_are_found_among_many() -> None:
+    rng = np.random.default_rng(0)
+    for ids in (
+        np.arange(100_000, dtype=np.uint64) * np.uint64(3),
+        (rng.pareto(0.2, 100_000).clip(0, 1e17) * 10).astype(np.uint64),
+        np.uint64(1 << 63) + rng.integers(0, 1 << 20, 100_000).astype(np.uint64),
+        rng.integers(0, 1 << 64, 100_000, dtype=np.uint64),
+    ):
+        asked = np.concatenate((ids[::97], ids[::89] + np.uint64(1)))
+        where, rows = find([segment(ids, 0)], asked)
+        assert (ids[rows] == asked[where]).all()
+        assert where.size == sum(np.count_nonzero(ids == one) for one in asked)
 
 
 def test_a_file_takes_the_place_of_memory_and_is_not_written_to(tmp_path: Path) -> None:
@@ -74,3 +105,32 @@ def test_a_file_of_another_type_is_refused(tmp_path: Path) -> None:
     path.write_bytes(bytes(8 * ALIGN))
     with path.open("rb") as file, pytest.raises(ValueError, match="a column of int32 cannot hold the file's <i8"):
         map_over(empty(ALIGN, np.int32), 0, file.fileno(), ("<i8", (ALIGN,), 0))
+
+
+def test_the_pages_of_some_rows_are_asked_for_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, begin + length)))
+    column = empty(ALIGN, np.int64)
+    address = column.ctypes.data
+    for first, end in ((0, 1), (5000, 5001), (-100, 100), (ALIGN - 10, ALIGN + 500), (ALIGN, ALIGN + 1)):
+        ground.will_need(column, first, end)
+    assert all(begin % mmap.PAGESIZE == 0 and address <= begin < end <= address + column.nbytes for begin, end in asked)
+    assert [((begin - address) // mmap.PAGESIZE, end - address) for begin, end in asked] == [
+        (0, 8),
+        (40_000 // mmap.PAGESIZE, 40_008),
+        (0, 800),
+        ((8 * ALIGN - 80) // mmap.PAGESIZE, 8 * ALIGN),
+    ]
+
+
+def test_where_an_id_will_be_looked_for_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(lookup, "will_need", lambda column, first, end: asked.append((column.ctypes.data, first, end)))
+    rng = np.random.default_rng(0)
+    segments = [segment(rng.integers(0, 1 << 64, 50_000, dtype=np.uint64), first) for first in (0, 50_000)]
+    find(segments, segments[1].ids[30_000:30_001])
+    there = [(first, end) for address, first, end in asked if address == segments[1].ids.ctypes.data]
+    assert [first <= 30_000 < end and end - first < 5_000 for first, end in there] == [True]
+    asked.clear()
+    find(segments, segments[1].ids[:1000])  # many find each other's pages read
+    assert not asked

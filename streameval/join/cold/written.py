@@ -1,0 +1,94 @@
+"""Rows in memory whose unchanging columns are in files, too: those that wait for their labels, and those not yet on disk.
+
+A checkpoint names such files where it would copy millions of rows that the one before has copied. They are written by
+the checkpoint that names them first, read whole at a restart, and deleted when no checkpoint names them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from streameval.events.batch import Codes
+from streameval.join.cold.segment import distinct, means_the_same
+from streameval.join.rows import Table, split_fields
+
+_MOST = 1 << 18  # rows of a block: of a block that is not whole every checkpoint has the rows
+
+
+@dataclass(slots=True)
+class WrittenBlock:
+    """Rows [first, end) of the table."""
+
+    first: int
+    end: int
+    name: str | None  # of the file; None: not written yet
+    columns: dict[str, NDArray[Any]] | None  # what is to be written
+
+
+class NamedRows(NamedTuple):
+    """What a checkpoint says of a block, its first rows left out: they are forgotten, or on disk for good."""
+
+    block: WrittenBlock
+    skipped: int
+
+
+class RestoredRows(NamedTuple):
+    """The same, of a checkpoint that was read."""
+
+    name: str
+    skipped: int
+    columns: Mapping[str, NDArray[Any]]
+
+
+class WrittenRows:
+    """The blocks, oldest first, one right behind the other."""
+
+    def __init__(self, rows: int) -> None:
+        """`rows` of a block, or `_MOST` if that is less; 0: none are made."""
+        self._rows = min(rows, _MOST)
+        self.blocks: list[WrittenBlock] = []
+
+    def state(self, table: Table, here: slice) -> dict[str, Any]:
+        """The rows of a checkpoint, for `restore`: the blocks that it names, and copies of the rest.
+
+        Whoever writes it writes the blocks without a name before it, in order, and gives them one.
+        """
+        known = [block for block in self.blocks if block.name is not None and block.end > here.start]
+        at = known[-1].end if known else here.start
+        while self._rows and at + self._rows <= here.stop:
+            known.append(WrittenBlock(at, at + self._rows, None, table.unchanging(slice(at, at + self._rows))))
+            at += self._rows
+        self.blocks = known
+        return {
+            "written": [NamedRows(block, max(here.start - block.first, 0)) for block in known],
+            "rows": table.unchanging(slice(at, here.stop)) | table.changing(here),
+        }
+
+    def restore(self, state: Mapping[str, Any], table: Table, codes: Codes, here: slice) -> None:
+        """Writes rows of a checkpoint to a table; `codes`: what its codes mean here.
+
+        Files whose codes mean something else are not named by later checkpoints.
+        """
+        same, at = True, here.start
+        for one in state.get("written", ()):  # format 7 has none
+            columns = {name: column[one.skipped :] for name, column in one.columns.items()}
+            end = at + columns["id"].size
+            table.restore(columns, codes, slice(at, end))
+            self.blocks.append(WrittenBlock(at - one.skipped, end, one.name, None))
+            same = same and means_the_same(codes, distinct(columns["series"]))
+            at = end
+        if not same:
+            self.blocks = []
+        columns, fields = split_fields(state["rows"])
+        table.state[here] = columns.pop("state")
+        table.restore(columns, codes, slice(at, here.stop))
+        table.restore_fields(fields, here)
+
+    def move(self, shift: int) -> None:
+        """Every row number has become smaller by `shift`."""
+        for block in self.blocks:
+            block.first, block.end = block.first - shift, block.end - shift

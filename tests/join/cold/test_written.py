@@ -1,0 +1,163 @@
+"""Rows that wait for their label are written once: checkpoints name the files, and what comes of them is the same."""
+
+from __future__ import annotations
+
+import errno
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from streameval.join.cold.ground import ALIGN
+from streameval.store import container
+from streameval.store.errors import StoreError
+from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
+
+LONG: dict[str, Any] = {"join": {"attribution_window": "25m"}}  # 27,000 impressions wait
+KINDS: dict[str, dict[str, Any]] = {"plain": LONG, "with a model": {**LONG, "models": [FTRL]}}
+STOPS = (45_000, 62_000, 64_000, 87_000)
+
+
+@cache
+def in_memory(kind: str) -> Run:
+    with TemporaryDirectory() as folder:
+        return Run(Path(folder), stream(), 0, **KINDS[kind])
+
+
+def newest(folder: Path) -> dict[str, Any]:
+    """The newest checkpoint of a partition, with places instead of arrays."""
+    tree: dict[str, Any] = container.layout(max(folder.glob("*.checkpoint")))[0]
+    return tree
+
+
+def rows_copied(checkpoint: dict[str, Any]) -> tuple[int, int]:
+    """(rows whose columns are in it, rows in memory)."""
+    rows = checkpoint["monitor"]["joiner"]["rows"]
+    return rows["id"][1][0], rows["state"][1][0]
+
+
+def checkpoint_size(folder: Path) -> int:
+    return max(folder.glob("*.checkpoint")).stat().st_size
+
+
+@pytest.mark.parametrize(("kind", "names_first"), [("plain", False), ("with a model", True)])
+def test_rows_that_a_checkpoint_names_come_back_as_they_were(kind: str, names_first: bool, tmp_path: Path) -> None:
+    found: list[tuple[int, int, int]] = []
+
+    def look(folder: Path) -> None:
+        checkpoint = newest(folder)
+        found.append((len(checkpoint["read_with_it"]), *rows_copied(checkpoint)))
+
+    plain = in_memory(kind)
+    run = Run(
+        tmp_path / "disk", stream(), ALIGN, stops=dict.fromkeys(STOPS, look), names_first=names_first, **KINDS[kind]
+    )
+    assert [files for files, _, _ in found] == [2, 2, 2, 2]
+    assert all(copied < ALIGN < 2 * ALIGN <= rows < 3 * ALIGN for _, copied, rows in found)
+    assert run.most >= 2  # some rows went to the disk for good
+    assert run.report == plain.report
+    assert run.history == plain.history
+
+
+def half(path: Path, upto: int = 62_000, **changes: Any) -> tuple[Process, Path]:
+    """A process that has taken a part of the stream, and its folder of checkpoints."""
+    store = {"path": str(path), "segment_rows": ALIGN, "checkpoint_interval": "1h", "keep": 2, **changes}
+    process = Process(path, ALIGN, store=store, **LONG)
+    go_on(process, 4000)
+    process.settle()  # one is written as soon as it is known where reading began
+    go_on(process, upto)
+    return process, path / "checkpoints" / "partition-00000"
+
+
+def go_on(process: Process, upto: int) -> None:
+    for done, batch in stream().batches(process.pipeline.catalog, 4000, True, process.begin):
+        process.pipeline.take(batch)
+        process.begin = done
+        if done >= upto:
+            return
+
+
+def write(process: Process) -> int:
+    """One checkpoint; bytes written, with those of the files that it names first."""
+    process.settle()
+    before = process.keeper.state()
+    process.keeper._held[0].due = 0.0
+    until(
+        process,
+        lambda: process.keeper.state().written + process.keeper.state().failures > before.written + before.failures,
+    )
+    return process.keeper.state().bytes
+
+
+def test_the_second_checkpoint_writes_what_has_come_since_the_first(tmp_path: Path) -> None:
+    process, folder = half(tmp_path)
+    first, own, named = write(process), checkpoint_size(folder), newest(folder)["read_with_it"]
+    assert len(named) == 2
+    assert first == own + sum((folder / name).stat().st_size for name in named)
+    go_on(process, 64_000)
+    assert write(process) == checkpoint_size(folder)
+    assert newest(folder)["read_with_it"] == named
+
+
+def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
+    process, folder = half(tmp_path)
+    write(process)
+    gone = newest(folder)["read_with_it"][0]
+    for upto in (80_000, 90_000):
+        go_on(process, upto)
+        write(process)
+    kept = [container.layout(path)[0] for path in folder.glob("*.checkpoint")]
+    needed = {name for tree in kept for key in ("rows_files", "read_with_it") for name in tree[key]}
+    assert len(kept) == 2
+    assert gone not in needed
+    assert {path.name for path in folder.glob("rows-*")} == needed
+
+
+def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_path: Path) -> None:
+    process, folder = half(tmp_path)
+    whole, refused = container.write, []
+
+    def full(path: Path, *given: Any, **named: Any) -> int:
+        if path.name == "rows-0000000001-0000000002" and not refused:
+            refused.append(path.name)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(path, *given, **named)
+
+    with patch.object(container, "write", full):
+        write(process)
+    assert refused
+    assert process.keeper.state().failures == 1
+    assert not newest(folder)["read_with_it"]  # it is that of the beginning
+    write(process)
+    assert process.keeper.state().failures == 1
+    names = newest(folder)["read_with_it"]
+    assert len(names) == len(set(names)) == 2
+
+
+@pytest.mark.parametrize("how", ["missing", "with another bit"])
+def test_a_checkpoint_whose_rows_are_damaged_is_refused_and_the_file_is_named(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process, folder = half(tmp_path, 12_000)
+    write(process)
+    first = max(folder.glob("*.checkpoint"))
+    go_on(process, 50_000)
+    write(process)
+    process.keeper.drop(frozenset({0}))
+    assert newest(folder)["read_with_it"]
+    file = folder / newest(folder)["read_with_it"][0]
+    data = bytearray(file.read_bytes())
+    file.unlink()
+    if how != "missing":
+        data[len(data) // 2] ^= 4
+        file.write_bytes(data)
+    again = Process(tmp_path, ALIGN, **LONG)
+    said = "is missing" if how == "missing" else "the checksum of array"
+    assert f"checkpoint refused: {file}: {said}" in caplog.text
+    assert again.begin == 12_000  # the one before, which did not need it
+    first.unlink()
+    with pytest.raises(StoreError, match="all 1 checkpoints are damaged"):
+        Process(tmp_path, ALIGN, **LONG)
