@@ -155,7 +155,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
     type=click.Choice(["demo", "bench", "nasty"]),
     default="demo",
     show_default=True,
-    help="demo: a bad deploy after 45 s; bench: plain traffic, 1% CTR; nasty: late, duplicate, malformed and lost events.",
+    help="demo: a bad deploy after 30 s; bench: plain traffic, 1% CTR; nasty: late, duplicate, malformed and lost events.",
 )
 @click.option("--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Length in event time.")
 @click.option("--rate", type=click.FloatRange(min=1), help="Impressions per second of event time.")

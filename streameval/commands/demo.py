@@ -87,7 +87,7 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
                 f"\n  page     {url}/\n  metrics  {url}/metrics\n  API      {url}/api/v1/results, described at {url}/docs"
             )
             say("")
-            say("  Version v1 serves; after 45 s a bad deploy, v2, takes over, while v1 keeps scoring in shadow.")
+            say("  Version v1 serves; after 30 s a bad deploy, v2, takes over, while v1 keeps scoring in shadow.")
             say("  Labels mature 20 s after an impression; about 20 s later there is a verdict on v2.")
             say("  Press Ctrl-C to stop.\n")
 

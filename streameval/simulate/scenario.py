@@ -89,7 +89,7 @@ class Scenario:
 
 
 def demo_scenario(start_ms: int, duration_s: float) -> Scenario:
-    """v1 serves well; after 45 s a bad deploy, v2, takes all traffic: noisy, and over-confident by 0.7 log-odds.
+    """v1 serves well; after 30 s a bad deploy, v2, takes all traffic: noisy, and over-confident by 0.7 log-odds.
 
     From then on v1 scores in shadow, as one should let the old version do.
     """
@@ -100,7 +100,7 @@ def demo_scenario(start_ms: int, duration_s: float) -> Scenario:
         ctr=0.08,
         click_delay_s=3.0,
         window_s=20.0,
-        versions=(Version("v1", noise=0.3), Version("v2", noise=1.5, bias=0.7, start_s=45.0)),
+        versions=(Version("v1", noise=0.3), Version("v2", noise=1.5, bias=0.7, start_s=30.0)),
         shadow=True,
         malformed=0.002,
         duplicate=0.001,

@@ -14,7 +14,7 @@ from tests.deploy.native import LEFT_OUT, Stack, stack
 from tests.integration.alerting import need
 from tests.integration.conftest import need_kafka
 
-PATIENCE = 480.0  # on a slow machine: the deploy comes after 45 s, its verdict 40 s later; scrapes, rules and groups wait 15, 15 and 10 s
+PATIENCE = 480.0  # on a slow machine: the deploy comes after 30 s, its verdict 40 s later; scrapes, rules and groups wait 15, 15 and 10 s
 
 pytestmark = [pytest.mark.kafka, pytest.mark.promtool, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
