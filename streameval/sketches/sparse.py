@@ -6,6 +6,7 @@ arrays are, whatever was merged and retracted to get there.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -126,10 +127,9 @@ class SparseVector:
     @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
         """The sum of any number of vectors."""
-        parts = [v for v in vectors if v.cells.size]
-        while len(parts) > 1:  # neighbours in pairs, so that no value is moved more than log2(n) times
-            pairs = [_merged(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = pairs + parts[2 * len(pairs) :]
+        parts = sorted((v for v in vectors if v.cells.size), key=_length)
+        while len(parts) > 1:  # the shortest first, so that a long one is not moved with every short one
+            insort(parts, _merged(parts.pop(0), parts.pop(0)), key=_length)
         return parts[0] if parts else cls.empty()
 
     def __add__(self, other: SparseVector) -> SparseVector:
@@ -207,6 +207,10 @@ def _pieces(
             n += value != 0
         at += size[i]
     return n
+
+
+def _length(vector: SparseVector) -> int:
+    return vector.cells.size
 
 
 def _merged(a: SparseVector, b: SparseVector) -> SparseVector:
