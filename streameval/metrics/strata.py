@@ -27,7 +27,7 @@ from streameval.metrics.errors import coarse
 from streameval.metrics.tables import WhenRead
 from streameval.metrics.view import View
 from streameval.sketches.exposed_lists import span_of, strata_ndcg
-from streameval.sketches.layout import read_tally
+from streameval.sketches.layout import Moments, UsedBins, read_tally
 from streameval.sketches.propensity import (
     SCORE_BINS,
     STRATUM_L,
@@ -40,6 +40,7 @@ from streameval.sketches.propensity import (
     PropensityStrata,
     score_bins,
 )
+from streameval.sketches.sparse import SparseVector
 
 _Reals = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -170,9 +171,11 @@ class _Kept:
     """What a vector says of its strata, without the cells that are empty, nearly all of those of clicks."""
 
     of: PropensityStrata
-    whole: Whole
+    moments: Moments
+    bins: int  # of the window's histogram
+    used: UsedBins
     by_bin: _Reals  # [bins, STRATUM_SUMS]
-    clicks: tuple[_Ints, _Ints]  # cells, of [bins, SCORE_BINS] one behind the other, and what they hold
+    clicks: SparseVector  # over [bins, SCORE_BINS]
     ndcg: _Reals | None  # [bins or spans of them, 1 + cuts]; None: not kept
     k: tuple[int, ...]
 
@@ -187,13 +190,11 @@ def read_strata(view: View) -> Sequence[Stratum] | None:
     clicks = None if of is None else read_tally(view.vector, view.layout, of.clicks)
     if of is None or sums is None or clicks is None:
         return None
-    m, k = view.moments, view.options.k
-    negatives, positives = (score_bins(coarse(counts)) for counts in (view.negatives, view.positives))
-    whole = Whole(m.impressions, m.clicks, m.pclick, m.log_loss, negatives, positives)
-    used = np.flatnonzero(clicks)
+    k = view.options.k
     ndcg = view.tally(strata_ndcg(of, k, view.options.gain))
     by_list = None if ndcg is None else ndcg.reshape(-1, 1 + len(k))
-    kept = _Kept(of, whole, sums.reshape(-1, STRATUM_SUMS), (used, clicks[used]), by_list, k)
+    by_bin, by_score = sums.reshape(-1, STRATUM_SUMS), SparseVector.of_dense(clicks)
+    kept = _Kept(of, view.moments, view.layout.bins, view.used, by_bin, by_score, by_list, k)
     return WhenRead(partial(_put_together, kept))
 
 
@@ -209,10 +210,16 @@ def _put_together(kept: _Kept) -> tuple[Stratum, ...]:
         cuts = cut_by_mass(impressions, of.count) if by_mass else cut_by_width(of.bounds, impressions, of.count)
         limits = [int(used[0]), *cuts, int(used[-1]) + 1]
     by_score = np.zeros((len(kept.by_bin), SCORE_BINS), np.int64)
-    cells, values = kept.clicks
-    by_score.ravel()[cells] = values
-    strata = strata_of(kept.by_bin, by_score, of.bounds, limits, kept.whole)
+    kept.clicks.add_to(by_score.ravel())
+    strata = strata_of(kept.by_bin, by_score, of.bounds, limits, _whole(kept))
     return tuple(strata) if kept.ndcg is None else _with_ndcg(strata, kept.ndcg, kept, limits)
+
+
+def _whole(kept: _Kept) -> Whole:
+    m, (bins, *of_labels) = kept.moments, kept.used
+    by_label = np.zeros((len(of_labels), kept.bins), np.int64)
+    by_label[:, bins] = of_labels
+    return Whole(m.impressions, m.clicks, m.pclick, m.log_loss, *(score_bins(coarse(counts)) for counts in by_label))
 
 
 def _with_ndcg(strata: Sequence[Stratum], cells_of: _Reals, kept: _Kept, limits: Sequence[int]) -> tuple[Stratum, ...]:

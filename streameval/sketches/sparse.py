@@ -113,6 +113,11 @@ class SparseVector:
         return cls(cells[some], values[some])
 
     @classmethod
+    def of_dense(cls, dense: NDArray[np.int64]) -> SparseVector:
+        """What is not 0 of a dense vector."""
+        return cls(*_used(dense))
+
+    @classmethod
     def of_rows(cls, first: NDArray[np.int64], rows: NDArray[np.int64]) -> SparseVector:
         """From rows int64[n, cells] that stand from first[i] on; two may stand at the same place."""
         cells, values = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
@@ -164,6 +169,17 @@ class SparseVector:
 def _add_to(dense: NDArray[np.int64], cells: NDArray[np.int64], values: NDArray[np.int64], sign: int) -> None:
     for i in range(cells.size):
         dense[np.uint64(cells[i])] += sign * values[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def _used(dense: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    n = np.count_nonzero(dense)
+    cells, values, k = np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for cell in range(dense.size):
+        if dense[cell] != 0:
+            cells[k], values[k] = cell, dense[cell]
+            k += 1
+    return cells, values
 
 
 @numba.njit(cache=True, nogil=True)
