@@ -21,6 +21,18 @@ class ByRequest(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
+def apart_at(ts: NDArray[np.int64], end: int) -> int:
+    """How many rows come before the first one that is not before `end`; all of them if another one follows that is."""
+    first = 0
+    while first < ts.size and ts[first] < end:
+        first += 1
+    for i in range(first, ts.size):
+        if ts[i] < end:
+            return ts.size
+    return first
+
+
+@numba.njit(cache=True, nogil=True)
 def grouped(
     request: NDArray[np.uint64], ts: NDArray[np.int64]
 ) -> tuple[ByRequest, NDArray[np.int64], NDArray[np.uint64]]:

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.auction.arrange import Arranged, arranged, auctions_of
 from streameval.auction.gather import all_fit, left_out, query_of, unfit
-from streameval.auction.grouping import ByRequest, grouped, meet, regrouped, renumbered, told_apart
+from streameval.auction.grouping import ByRequest, apart_at, grouped, meet, regrouped, renumbered, told_apart
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import Residuals, run_through
@@ -35,19 +35,12 @@ from streameval.events.durations import HOUR
 from streameval.settings.measures import Auction
 from streameval.sketches.blocks import blocks_of
 from streameval.sketches.list_cells import GROUP_SHIFT
+from streameval.sketches.tally import PaneSums
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
 _FEW = 1 << 12  # candidates; a part of fewer is put together with those beside it
 _NEVER = -(1 << 62)
-
-
-class PaneSums(NamedTuple):
-    """Sums of one pane: all cells of the tallies of every operating point, one behind the other, int64[series, cells]; series ascend."""
-
-    pane: int
-    series: NDArray[np.int32]
-    cells: NDArray[np.int64]
 
 
 _Apart = tuple[Impressions, Impressions | None]  # rows that may be of requests which are over, and those that cannot
@@ -273,9 +266,8 @@ def _fewer(parts: list[Impressions]) -> list[Impressions]:
 
 def _by_time(part: Impressions, end: int) -> _Apart:
     """(rows before a time, those that follow, None: none). Out of order they are all near."""
-    later = part.ts >= end
-    first = int(np.argmax(later)) if later.any() else len(part)
-    if first == len(part) or not bool(later[first:].all()):
+    first = apart_at(part.ts, end)
+    if first == len(part):
         return part, None
     return cut_impressions(part, slice(0, first)), cut_impressions(part, slice(first, len(part)))
 

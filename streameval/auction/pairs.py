@@ -137,11 +137,11 @@ class PairHistory:
         number = _numbers(pair, known.pairs)
         own = number < known.pairs.size
         pair, number = pair[own], number[own]
-        clicks, chance, owed = np.zeros((3, pair.size, USER_GROUPS))
+        clicks, chance = np.zeros((2, pair.size, USER_GROUPS))
         for hour in known.hours:
             _add_groups(pair, *self._hours.get(hour, NO_HOUR), known.tables.curve, clicks, chance)
-        _owed(clicks, chance, clicks.sum(axis=1), chance.sum(axis=1), owed)
-        return own, PairRows(known.tables.rate[number], owed)
+        _owe(clicks, chance, clicks.sum(axis=1), chance.sum(axis=1))
+        return own, PairRows(known.tables.rate[number], clicks)
 
     def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the queries of pairs are kept."""
@@ -290,21 +290,22 @@ def _numbers(pair: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.
 
 
 @numba.njit(cache=True, nogil=True)
-def _owed(
+def _owe(
     clicks: NDArray[np.float64],
     chance: NDArray[np.float64],
     every_click: NDArray[np.float64],
     every_chance: NDArray[np.float64],
-    out: NDArray[np.float64],
 ) -> None:
-    """`rerun.Residuals.of_pair` of n pairs, [n, USER_GROUPS], of their clicks and impressions by the curve; none: as it was."""
+    """Makes `rerun.Residuals.of_pair` of n pairs, [n, USER_GROUPS], of their clicks, given impressions by the curve."""
     for i in range(every_chance.size):
         every = every_chance[i]
-        if every > 0.0:
-            rate = every_click[i] / every
-            for g in range(USER_GROUPS):
-                rest = every * max(1.0 - chance[i, g] / every, _LEAST_REST)
-                out[i, g] = (clicks[i, g] - rate * chance[i, g]) / rest
+        if not every > 0.0:
+            clicks[i] = 0.0
+            continue
+        rate = every_click[i] / every
+        for g in range(USER_GROUPS):
+            rest = every * max(1.0 - chance[i, g] / every, _LEAST_REST)
+            clicks[i, g] = (clicks[i, g] - rate * chance[i, g]) / rest
 
 
 @numba.njit(cache=True, nogil=True)

@@ -124,20 +124,20 @@ def ranked(
     rank: NDArray[np.float64],
 ) -> int:
     """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; -1: one has no score."""
-    n = 0
+    n, most = 0, best.size
     for j in range(start, end):
         p = score[j]
         if np.isnan(p):
             return -1
         value = bid[j] * (p if squash == 1.0 else p**squash)
-        at = n
-        while at > 0 and rank[at - 1] < value:  # of equal ones the first stays in front
-            at -= 1
-        if at == best.size:
+        if n < most:
+            n += 1
+        elif not rank[most - 1] < value:
             continue
-        n = min(n + 1, best.size)
-        for k in range(n - 1, at, -1):
-            best[k], rank[k] = best[k - 1], rank[k - 1]
+        at = n - 1
+        while at > 0 and rank[at - 1] < value:  # of equal ones the first stays in front
+            best[at], rank[at] = best[at - 1], rank[at - 1]
+            at -= 1
         best[at], rank[at] = j, value
     return n
 
@@ -151,65 +151,99 @@ def _run(
     rest: Residuals,
     sums: NDArray[np.int64],
 ) -> None:
-    """Adds to `sums` [versions, points, CELLS_OF_A_POINT], or without what is by group when there is no room for it."""
+    """Fills `sums` [versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
+
+    Until the end a point has what it adds to the point before: nothing where the same ads stand in the same places.
+    """
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
-    flat, many, width = sums.ravel(), mainline_reserve.size, sums.shape[2]  # one cell costs as much as a request's sums
+    flat, many, width = sums.ravel(), sums.shape[1], sums.shape[2]  # one cell costs as much as a request's sums
     through = width > _OF_BLOCKS
+    now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
     groups = rest.of_pair.shape[1]  # a number that is known here would have loops unrolled, one cell after the other
-    terms, owed = np.empty((THROUGH_CELLS, USER_GROUPS)), np.empty(THROUGH_CELLS * USER_GROUPS, np.int64)
+    of_groups = rest.of_pair.ravel(), rest.of_position.ravel()
+    above, side, owed = np.empty(groups), np.empty(groups), np.zeros((THROUGH_CELLS, groups), np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
         for r in range(block.size):
             first = v * many * width
             at_block = first + np.int64(block[r]) * _CELLS
-            for p in range(many if server[r] == v else 0):
-                flat[at_block + p * width + AUCTIONS_SERVED] += 1
+            flat[at_block + AUCTIONS_SERVED] += server[r] == v
             n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
+            if n < 0:
+                continue
+            flat[at_block + AUCTIONS_RUN] += 1
             for k in range(n):
                 level[k] = rate[pair[best[k]]]
                 known[k] = not np.isnan(level[k])
-            before = -1, -1
-            clicks, mainline_clicks = np.int64(0), np.int64(0)
-            histories = extrapolated = 0
-            for p in range(many if n >= 0 else 0):
-                mainline_ads = 0
-                while mainline_ads < min(n, mainline) and rank[mainline_ads] >= mainline_reserve[p]:
-                    mainline_ads += 1
-                ads = mainline_ads
-                while ads < min(n, mainline_ads + slots - mainline) and rank[ads] >= sidebar_reserve[p]:
-                    ads += 1
-                if before != (mainline_ads, ads):  # else the same ads stand in the same places as at the point before
-                    before = mainline_ads, ads
-                    above = side = 0.0
-                    histories = extrapolated = 0
-                    for k in range(ads):
-                        place = k if k < mainline_ads else mainline + k - mainline_ads
-                        histories += known[k]
-                        extrapolated += not shown[place]
-                        expected = level[k] * curve[place] if known[k] else reference[place]
-                        if k < mainline_ads:
-                            above += expected
-                        else:
-                            side += expected
-                    clicks = np.int64(np.rint((above + side) * CLICK_SCALE))
-                    mainline_clicks = np.int64(np.rint(above * CLICK_SCALE))
-                    if through:
-                        _owe(before, best, known, pair, curve, rest, mainline, terms=terms, owed=owed, groups=groups)
-                at = at_block + p * width
-                flat[at + AUCTIONS_RUN] += 1
-                flat[at + EXPECTED_CLICKS] += clicks
-                flat[at + EXPECTED_MAINLINE] += mainline_clicks
-                flat[at + MAINLINE_ADS] += mainline_ads
-                flat[at + ADS] += ads
-                flat[at + WITH_HISTORY] += histories
-                flat[at + EXTRAPOLATED] += extrapolated
+            before[:], owed[:] = 0, 0
+            for p in range(many):
+                ads = _placed(rank, n, mainline, slots, mainline_reserve[p], sidebar_reserve[p])
+                if ads == (before[MAINLINE_ADS], before[ADS]):
+                    continue
+                _expect(ads, level, known, curve, reference, shown, mainline, now)
+                for cell in range(EXPECTED_CLICKS, AUCTIONS_SERVED):
+                    flat[at_block + p * width + cell] += now[cell] - before[cell]
+                    before[cell] = now[cell]
                 if through:
-                    at = first + p * width + _OF_BLOCKS
-                    for cell in range(THROUGH_CELLS * groups):
-                        flat[at + cell] += owed[cell]
+                    _owe(ads, best, known, pair, curve, of_groups, mainline, above=above, side=side)
+                    at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not asked whether it counts from the end
+                    for g in range(above.size):
+                        all_owed = np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
+                        mainline_owed = np.int64(np.rint(above[g] * CLICK_SCALE))
+                        place = at + np.uint64(THROUGH_CELLS * g)
+                        flat[place] += all_owed - owed[0, g]
+                        flat[place + np.uint64(1)] += mainline_owed - owed[1, g]
+                        owed[0, g], owed[1, g] = all_owed, mainline_owed
+    for v in range(scores.shape[0]):
+        for p in range(1, many):
+            sums[v, p] += sums[v, p - 1]
+
+
+@numba.njit(inline="always")
+def _placed(
+    rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
+) -> tuple[int, int]:
+    """How many of the n best candidates stand in the mainline at an operating point, and how many in all."""
+    mainline_ads = 0
+    while mainline_ads < min(n, mainline) and rank[mainline_ads] >= mainline_reserve:
+        mainline_ads += 1
+    ads = mainline_ads
+    while ads < min(n, mainline_ads + slots - mainline) and rank[ads] >= sidebar_reserve:
+        ads += 1
+    return mainline_ads, ads
+
+
+@numba.njit(inline="always")
+def _expect(
+    ads: tuple[int, int],
+    level: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    curve: NDArray[np.float64],
+    reference: NDArray[np.float64],
+    shown: NDArray[np.bool_],
+    mainline: int,
+    cells: NDArray[np.int64],
+) -> None:
+    """Writes what the best candidates are expected to get where they stand; `ads`: see `_placed`."""
+    mainline_ads, many = ads
+    above = side = 0.0
+    histories = extrapolated = 0
+    for k in range(many):
+        place = k if k < mainline_ads else mainline + k - mainline_ads
+        histories += known[k]
+        extrapolated += not shown[place]
+        expected = level[k] * curve[place] if known[k] else reference[place]
+        if k < mainline_ads:
+            above += expected
+        else:
+            side += expected
+    cells[EXPECTED_CLICKS] = np.int64(np.rint((above + side) * CLICK_SCALE))
+    cells[EXPECTED_MAINLINE] = np.int64(np.rint(above * CLICK_SCALE))
+    cells[MAINLINE_ADS], cells[ADS] = mainline_ads, many
+    cells[WITH_HISTORY], cells[EXTRAPOLATED] = histories, extrapolated
 
 
 @numba.njit(inline="always")
@@ -219,28 +253,27 @@ def _owe(
     known: NDArray[np.bool_],
     pair: NDArray[np.int32],
     curve: NDArray[np.float64],
-    rest: Residuals,
+    flat_rest: tuple[NDArray[np.float64], NDArray[np.float64]],
     mainline: int,
-    terms: NDArray[np.float64],
-    owed: NDArray[np.int64],
-    groups: int,
+    above: NDArray[np.float64],
+    side: NDArray[np.float64],
 ) -> None:
-    """Writes what expected clicks of the best candidates owe to every group, of all places and of the mainline.
+    """Writes what expected clicks of the best candidates owe to every group, of those in the mainline and of the others.
 
     `ads`: how many of them stand in the mainline, and how many in all.
     """
     mainline_ads, many = ads
-    terms[:] = 0.0
+    of_pair, of_position = flat_rest
+    groups = above.size
+    above[:], side[:] = 0.0, 0.0
     for k in range(many):
         place = k if k < mainline_ads else mainline + k - mainline_ads
-        block = 0 if k < mainline_ads else 1
+        terms = above if k < mainline_ads else side
         if known[k]:
-            own, weight = pair[best[k]], curve[place]
+            own, weight = np.uint64(pair[best[k]] * groups), curve[place]
             for g in range(groups):
-                terms[block, g] += weight * rest.of_pair[own, g]
+                terms[g] += weight * of_pair[own + np.uint64(g)]
         else:
+            own = np.uint64(place * groups)
             for g in range(groups):
-                terms[block, g] += rest.of_position[place, g]
-    for g in range(groups):
-        owed[THROUGH_CELLS * g] = np.int64(np.rint((terms[0, g] + terms[1, g]) * CLICK_SCALE))
-        owed[THROUGH_CELLS * g + 1] = np.int64(np.rint(terms[0, g] * CLICK_SCALE))
+                terms[g] += of_position[own + np.uint64(g)]

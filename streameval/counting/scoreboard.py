@@ -30,6 +30,7 @@ from streameval.sketches.layout import Options
 from streameval.sketches.list_cells import averages_of
 from streameval.sketches.ranks import Weighting
 from streameval.sketches.sparse import SparseVector
+from streameval.sketches.tally import PaneSums
 from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_worth
 
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
@@ -300,14 +301,17 @@ class Scoreboard:
             first = series.astype(np.int64) * self.overall_layout.size + at
             self.overall.add(pane, SparseVector.of_rows(first, cells))
 
-    def add_whole(self, pane: int, names: Sequence[str], series: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
-        """Adds all cells of tallies that are kept, int64[n, cells], one tally behind the other: row i to series[i]. Series ascend."""
+    def add_whole(self, names: Sequence[str], sums: Sequence[PaneSums]) -> None:
+        """Adds all cells of tallies that are kept, in their order, to panes."""
         found = [one for name in names if (one := self.overall_layout.tally(name)) is not None]
         sizes, places = np.array([tally.size for tally, _ in found]), np.array([at for _, at in found])
-        if sizes.sum() != cells.shape[1] or (np.diff(places) < 0).any():
-            raise ValueError("cells of tallies that are not kept, or not in this order")
-        first = series[:, None].astype(np.int64) * self.overall_layout.size + places
-        self.overall.add(pane, SparseVector.of_pieces(first.ravel(), np.tile(sizes, series.size), cells.ravel()))
+        if (np.diff(places) < 0).any():
+            raise ValueError("tallies in another order than that of their cells")
+        for pane, series, cells in sums:
+            if sizes.sum() != cells.shape[1]:
+                raise ValueError("cells of tallies that are not kept")
+            first = series[:, None].astype(np.int64) * self.overall_layout.size + places
+            self.overall.add(pane, SparseVector.of_pieces(first.ravel(), np.tile(sizes, series.size), cells.ravel()))
 
     def retire(self, series: int) -> None:
         """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
-_MERGE_AT = 8  # deltas a pane collects before they become one
+_MERGE_AT = 8  # deltas a pane collects before all but the longest become one
 _NO_BYTES = np.empty(0, np.uint8)
 
 
@@ -56,7 +56,7 @@ class Panes:
         self.changed.add(pane)
         self._unwritten.add(pane)
         if len(parts) >= _MERGE_AT:
-            self._panes[pane] = [SparseVector.sum(parts)]
+            self._panes[pane] = _two(parts)
         for window in self._windows:
             window.follow(pane, delta)
 
@@ -77,6 +77,13 @@ class Panes:
         if len(parts) > 1:
             self._panes[pane] = parts = [SparseVector.sum(parts)]
         return parts[0]
+
+    def parts(self, pane: int) -> list[SparseVector]:
+        """At most two vectors, of which that of a pane is the sum: who only adds it up needs no copy of the longest one."""
+        parts = self._panes.get(pane, [])
+        if len(parts) > 2:
+            self._panes[pane] = parts = _two(parts)
+        return parts
 
     @property
     def unwritten(self) -> int:
@@ -177,6 +184,12 @@ class Panes:
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
 
 
+def _two(parts: list[SparseVector]) -> list[SparseVector]:
+    """The longest vector, and the sum of the others."""
+    longest = max(range(len(parts)), key=lambda i: parts[i].cells.size)
+    return [parts[longest], SparseVector.sum(parts[:longest] + parts[longest + 1 :])]
+
+
 def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[Any]]:
     """Panes as columns, oldest pane first: a cell in use, counted from the one before, and its value take few bytes."""
     numbers = sorted(panes)
@@ -236,10 +249,10 @@ class Window:
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
         if begins_anew or leaving or entering:
             self.change = next(_changes)
-        for pane in leaving:
-            self._panes.get(pane).add_to(self.dense, -1)
-        for pane in entering:
-            self._panes.get(pane).add_to(self.dense)
+        for panes, sign in ((leaving, -1), (entering, 1)):
+            for pane in panes:
+                for part in self._panes.parts(pane):
+                    part.add_to(self.dense, sign)
         self.start, self.end = start, end
         return self.dense
 

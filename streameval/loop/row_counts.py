@@ -103,8 +103,9 @@ class RowCounts:
         """Runs those that are complete, and adds their sums to panes."""
         if self.auctions is not None:
             with timed(self.seconds, "auctions"):
-                for pane, series, cells in self.auctions.run_due(watermark):
-                    self.background.call(self.scoreboard.add_whole, pane, self.auctions.tallies, series, cells)
+                sums = self.auctions.run_due(watermark)
+                if sums:
+                    self.background.call(self.scoreboard.add_whole, self.auctions.tallies, sums)
 
     @property
     def auctions_nbytes(self) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, zip_longest
 from typing import Literal
 
@@ -23,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.errors import coarse
+from streameval.metrics.tables import WhenRead
 from streameval.metrics.view import View
 from streameval.sketches.exposed_lists import span_of, strata_ndcg
-from streameval.sketches.layout import read_tally
+from streameval.sketches.layout import Moments, UsedBins, read_tally
 from streameval.sketches.propensity import (
     SCORE_BINS,
     STRATUM_L,
@@ -35,8 +37,10 @@ from streameval.sketches.propensity import (
     STRATUM_P,
     STRATUM_SUMS,
     STRATUM_Y,
+    PropensityStrata,
     score_bins,
 )
+from streameval.sketches.sparse import SparseVector
 
 _Reals = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -162,18 +166,40 @@ class Whole:
     positives: _Ints
 
 
-def read_strata(view: View) -> tuple[Stratum, ...] | None:
-    """The strata of a series, lowest propensities first, then what has none; None where they are not kept."""
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a vector says of its strata, without the cells that are empty, nearly all of those of clicks."""
+
+    of: PropensityStrata
+    moments: Moments
+    bins: int  # of the window's histogram
+    used: UsedBins
+    by_bin: _Reals  # [bins, STRATUM_SUMS]
+    clicks: SparseVector  # over [bins, SCORE_BINS]
+    ndcg: _Reals | None  # [bins or spans of them, 1 + cuts]; None: not kept
+    k: tuple[int, ...]
+
+
+def read_strata(view: View) -> Sequence[Stratum] | None:
+    """The strata of a series, lowest propensities first, then what has none; None where they are not kept.
+
+    Put together when somebody looks: their sums are a large part of a vector, and few ask.
+    """
     of = view.options.strata
     sums = None if of is None else view.tally(of.sums)
     clicks = None if of is None else read_tally(view.vector, view.layout, of.clicks)
     if of is None or sums is None or clicks is None:
         return None
-    m = view.moments
-    negatives, positives = (score_bins(coarse(counts)) for counts in (view.negatives, view.positives))
-    whole = Whole(m.impressions, m.clicks, m.pclick, m.log_loss, negatives, positives)
-    by_bin = sums.reshape(-1, STRATUM_SUMS)
-    impressions = by_bin[:, STRATUM_N].astype(np.int64)
+    k = view.options.k
+    ndcg = view.tally(strata_ndcg(of, k, view.options.gain))
+    by_list = None if ndcg is None else ndcg.reshape(-1, 1 + len(k))
+    by_bin, by_score = sums.reshape(-1, STRATUM_SUMS), SparseVector.of_dense(clicks)
+    kept = _Kept(of, view.moments, view.layout.bins, view.used, by_bin, by_score, by_list, k)
+    return WhenRead(partial(_put_together, kept))
+
+
+def _put_together(kept: _Kept) -> tuple[Stratum, ...]:
+    of, impressions = kept.of, kept.by_bin[:, STRATUM_N].astype(np.int64)
     if of.edges:
         limits = list(range(len(of.bounds)))
     elif not impressions.any():
@@ -183,26 +209,28 @@ def read_strata(view: View) -> tuple[Stratum, ...] | None:
         by_mass = of.cut == "mass"
         cuts = cut_by_mass(impressions, of.count) if by_mass else cut_by_width(of.bounds, impressions, of.count)
         limits = [int(used[0]), *cuts, int(used[-1]) + 1]
-    strata = strata_of(by_bin, clicks.reshape(-1, SCORE_BINS), of.bounds, limits, whole)
-    return _with_ndcg(strata, view, limits)
+    by_score = np.zeros((len(kept.by_bin), SCORE_BINS), np.int64)
+    kept.clicks.add_to(by_score.ravel())
+    strata = strata_of(kept.by_bin, by_score, of.bounds, limits, _whole(kept))
+    return tuple(strata) if kept.ndcg is None else _with_ndcg(strata, kept.ndcg, kept, limits)
 
 
-def _with_ndcg(strata: Sequence[Stratum], view: View, limits: Sequence[int]) -> tuple[Stratum, ...]:
-    """The same with NDCG, where it is kept; the row without edges has none."""
-    options = view.options
-    sums = None
-    if options.strata is not None:
-        sums = view.tally(strata_ndcg(options.strata, options.k, options.gain))
-    if sums is None:
-        return tuple(strata)
-    cells_of = sums.reshape(-1, 1 + len(options.k))
-    bins = 0 if options.strata is None or options.strata.edges else len(options.strata.bounds) - 1
+def _whole(kept: _Kept) -> Whole:
+    m, (bins, *of_labels) = kept.moments, kept.used
+    by_label = np.zeros((len(of_labels), kept.bins), np.int64)
+    by_label[:, bins] = of_labels
+    return Whole(m.impressions, m.clicks, m.pclick, m.log_loss, *(score_bins(coarse(counts)) for counts in by_label))
+
+
+def _with_ndcg(strata: Sequence[Stratum], cells_of: _Reals, kept: _Kept, limits: Sequence[int]) -> tuple[Stratum, ...]:
+    """The same with NDCG; the row without edges has none."""
+    bins = 0 if kept.of.edges else len(kept.of.bounds) - 1
     totals = (_of_run(cells_of, first, last, bins) for first, last in pairwise(limits))
     out = []
     for one, cells in zip_longest(strata, totals):
         lists = 0 if cells is None else int(cells[0])
         ndcg = [float(cell) / lists if lists else None for cell in (cells_of[0] if cells is None else cells)[1:]]
-        out.append(replace(one, lists=lists, ndcg=tuple(zip(options.k, ndcg, strict=True))))
+        out.append(replace(one, lists=lists, ndcg=tuple(zip(kept.k, ndcg, strict=True))))
     return tuple(out)
 
 

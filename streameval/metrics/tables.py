@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TypeVar, overload
 
 import numba
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from streameval.sketches.accumulate import CLIP
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import BucketSums, Layout, UsedBins, used_bins
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +73,35 @@ def counts_of(used: UsedBins, layout: Layout) -> ScoreCounts:
     return counts
 
 
-class Buckets(Sequence[Bucket]):
-    """A bucket table that is made when somebody looks: a snapshot has two of every result, and readers ask for few."""
+class WhenRead(Sequence[_Row]):
+    """A table that is made when somebody looks: a snapshot has several of every result, and readers ask for few."""
 
     __slots__ = ("_made", "_make")
 
-    def __init__(self, make: Callable[[], tuple[Bucket, ...]]) -> None:
+    def __init__(self, make: Callable[[], tuple[_Row, ...]]) -> None:
         self._make = make
-        self._made: tuple[Bucket, ...] | None = None
+        self._made: tuple[_Row, ...] | None = None
 
-    def _buckets(self) -> tuple[Bucket, ...]:
+    def _rows(self) -> tuple[_Row, ...]:
         if self._made is None:  # two readers at once make the same
             self._made = self._make()
         return self._made
 
     def __len__(self) -> int:
-        return len(self._buckets())
+        return len(self._rows())
 
     @overload
-    def __getitem__(self, at: int) -> Bucket: ...
+    def __getitem__(self, at: int) -> _Row: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Bucket, ...]: ...
-    def __getitem__(self, at: int | slice) -> Bucket | tuple[Bucket, ...]:
-        return self._buckets()[at]
+    def __getitem__(self, at: slice) -> tuple[_Row, ...]: ...
+    def __getitem__(self, at: int | slice) -> _Row | tuple[_Row, ...]:
+        return self._rows()[at]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._buckets() == tuple(other)
+        return isinstance(other, Sequence) and self._rows() == tuple(other)
 
     def __hash__(self) -> int:
-        return hash(self._buckets())
+        return hash(self._rows())
 
 
 def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:

@@ -13,7 +13,7 @@ from streameval.events.batch import Series
 from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.registry import by_name, evaluate
 from streameval.metrics.strata import Stratum, read_strata, stratified
-from streameval.metrics.tables import Bucket, Buckets, ScoreCounts, counts_of, fixed_buckets, quantile_buckets
+from streameval.metrics.tables import Bucket, ScoreCounts, WhenRead, counts_of, fixed_buckets, quantile_buckets
 from streameval.metrics.view import View
 
 
@@ -63,11 +63,15 @@ class Result:
     stderr_df: float | None = None
     gauc_stderr_df: float | None = None
     user_dfs: Mapping[str, float | None] = field(default_factory=dict)
-    strata: tuple[Stratum, ...] | None = None  # of propensity; None: not kept
-    stratified: Mapping[str, Mapping[str, float | None]] | None = None  # by metric and weighting
+    strata: Sequence[Stratum] | None = None  # of propensity; None: not kept
     sampled: bool = False  # impressions stand for others: everything is an estimate for the whole traffic
     effective_impressions: float | None = None  # Kish's; None: unless sampled, and in slices
     recalibrated: float | None = None  # share of the non-clicks by which pClick was corrected; None: it is as given
+
+    @property
+    def stratified(self) -> Mapping[str, Mapping[str, float | None]] | None:
+        """What the strata say together, by metric and weighting; made anew for whoever asks."""
+        return None if self.strata is None else stratified(self.strata)
 
     def as_json(self) -> dict[str, Any]:
         """The result as in the report."""
@@ -122,11 +126,12 @@ class Result:
 
 def strata_json(result: Result) -> dict[str, Any]:
     """The strata of a result as in the report: {} where they are not kept."""
-    if result.strata is None or result.stratified is None:
+    together = result.stratified
+    if result.strata is None or together is None:
         return {}
     return {
         "strata": [one.as_json() for one in result.strata],
-        "stratified": {metric: dict(weightings) for metric, weightings in result.stratified.items()},
+        "stratified": {metric: dict(weightings) for metric, weightings in together.items()},
     }
 
 
@@ -168,7 +173,6 @@ def make_result(
     if whole is not None:
         of_whole = Errors(whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df)
     errors = standard_errors(view, metrics, of_whole)
-    strata = read_strata(view)
     scores = counts_of(view.used, view.layout)
     unreliable = _unreliable(m.violations, span)
     return Result(
@@ -178,8 +182,8 @@ def make_result(
         totals=Totals(m.impressions, m.clicks, m.pclick, m.log_loss, m.squared, m.absolute),
         metrics=metrics,
         reasons=reasons,
-        buckets=Buckets(partial(fixed_buckets, view.buckets, view.layout.edges)),
-        quantiles=Buckets(partial(quantile_buckets, scores, quantiles)),
+        buckets=WhenRead(partial(fixed_buckets, view.buckets, view.layout.edges)),
+        quantiles=WhenRead(partial(quantile_buckets, scores, quantiles)),
         scores=scores,
         window_start=span.start,
         window_end=span.end,
@@ -196,8 +200,7 @@ def make_result(
         stderr_df=errors.df,
         gauc_stderr_df=errors.gauc_df,
         user_dfs=errors.user_dfs,
-        strata=strata,
-        stratified=None if strata is None else stratified(strata),
+        strata=read_strata(view),
         sampled=view.is_sampled or (whole is not None and whole.sampled),
         effective_impressions=view.effective_impressions,
         recalibrated=view.options.sampling.recalibrated(series.version),

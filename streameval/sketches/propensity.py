@@ -105,7 +105,7 @@ class PropensityGrid(NamedTuple):
     """The bins: bin i is [edges[i - 1], edges[i]), the last one closed at 1; and where to begin to look for one."""
 
     edges: NDArray[np.float64]
-    lookup: NDArray[np.int16]  # by the leading bits of the propensity, from 2**-14 on
+    lookup: NDArray[np.int16]  # of all below 2**-14, then by the leading bits of the propensity
     least: float  # smaller propensities weigh as this one
 
     @classmethod
@@ -113,7 +113,8 @@ class PropensityGrid(NamedTuple):
         """For counting."""
         edges = np.array(strata.bounds[1:-1])
         begins = ((np.arange(14 * 32 + 1) + _LOOKUP) << 47).view(np.float64)
-        return cls(edges, np.searchsorted(edges, begins, side="right").astype(np.int16), strata.least)
+        lookup = np.append(0, np.searchsorted(edges, begins, side="right")).astype(np.int16)
+        return cls(edges, lookup, strata.least)
 
 
 class StrataRoom(NamedTuple):
@@ -134,12 +135,10 @@ class StrataRoom(NamedTuple):
 
 @numba.njit(inline="always")
 def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) -> int:
-    """The bin of a propensity above 0, see `PropensityGrid`."""
-    b = 0
-    leading = (np.float64(q).view(np.int64) >> 47) - _LOOKUP
-    if leading >= 0:
-        b = int(lookup[leading])
-    while b < edges.size and q >= edges[b]:
+    """The bin of a propensity above 0, see `PropensityGrid`. Indices are unsigned: a tenth of the time."""
+    leading = int(np.float64(q).view(np.int64) >> 47) - _LOOKUP
+    b = int(lookup[np.uint64(max(leading + 1, 0))])
+    while b < edges.size and q >= edges[np.uint64(b)]:
         b += 1
     return b
 

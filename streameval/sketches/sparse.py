@@ -6,6 +6,7 @@ arrays are, whatever was merged and retracted to get there.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,6 +113,11 @@ class SparseVector:
         return cls(cells[some], values[some])
 
     @classmethod
+    def of_dense(cls, dense: NDArray[np.int64]) -> SparseVector:
+        """What is not 0 of a dense vector."""
+        return cls(*_used(dense))
+
+    @classmethod
     def of_rows(cls, first: NDArray[np.int64], rows: NDArray[np.int64]) -> SparseVector:
         """From rows int64[n, cells] that stand from first[i] on; two may stand at the same place."""
         cells, values = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
@@ -126,10 +132,9 @@ class SparseVector:
     @classmethod
     def sum(cls, vectors: Sequence[SparseVector]) -> SparseVector:
         """The sum of any number of vectors."""
-        parts = [v for v in vectors if v.cells.size]
-        while len(parts) > 1:  # neighbours in pairs, so that no value is moved more than log2(n) times
-            pairs = [_merged(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = pairs + parts[2 * len(pairs) :]
+        parts = sorted((v for v in vectors if v.cells.size), key=_length)
+        while len(parts) > 1:  # the shortest first, so that a long one is not moved with every short one
+            insort(parts, _merged(parts.pop(0), parts.pop(0)), key=_length)
         return parts[0] if parts else cls.empty()
 
     def __add__(self, other: SparseVector) -> SparseVector:
@@ -164,6 +169,17 @@ class SparseVector:
 def _add_to(dense: NDArray[np.int64], cells: NDArray[np.int64], values: NDArray[np.int64], sign: int) -> None:
     for i in range(cells.size):
         dense[np.uint64(cells[i])] += sign * values[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def _used(dense: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    n = np.count_nonzero(dense)
+    cells, values, k = np.empty(n, np.int64), np.empty(n, np.int64), 0
+    for cell in range(dense.size):
+        if dense[cell] != 0:
+            cells[k], values[k] = cell, dense[cell]
+            k += 1
+    return cells, values
 
 
 @numba.njit(cache=True, nogil=True)
@@ -207,6 +223,10 @@ def _pieces(
             n += value != 0
         at += size[i]
     return n
+
+
+def _length(vector: SparseVector) -> int:
+    return vector.cells.size
 
 
 def _merged(a: SparseVector, b: SparseVector) -> SparseVector:

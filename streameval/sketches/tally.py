@@ -7,6 +7,7 @@ history and checkpoints have them as they have everything else. A cell holds a c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,3 +46,11 @@ class Tally:
 def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:
     """`Tally.scales` of cells that hold reals in units of 1 / `scale`."""
     return tuple((cell, scale) for cell in cells)
+
+
+class PaneSums(NamedTuple):
+    """What some series get in a pane: all cells of some tallies, one behind the other, int64[series, cells]; series ascend."""
+
+    pane: int
+    series: NDArray[np.int32]
+    cells: NDArray[np.int64]

@@ -1,0 +1,33 @@
+"""Panes that came in many parts, and windows that slid over them, against plain sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streameval.counting.windows import Panes
+from streameval.sketches.sparse import SparseVector
+
+CELLS, LENGTH = 50, 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_window_is_the_sum_of_its_panes_in_however_many_parts_they_came(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    panes = Panes(CELLS)
+    window, plain = panes.window(LENGTH), np.zeros((20, CELLS), np.int64)
+    for step in range(400):
+        number = int(rng.integers(max(step // 20 - 3, 0), step // 20 + 1))
+        dense = rng.integers(-2, 3, CELLS) * (rng.random(CELLS) < rng.choice([0.02, 0.9]))  # short ones, and long ones
+        plain[number] += dense
+        panes.add(number, SparseVector.of(np.arange(CELLS), dense))
+        if rng.random() < 0.1:
+            end = int(rng.integers(1, 21))
+            found = np.zeros(CELLS, np.int64)
+            found[: panes.total.size] = window.move_to(end)
+            assert found.tolist() == plain[max(end - LENGTH, 0) : end].sum(axis=0).tolist()
+        if rng.random() < 0.02:
+            panes.get(number)
+    assert panes.total.tolist() == plain.sum(axis=0).tolist()
+    for number in panes.numbers():
+        assert panes.get(number) == SparseVector.of(np.arange(CELLS), plain[number])
