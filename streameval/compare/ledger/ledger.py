@@ -151,7 +151,7 @@ class Ledger:
         weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
         times, weighed = labelled.times(sign), labelled.copies is not None
         impressions = LedgerLabels(labelled.label, known.block, item, value, apart, weight, times, weighed)
-        missed = np.zeros(1, np.int64)
+        missed, numbers = np.zeros(1, np.int64), self._numbers.columns
         for j, pane in enumerate(known.panes):
             for giver, cut in enumerate(known.cuts):
                 begin, end = int(cut[j]), int(cut[j + 1])
@@ -165,13 +165,14 @@ class Ledger:
                     kind, add = (PAIRS, add_pairs) if giver else (SERVED, add_served)
                     codes, coded = self._waiting_codes.room(rows, until - start)
                     out = LedgerTarget(sums, parts[kind], parts[LEVELS], codes, coded, missed)
-                    start = add(start, until, scores, impressions, self._numbers.columns, sign, out)
+                    start = add(start, until, scores, impressions, numbers, sign, out)
                     self._waiting_codes.add(pane, late, codes, coded, sign)
                     if start < until:
                         self._numbers.give(start, end, first, scores, impressions)
-                if begin < end:
-                    row_of, fields, policies = self._numbers.columns.row_of, labelled.fields, labelled.policies
-                    some = PieceScores(begin, end, scores, impressions, row_of, fields, sign, policies)
+                        numbers = self._numbers.columns
+                if begin < end and self.pieces.width:
+                    fields, policies = labelled.fields, labelled.policies
+                    some = PieceScores(begin, end, scores, impressions, numbers.row_of, fields, sign, policies)
                     self.pieces.add(some, giver > 0, sums, self._head)
         self.untracked += int(missed[0])
 

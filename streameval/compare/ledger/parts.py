@@ -163,4 +163,6 @@ def grown(matrix: Matrix, rows: int) -> Matrix:
     """The matrix with further rows of 0, if it has not so many."""
     if len(matrix) >= rows:
         return matrix
+    if not len(matrix):
+        return np.zeros((rows, matrix.shape[1]), np.int64)
     return np.concatenate((matrix, np.zeros((rows - len(matrix), matrix.shape[1]), np.int64)))

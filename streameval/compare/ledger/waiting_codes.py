@@ -36,10 +36,10 @@ class WaitingCodes:
 
     def add(self, pane: int, late: int, codes: NDArray[np.uint64], coded: NDArray[np.int64], sign: int) -> None:
         """Takes in what was written to `room`; with `sign` -1 as taken out again."""
-        for row in np.flatnonzero(coded[:, 0]).tolist():
-            n, clicks = coded[row].tolist()
-            some = codes[row, :n].copy() if sign > 0 else codes[row, :n] | OUT
-            self._add(pane, late, row, (some, clicks))
+        for row, (n, clicks) in enumerate(coded.tolist()):
+            if n:
+                some = codes[row, :n].copy() if sign > 0 else codes[row, :n] | OUT
+                self._add(pane, late, row, (some, clicks))
 
     def pop(self, pane: int, late: int) -> list[tuple[int, ScoreCodes, int]]:
         """Removes a pane's and returns them: (row, codes, clicks)."""
