@@ -49,7 +49,7 @@ PERIOD_MS = 60_000  # of event time, after which the traffic repeats
 # Messages: the monitor always has work, and Kafka little to keep. What was read is known from snapshots, and at full load there
 # may be 20 s between them.
 MOST_LAG = 1_500_000
-LAG_S = 10.0  # at a given rate
+LAG_S = 3.0  # at a given rate
 SAMPLE_S = 2.0
 PATIENCE_S = 300.0  # on a slow machine
 WARM_PERIODS = (

@@ -14,6 +14,7 @@ import pytest
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.reading import Mix
 from streameval.events.batch import Series
+from streameval.metrics.strata import Stratum
 from streameval.results.outlets import ReceiverState, SinkState
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
@@ -69,7 +70,8 @@ def test_there_is_no_redirect_and_no_created_series(client) -> None:
 def test_every_family_in_the_table_is_scraped_from_a_full_snapshot(parse, client_of, build) -> None:
     first, *others = build.snapshot().results
     objectives = [build.result(Series("default", "v1", "logged", "long"), window) for window in ("all", "5m")]
-    first = replace(first, stratified={"auc": {"share": 0.75, "plain": 0.7, "uniform_exposure": 0.6}})
+    strata = [Stratum(at / 2, (at + 1) / 2, 500, 20, 0.17, 1.0, 0.7 + at / 10, 0.001, 900.0) for at in range(2)]
+    first = replace(first, strata=strata)
     mixes = (Mix("propensity", "auc", -0.012, 0.001, -0.013, 0.004, False),)
     said = Handling("muted", "ana", "known", int(1000 * NOW), "worse")
     snapshot = build.snapshot(
