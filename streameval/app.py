@@ -20,10 +20,10 @@ from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pace import Pace
 from streameval.loop.pipeline import Pipeline
-from streameval.loop.preparing import helped, prepared
+from streameval.loop.preparing import helped, ready_to_read
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
-from streameval.loop.warmup import warm_up
+from streameval.loop.warmup import first_numbers, warm_up
 from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
 from streameval.outlets.outlets import Outlets
@@ -286,7 +286,8 @@ def run(
     pipeline.on_conflicts = partial(write_conflicts, sink)
     keeper, history = open_store(settings, pipeline)
     outlets = Outlets(settings, publisher)
-    source = kind.open(Wiring(settings, make_decoder(settings, pipeline), sink, keeper))
+    decoder = make_decoder(settings, pipeline)
+    source = kind.open(Wiring(settings, decoder, sink, keeper))
     try:
         check_features(settings.models, source.lacks_features())
         server = serve(
@@ -309,15 +310,14 @@ def run(
                 log.info("store.path is not set: no checkpoints and no history, a restart forgets everything")
             with shown("waiting for a broker", ""):
                 source.connect(stop)
-            if not _made_ready(settings, publisher, stop):
-                return publisher.latest()
-            if on_reading is not None:
-                on_reading()
-            interval = settings.server.snapshot_interval / 1000
-            loop = Loop(source, pipeline, publisher, interval, keeper, outlets=outlets)
-            outlets.start()
-            loop.run(stop)
-            loop.publish()
+            with suppress(Interrupted), ready_to_read(partial(_warm_up, settings), decoder, publisher, stop):
+                if on_reading is not None:
+                    on_reading()
+                interval = settings.server.snapshot_interval / 1000
+                loop = Loop(source, pipeline, publisher, interval, keeper, outlets=outlets)
+                outlets.start()
+                loop.run(stop)
+                loop.publish()
             return publisher.latest()
         finally:
             server.stop()
@@ -360,20 +360,15 @@ def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
     sink.write(letters)
 
 
-def _made_ready(settings: Settings, publisher: Publisher, stop: threading.Event) -> bool:
-    """Has the kernels compiled, which may take a minute; False: `stop` was set before they were, and nothing has been read."""
-    try:
-        with shown("preparing") as progress, prepared(publisher, progress, stop):
-            _warm_up(settings)
-    except Interrupted:
-        return False
-    return True
-
-
-def _warm_up(settings: Settings) -> None:
-    """The kernels that these settings need; a model that reads dicts has none."""
+def _warm_up(settings: Settings, first: bool = False) -> None:
+    """The kernels that these settings need, or those for the `first` numbers; a model that reads dicts has none."""
     ours = tuple(model for model in settings.models if kind_of_model(model).needs != "dicts")
     pipeline = Pipeline(settings.model_copy(update={"models": ours}), time.time)
-    begin = time.monotonic()
-    warm_up(pipeline, make_decoder(settings, pipeline))
-    log.info("kernels ready after %.1f s (compiled on the first start, then cached)", time.monotonic() - begin)
+    begin, decoder = time.monotonic(), make_decoder(settings, pipeline)
+    if first:
+        decoder.json_kernel = False
+        first_numbers(pipeline, decoder)
+        log.info("kernels for the first numbers are ready after %.1f s", time.monotonic() - begin)
+    else:
+        warm_up(pipeline, decoder)
+        log.info("kernels ready after %.1f s (compiled on the first start, then cached)", time.monotonic() - begin)

@@ -46,7 +46,15 @@ _NEWEST, _VOTES, _SEEN, _LAST = 0, 1, 2, 3
 
 @numba.njit(cache=True, nogil=True)
 def _median(values: NDArray[np.int64]) -> int:
-    return int(np.sort(values)[values.size // 2])
+    """Of at most `ENOUGH` values; `np.sort` would take a second to compile."""
+    ordered = values.copy()
+    for k in range(1, ordered.size):
+        value, at = ordered[k], k
+        while at > 0 and ordered[at - 1] > value:
+            ordered[at] = ordered[at - 1]
+            at -= 1
+        ordered[at] = value
+    return ordered[ordered.size // 2]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -117,8 +125,9 @@ def _screen(
         if n == MOST:
             gone[refused] = waiting[0]
             refused += 1
-            waiting[: n - 1] = waiting[1:n].copy()
             n -= 1
+            for k in range(n):  # an assignment of slices would take two seconds to compile
+                waiting[k] = waiting[k + 1]
         waiting[n] = e
         n += 1
         state[_LAST] += 1

@@ -1,19 +1,31 @@
-"""Before the first event is read: kernels are made ready, and readers are told how far that is."""
+"""Before the first event is read: kernels are made ready, and readers are told how far that is.
+
+The first start on a machine waits for what the first numbers need, a fifth of it all, and has the rest compiled while it reads.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from streameval.process.compiling import Compiling, read_kernels
+from streameval.process.progress import shown
 from streameval.results.publish import Publisher
+from streameval.sources.formats.decode import Decoder
 
-KERNELS = Path(__file__).with_name("kernels.jsonl")  # what starts have compiled (`python -m tests.kernels --record`)
+log = logging.getLogger(__name__)
+
+# what starts have compiled (`python -m tests.kernels --record`): for the first numbers, and, after an empty line, the rest
+KERNELS = Path(__file__).with_name("kernels.jsonl")
 TELL_SECONDS = 1.0  # a warm start is over before
+
+Show = Callable[[float | None, str], None]
 
 
 def helped(stop: threading.Event | None = None) -> Compiling:
@@ -22,18 +34,43 @@ def helped(stop: threading.Event | None = None) -> Compiling:
 
 
 @contextmanager
-def prepared(
+def ready_to_read(
+    warm_up: Callable[[bool], None],
+    decoder: Decoder,
     publisher: Publisher,
-    show: Callable[[float | None, str], None] | None = None,
     stop: threading.Event | None = None,
-) -> Iterator[Compiling]:
-    """For the block that makes kernels ready: has helpers for what must be compiled, and publishes how far it is.
+) -> Iterator[None]:
+    """For the block that reads events: before it, kernels are made ready, and how far that is is published.
 
-    `show` gets the share that is done, and words. Once `stop` is set, the block gets `Interrupted` at its next kernel.
+    `warm_up` calls them all, or (True) those that the first numbers need. Where these had to be compiled, the block does not wait
+    for the others: helpers compile them meanwhile, and JSON is read by the slow decoder until they have. Raises Interrupted
+    once `stop` is set before the block.
     """
-    compiling, over = helped(stop), threading.Event()
+    first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))
+    with Compiling(first, later, few=0, stop=stop) as compiling:
+        with _told(compiling, publisher):
+            warm_up(True)
+            first_start = compiling.begun
+            if not first_start:
+                warm_up(False)
+        if first_start:
+            log.info("reading begins; the other kernels are compiled meanwhile, and JSON is read slowly until they are")
+            wanted, decoder.json_kernel = decoder.json_kernel, False
+            compiling.go_on(partial(_all_ready, decoder, wanted))
+        yield
 
-    def tell() -> None:
+
+def _all_ready(decoder: Decoder, json_kernel: bool) -> None:
+    decoder.json_kernel = json_kernel
+    log.info("all kernels are ready")
+
+
+@contextmanager
+def _told(compiling: Compiling, publisher: Publisher) -> Iterator[None]:
+    """Publishes how far it is, and shows it on a terminal."""
+    over = threading.Event()
+
+    def tell(show: Show | None) -> None:
         while not over.wait(TELL_SECONDS):
             words, latest = compiling.words(), publisher.latest()
             told = words or "loading kernels"
@@ -41,11 +78,11 @@ def prepared(
             if words and show is not None:
                 show(compiling.share(), words)
 
-    teller = threading.Thread(target=tell, name="preparing", daemon=True)
-    teller.start()
-    try:
-        with compiling:
-            yield compiling
-    finally:
-        over.set()
-        teller.join()
+    with shown("preparing") as progress:
+        teller = threading.Thread(target=tell, args=(progress,), name="preparing", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()

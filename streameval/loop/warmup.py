@@ -1,7 +1,8 @@
 """Every kernel once, on made-up events, before the first real one.
 
-On the first start on a machine the kernels are compiled, which takes seconds, and a monitor that compiles in the middle
-of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away.
+On the first start on a machine the kernels are compiled, which takes up to a minute, and a monitor that compiles in the
+middle of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away: at
+least for what is needed from the first batch to the first numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,21 @@ from streameval.sketches.narrow import narrow, widen
 from streameval.sources.formats.decode import Decoder
 
 _MANY = 2 * PROMISED + 8  # of a batch, so that either version has placement curves and is compared
+_PLAIN = 8  # of a batch of one version
 _START = 1_000_000_000_000  # ms: long ago, so never refused as from the future
+
+
+def first_numbers(pipeline: Pipeline, decoder: Decoder) -> None:
+    """Sends some plain impressions of one version, and a click, and reads the results. `decoder`: without the kernel of JSON."""
+    join, dimensions = pipeline.settings.join, pipeline.catalog.dimensions
+    step = join.attribution_window + join.allowed_lateness + 1000
+    plain = ("type", "impression_id", "ts", "user_id", "model_version", "pclick", "slices", "features")
+    for begin in (_START, _START + step, _START + 2 * step):
+        impressions = [_impression(f"{begin}-{i}", begin + i, 2 * i, dimensions) for i in range(_PLAIN)]
+        events = [{name: one[name] for name in plain} for one in impressions]
+        _send(pipeline, decoder, [*events, {"type": "click", "impression_id": f"{begin}-1", "ts": begin + 2}])
+        pipeline.advance()
+    pipeline.snapshot()
 
 
 def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
@@ -53,19 +68,7 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
         events = impressions + [
             {"impression_id": which, "ts": ts, "type": "click", "value": 1.0} for which, ts in clicks
         ]
-        values = [json.dumps(event).encode() for event in events]
-        values[0] = values[0].replace(b"item_id", b"item\\u005fid")  # the slow decoder has kernels of its own
-        values[1] = b"[" + values[1] + b"]"  # arrays are taken apart by another one
-        batch, _ = decoder.messages(
-            values,
-            [0] * len(values),
-            topic=("warm-up",),
-            partition=0,
-            offsets=range(len(values)),
-            format="json",
-            shared=True,
-        )
-        pipeline.take(batch)
+        _send(pipeline, decoder, events)
 
     first, second = _START, _START + step
     send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second comes before its impression
@@ -76,6 +79,22 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
         pipeline.advance()
     pipeline.finish()
     pipeline.advance()
+
+
+def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]]) -> None:
+    values = [json.dumps(event).encode() for event in events]
+    values[0] = values[0].replace(b"item_id", b"item\\u005fid")  # the slow decoder has kernels of its own
+    values[1] = b"[" + values[1] + b"]"  # arrays are taken apart by another one
+    batch, _ = decoder.messages(
+        values,
+        [0] * len(values),
+        topic=("warm-up",),
+        partition=0,
+        offsets=range(len(values)),
+        format="json",
+        shared=True,
+    )
+    pipeline.take(batch)
 
 
 def _go_to_disk_and_back() -> None:

@@ -5,6 +5,8 @@ far end of a list of kernels (what starts have needed before) and put theirs int
 them. They start once a few kernels had to be compiled: where the cache has what is needed nothing is started.
 
 What is not on the list, or has changed since, is compiled when it is needed, as without it.
+
+A start need not wait for what it needs only later: helpers go on with that, with less right to the processor (`go_on`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MOST_HELPERS = 3  # processes of some 400 MB
 COMPILED_ALONE = 2  # kernels that only some settings need are compiled sooner than a helper is started
+_NICE = 10  # of helpers, while this process counts events
 _DONE = "done\n"
 
 Kernel = tuple[str, tuple[str, ...]]  # "module:name", and each argument as JSON
@@ -43,8 +46,9 @@ def kernel_of(dispatcher: Any, arguments: Sequence[Any]) -> Kernel | None:
 
 
 def read_kernels(text: str) -> list[Kernel]:
-    """Of a file with a line a kernel."""
-    return [(name, tuple(map(json.dumps, arguments))) for name, *arguments in map(json.loads, text.splitlines())]
+    """Of a file with a line a kernel; empty lines are none."""
+    lines = map(json.loads, filter(None, text.splitlines()))
+    return [(name, tuple(map(json.dumps, arguments))) for name, *arguments in lines]
 
 
 def as_line(kernel: Kernel) -> str:
@@ -63,14 +67,17 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
     def __init__(
         self,
         kernels: Sequence[Kernel],
+        later: Sequence[Kernel] = (),
         helpers: int | None = None,
         few: int = COMPILED_ALONE,
         stop: threading.Event | None = None,
     ) -> None:
-        """`kernels`: in the order in which a start needs them. `helpers`: processes; None: one for every further core. They
-        start after a `few` kernels. Once `stop` is set, who needs a kernel that is not compiled gets `Interrupted` instead.
+        """`kernels`: in the order in which a start needs them, and those that it does not wait for, but needs `later`. `helpers`:
+        processes; None: one for every further core. They start after a `few` kernels. Once `stop` is set, who needs a
+        kernel that is not compiled gets `Interrupted` instead.
         """
         self._open = dict.fromkeys(kernels)
+        self._later = dict.fromkeys(later)
         self.total = len(self._open)
         self.done = 0
         self.helped = 0  # of them by helpers
@@ -78,9 +85,12 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._helpers = min(cores - 1, MOST_HELPERS) if helpers is None else helpers
         self._processes: list[subprocess.Popen[str]] = []
+        self._helping = 0  # threads
+        self._then: Callable[[], None] | None = None
         self._depth = threading.local()
         self._lock = threading.Lock()
-        self._few, self._begun, self._over, self._stop = few, False, False, stop
+        self._few, self._over, self._stop = few, False, stop
+        self.begun = False  # there is more to compile than a few
 
     def __enter__(self) -> Compiling:
         events.register("numba:compile", self)
@@ -91,6 +101,8 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         with self._lock:
             self._over = True
             self._open.clear()
+            self._later.clear()
+            self._then = None
             for process in self._processes:
                 process.kill()  # Numba renames whole files into its cache: nothing half written stays
 
@@ -106,11 +118,11 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             kernel = kernel_of(event.data["dispatcher"], event.data["args"])
             if kernel is not None:
                 self._open.pop(kernel, None)
+                self._later.pop(kernel, None)
                 self.compiled.append(kernel)
-            if len(self.compiled) > self._few and not self._begun and not self._over:
-                self._begun = True
-                for number in range(min(self._helpers, len(self._open))):
-                    threading.Thread(target=self._help, name=f"compiling-{number}", daemon=True).start()
+            if len(self.compiled) > self._few and not self.begun and not self._over:
+                self.begun = True
+                self._start(min(self._helpers, len(self._open) + len(self._later)))
 
     def on_end(self, event: Any) -> None:
         """It has."""
@@ -128,9 +140,30 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
 
     def words(self) -> str:
         """How far it is; empty: there is little to compile, or nothing."""
-        if not self._begun:
+        if not self.begun:
             return ""
         return f"compiling kernel {min(self.done + 1, self.total)} of {self.total}, once on a machine"
+
+    def go_on(self, then: Callable[[], None]) -> None:
+        """This process has other things to do now: helpers compile what is left, one at least, and step back for it.
+
+        `then` is called once nothing is left to them. What is needed before is compiled by who needs it, in spite of `stop`.
+        """
+        with self._lock:
+            self._stop, self._then = None, then
+            self._open, self._later = {}, self._open | self._later
+            for process in self._processes:
+                _step_back(process)
+            if self._later and not self._helping:
+                self._start(1)
+            idle = not self._helping
+        if idle:
+            then()
+
+    def _start(self, helpers: int) -> None:
+        for number in range(helpers):
+            self._helping += 1
+            threading.Thread(target=self._help, name=f"compiling-{number}", daemon=True).start()
 
     def _count(self, helped: int = 0) -> None:
         with self._lock:
@@ -138,7 +171,17 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             self.helped += helped
 
     def _help(self) -> None:
-        """Keeps one helper busy, from the far end of the list."""
+        try:
+            self._keep_busy()
+        finally:
+            with self._lock:
+                self._helping -= 1
+                then = None if self._helping else self._then
+            if then is not None:
+                then()
+
+    def _keep_busy(self) -> None:
+        """One helper: from the far end of the list, then with what is needed later."""
         command = [sys.executable, "-P", "-m", "streameval.process.compiling"]  # -P: no module of the current folder
         with self._lock:
             if self._over:
@@ -152,8 +195,10 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                 log.debug("no helper to compile: %s", error)
                 return
             self._processes.append(process)
+            if self._then is not None:
+                _step_back(process)
         with suppress(OSError, ValueError), process:
-            while (kernel := self._last()) is not None:
+            while (kernel := self._next()) is not None:
                 print(as_line(kernel), file=process.stdin, flush=True)
                 answer = process.stdout.readline() if process.stdout else ""
                 if answer != _DONE:
@@ -162,9 +207,19 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                     break
                 self._count(helped=1)
 
-    def _last(self) -> Kernel | None:
+    def _next(self) -> Kernel | None:
         with self._lock:
-            return self._open.popitem()[0] if self._open else None
+            if self._open:
+                return self._open.popitem()[0]
+            kernel = next(iter(self._later), None)
+            if kernel is not None:
+                del self._later[kernel]
+            return kernel
+
+
+def _step_back(process: subprocess.Popen[str]) -> None:
+    with suppress(OSError):  # it has ended
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
 
 
 def compile_kernel(name: str, arguments: Sequence[Text]) -> None:

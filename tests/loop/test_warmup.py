@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 
+import numba
 import pytest
 
 from streameval.app import make_decoder, new_publisher
@@ -15,8 +17,10 @@ from streameval.loop import preparing
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import KERNELS
 from streameval.loop.warmup import _MANY, warm_up
+from streameval.process.compiling import Compiling
 from streameval.results.snapshot import BEFORE_FIRST
 from streameval.settings.tree import Settings
+from streameval.sources.formats.decode import Decoder
 
 SETTINGS = {
     "slices": {"dimensions": ["country"]},
@@ -56,6 +60,8 @@ assert events["corrected"] and events["matured"] > 1000, events
 after = kernels()
 print(*sorted(".".join(name) for name in after if after[name] != before.get(name, 0)))
 """
+
+_SLOW = "app.make_decoder(settings.model_copy(update={'batch': settings.batch.model_copy(update={'json_kernel': False})}), pipeline)"
 
 
 @pytest.mark.slow
@@ -100,7 +106,7 @@ def test_helpers_have_a_list_of_what_a_start_compiles() -> None:
         if compiled == "0":
             break
     assert compiled == "0"
-    listed = KERNELS.read_text().splitlines()
+    listed = list(filter(None, KERNELS.read_text().splitlines()))
     assert set(needed) <= set(listed)
     # what is compiled on behalf of NumPy's functions of arrays (numba.vectorize), which are no kernels of this kind
     within = {"eprocess:mixture_root", "eprocess:t_score", "ratio:ratio_of"}
@@ -109,19 +115,73 @@ def test_helpers_have_a_list_of_what_a_start_compiles() -> None:
 
 def test_while_a_start_compiles_readers_are_told_how_far_it_is(monkeypatch) -> None:
     monkeypatch.setattr(preparing, "TELL_SECONDS", 0.01)
-    publisher, shown = new_publisher(Settings()), []
+    publisher, shown, words = new_publisher(Settings()), [], [""]
+    monkeypatch.setattr(
+        preparing, "shown", lambda label: nullcontext(lambda share, words: shown.append((share, words)))
+    )
+    monkeypatch.setattr(Compiling, "words", lambda self: words[0])
     assert publisher.latest().number == BEFORE_FIRST
-    with preparing.prepared(publisher, lambda share, words: shown.append((share, words))) as compiling:
+
+    def warm_up(first: bool) -> None:
         deadline = time.monotonic() + 240
-        for words in ("loading kernels", "compiling kernel 3 of 80"):
-            while publisher.latest().preparing != words and time.monotonic() < deadline:
+        for told, words[0] in (("loading kernels", ""), ("compiling kernel 3 of 80", "compiling kernel 3 of 80")):
+            while publisher.latest().preparing != told and time.monotonic() < deadline:
                 time.sleep(0.01)
-            monkeypatch.setattr(type(compiling), "words", lambda self: "compiling kernel 3 of 80")
-    told = publisher.latest()
+
+    with preparing.ready_to_read(warm_up, decoder_of(Settings()), publisher):
+        told = publisher.latest()
     assert (told.preparing, shown[-1]) == ("compiling kernel 3 of 80", (0.0, "compiling kernel 3 of 80"))
     assert BEFORE_FIRST < told.number < 0  # those that count follow
     assert not told.ready["first_snapshot"]
     assert [t.name for t in threading.enumerate() if t.name == "preparing"] == []
+
+
+def decoder_of(settings: Settings) -> Decoder:
+    return make_decoder(settings, Pipeline(settings, time.time))
+
+
+@pytest.mark.parametrize("json_kernel", [True, False])
+def test_a_first_start_reads_once_the_first_numbers_can_be_had(monkeypatch, json_kernel: bool) -> None:
+    settings, asked, then = Settings.model_validate({"batch": {"json_kernel": json_kernel}}), [], []
+    decoder = decoder_of(settings)
+    monkeypatch.setattr(Compiling, "go_on", lambda self, go: then.append(go))
+
+    def warm_up(first: bool) -> None:
+        asked.append(first)
+        numba.njit(lambda x: x + 1)(1)  # is not in the cache
+
+    with preparing.ready_to_read(warm_up, decoder, new_publisher(settings)):
+        assert (asked, decoder.json_kernel) == ([True], False)
+        (ready,) = then
+        ready()
+        assert decoder.json_kernel is json_kernel
+
+
+def test_where_kernels_were_compiled_before_a_start_waits_for_all_of_them() -> None:
+    asked, decoder = [], decoder_of(Settings())
+    with preparing.ready_to_read(asked.append, decoder, new_publisher(Settings())):
+        assert (asked, decoder.json_kernel) == ([True, False], True)
+
+
+@pytest.mark.slow
+def test_the_first_numbers_of_plain_traffic_wait_for_nothing_that_is_compiled_later(tmp_path) -> None:
+    code = _TRAFFIC.replace("app._warm_up(settings)", "app._warm_up(settings, first=True)")
+    code = code.replace('"nasty", 200.0, 100.0', '"bench", 60.0, 20.0').replace(
+        "app.make_decoder(settings, pipeline)", _SLOW
+    )
+    code = code.replace("pipeline.finish()", "pipeline.snapshot()").replace('events["corrected"] and ', "")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "bench.jsonl")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=850,
+    )
+    assert done.returncode == 0, done.stderr
+    # verdicts, lists, and what follows the newest pane
+    later = ("streameval.compare", "streameval.counting.request", "streameval.sketches.sparse._merge")
+    assert [name for name in done.stdout.split() if not name.startswith(later)] == []
+    assert done.stdout.split()
 
 
 def test_the_warm_up_goes_the_whole_way_for_any_windows() -> None:

@@ -47,11 +47,11 @@ print(compiling.helped, [name for name, _ in compiling.compiled], compiling.done
 """
 
 
-def run(folder: Path, helpers: int, patience: int = 240) -> str:
+def run(folder: Path, helpers: int, patience: int = 240, code: str = _RUN) -> str:
     """What a process says that needs both kernels, with Numba's cache in the folder; it waits for helpers so many seconds."""
     (folder / "made.py").write_text(_MODULE)
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(_RUN), str(folder), str(helpers), str(patience)],
+        [sys.executable, "-c", textwrap.dedent(code), str(folder), str(helpers), str(patience)],
         capture_output=True,
         text=True,
         check=False,
@@ -70,6 +70,29 @@ def test_a_helper_compiles_from_the_far_end_what_this_process_then_finds(tmp_pat
 def test_where_everything_is_compiled_nobody_is_asked(tmp_path: Path) -> None:
     assert run(tmp_path, 0).startswith("0 ['made:first', 'made:second'] 2")
     assert run(tmp_path, 3, patience=3) == "0 [] 0"
+
+
+_GO_ON = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+import made
+from streameval.process.compiling import Compiling
+
+all_compiled, stop = threading.Event(), threading.Event()
+with Compiling([("made:first", ('"int64"',))], [("made:second", ('"int64"',))], int(sys.argv[2]), 0, stop) as compiling:
+    made.first(1)
+    stop.set()
+    compiling.go_on(all_compiled.set)
+    assert all_compiled.wait(240)
+    made.second(1)
+    made.first(1.5)  # on no list: who needs it compiles it, whatever is to stop
+print([name for name, _ in compiling.compiled], compiling.total)
+"""
+
+
+@pytest.mark.parametrize("helpers", [0, 2])
+def test_what_is_needed_later_is_compiled_while_this_process_goes_on(tmp_path: Path, helpers: int) -> None:
+    assert run(tmp_path, helpers, code=_GO_ON) == "['made:first', 'made:first'] 1"
 
 
 def test_a_kernel_that_another_thread_has_begun_before_is_let_pass() -> None:

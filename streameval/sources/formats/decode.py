@@ -55,6 +55,15 @@ class Decoder:
         self._unread = Unread()
         self._wanted = read_json.WantedOfJson(tuple(catalog.dimensions), hashed, dicts, names, max_message, json_kernel)
 
+    @property
+    def json_kernel(self) -> bool:
+        """Whether the kernel reads JSON; may change between any two batches, for the slow decoder gives the same."""
+        return self._wanted.kernel
+
+    @json_kernel.setter
+    def json_kernel(self, on: bool) -> None:
+        self._wanted = self._wanted._replace(kernel=on)
+
     def messages(
         self,
         values: Sequence[bytes | None],

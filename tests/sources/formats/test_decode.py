@@ -15,7 +15,9 @@ import pytest
 from streameval.events.batch import Catalog
 from streameval.events.hashing import hash_one
 from streameval.sources.formats import json as json_format
+from streameval.sources.formats import read_json
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.scan_events import scan
 from streameval.sources.protocol import REASONS
 
 NOW = 1_800_000_000_000
@@ -374,3 +376,16 @@ def test_an_event_of_a_batch_can_be_had_whole_with_its_origin(kind: str) -> None
         value, topic, offset = batch.whole(place)
         assert json.loads(value) == events[place]
         assert (topic, offset) == ("t", offsets[place])
+
+
+def test_the_kernel_may_be_turned_on_between_two_batches(monkeypatch) -> None:
+    decoder, scanned = make_decoder(json_kernel=False), []
+    monkeypatch.setattr(read_json, "scan", lambda *given: scanned.append(1) or scan(*given))
+    found = []
+    for decoder.json_kernel in (False, True, False):
+        values = [json.dumps({**GOOD, "slices": {"country": "de"}}).encode()]
+        batch, letters = decoder.messages(
+            values, [1], topic=("t",), partition=0, offsets=[0], format="json", shared=True
+        )
+        found.append((batch.impressions.id.tolist(), batch.impressions.slices.tolist(), letters, len(scanned)))
+    assert found == [(*found[0][:3], many) for many in (0, 1, 1)]
