@@ -1,24 +1,30 @@
-"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic."""
+"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic.
+
+And what they add where the events are JSON, as in a topic, and decoding is part of what is done for each of them.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 
-from benchmarks.events import Events
+from benchmarks.events import SERIES, Events
+from streameval.app import make_decoder
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.events.batch import Batch, Shadow
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
+from streameval.sources.formats.decode import Decoder
 from streameval.testing import readers_see
 
 EVENTS = 1_500_000
@@ -73,15 +79,54 @@ def comparing(on: bool) -> Iterator[None]:
         yield
 
 
-def seconds(events: Events, given: list[Batch], on: bool) -> float:
-    """Of the CPU, all threads: other programs on the machine do not count."""
+def messages(events: Events) -> list[list[bytes]]:
+    """The events of `batches`, one JSON message each."""
+    numbered = Pipeline(settings(), time.time)
+    name_everything(numbered, events)
+    out = []
+    for batch in batches(events):
+        impressions, clicks = batch.impressions, batch.clicks
+        shadow = impressions.shadow.pclick.reshape(-1, 2).tolist() if impressions.shadow is not None else []
+        columns = zip(
+            impressions.id.tolist(), impressions.ts.tolist(), impressions.user.tolist(), impressions.pclick.tolist(),
+            (numbered.catalog.split(impressions.slices, 0) - 2).tolist(), shadow, strict=True,
+        )  # fmt: skip
+        rows: list[dict[str, object]] = [
+            {
+                "type": "impression", "impression_id": f"{i:016x}", "ts": ts, "user_id": f"user-{user:016x}",
+                "model": SERIES[0], "model_version": SERIES[1], "pclick": p, "predictions": {"v2": v2, "v3": v3},
+                "slices": {"country": str(country)},
+            }
+            for i, ts, user, p, country, (v2, v3) in columns
+        ]  # fmt: skip
+        rows += [
+            {"type": "click", "impression_id": f"{i:016x}", "ts": ts}
+            for i, ts in zip(clicks.id.tolist(), clicks.ts.tolist(), strict=True)
+        ]
+        order = np.argsort(np.concatenate((impressions.order, clicks.order)))
+        out.append([msgspec.json.encode(rows[k]) for k in order.tolist()])
+    return out
+
+
+def decoded(decoder: Decoder, values: list[bytes]) -> Batch:
+    """A batch of one partition."""
+    n = len(values)
+    batch, _ = decoder.messages(
+        values, [0] * n, topic=("t",), partition=0, offsets=range(n), format="json", shared=True
+    )
+    return batch
+
+
+def seconds(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> float:
+    """Of the CPU, all threads: other programs on the machine do not count. `given`: batches, or messages to decode."""
     pipeline = Pipeline(settings(), time.time)
     name_everything(pipeline, events)
+    decoder = make_decoder(pipeline.settings, pipeline)
     with comparing(on):
         gc.collect()
         begin = time.process_time()
         for number, batch in enumerate(given):
-            pipeline.take(batch)
+            pipeline.take(batch if isinstance(batch, Batch) else decoded(decoder, batch))
             if number % SNAPSHOT == SNAPSHOT - 1:
                 readers_see(pipeline, with_history=False)
         pipeline.finish()
@@ -91,13 +136,13 @@ def seconds(events: Events, given: list[Batch], on: bool) -> float:
     return took
 
 
-def row(minutes: int) -> list[str]:
+def row(minutes: int, as_json: bool = False) -> list[str]:
     """Cells of a line: CPU in ns an impression without and with comparisons, and the ratio with its spread.
 
     Rounds in turn, and the ratio of the best of either: what disturbs only ever adds.
     """
     events = Events(EVENTS, minutes=minutes)
-    given = batches(events)
+    given = messages(events) if as_json else batches(events)
     for on in (True, False):
         seconds(events, given[:5] if not on else given, on)  # compile
     rounds = [(seconds(events, given, False), seconds(events, given, True)) for _ in range(ROUNDS)]
@@ -117,3 +162,5 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for minutes in MINUTES:
         print(f"| {EVENTS // minutes:,} | {' | '.join(row(minutes))} | {LIMIT} |", flush=True)
+    minutes = MINUTES[0]
+    print(f"| {EVENTS // minutes:,}, from JSON | {' | '.join(row(minutes, as_json=True))} | {LIMIT} |", flush=True)
