@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from streameval.events.batch import Batch
 from streameval.settings.tree import ConfigError, Files
@@ -28,6 +29,7 @@ from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow import SchemaError
 from streameval.sources.formats.csv import CsvReader, Rows
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import LineRun
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
@@ -172,9 +174,9 @@ class FileSource(Source):
         return batch, [*bad, *letters]
 
     def _read_lines(self, path: Path) -> Iterator[_Read]:
-        lines: list[bytes] = []
-        numbers: list[int] = []
-        held = 0  # bytes
+        held: list[Lines] = []
+        numbers: list[NDArray[np.int64]] = []  # of the held lines
+        count = size = 0  # held lines, their bytes
         longest, most = self._decoder.max_message, self._max_events
         runs = json_lines.runs(unpacked(path, cast(BinaryIO, self._at)), longest)
         faults: list[Exception] = []
@@ -183,30 +185,26 @@ class FileSource(Source):
                 what = f"{run.size} bytes: longer than kafka.max_message = {longest}"
                 self._refuse(path, [(run.first, run.lines[0], ("too_large", "", what))])
                 continue
-            own = range(run.first, run.first + len(run.lines))
-            if all(run.lines) and not any(map(bytes.isspace, run.lines)):
-                lines += run.lines
-                numbers += own
-            else:  # some are blank
-                kept = [(number, line) for number, line in zip(own, run.lines, strict=True) if line.strip()]
-                lines += (line for _, line in kept)
-                numbers += (number for number, _ in kept)
-            held += sum(map(len, run.lines))
-            while len(lines) >= most or held > _MOST_BYTES:
-                yield self._decode_lines(path, lines[:most], numbers[:most])
-                del lines[:most], numbers[:most]
-                held = sum(map(len, lines))
-        if lines:
-            yield self._decode_lines(path, lines, numbers)
+            kept = np.flatnonzero(~run.lines.blank())
+            held.append(run.lines if kept.size == len(run.lines) else run.lines.take(kept))
+            numbers.append(run.first + kept)
+            count, size = count + kept.size, size + int(held[-1].sizes.sum())
+            while count >= most or size > _MOST_BYTES:
+                lines, own = Lines.joined(held), np.concatenate(numbers)
+                yield self._decode_lines(path, lines[:most], own[:most])
+                held, numbers = [lines[most:]], [own[most:]]
+                count, size = len(held[0]), int(held[0].sizes.sum())
+        if count:
+            yield self._decode_lines(path, Lines.joined(held), np.concatenate(numbers))
         if faults:
             raise faults[0]
 
-    def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> _Read:
+    def _decode_lines(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read:
         if not self._map.active:
             return self._emit(
                 *self._decoder.messages(
                     lines,
-                    [0] * len(lines),
+                    np.zeros(len(lines), np.int8),
                     topic=(object_store.address(path),),
                     partition=0,
                     offsets=numbers,
@@ -215,7 +213,7 @@ class FileSource(Source):
                 )
             )
         table, places, problems = json_lines.objects(lines)
-        self._refuse(path, [(numbers[i], lines[i], problem) for i, problem in problems.items()])
+        self._refuse(path, [(int(numbers[i]), lines[i], problem) for i, problem in problems.items()])
         if not places:
             return self._emit(self._no_events(), ())
         for name in table.column_names:
@@ -224,9 +222,7 @@ class FileSource(Source):
         for name in self._seen:  # a field that only some events have
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
-        kept = pa.table(
-            {"number": [numbers[i] for i in places], "line": pa.array([lines[i] for i in places], pa.large_binary())}
-        )
+        kept = pa.table({"number": numbers[places], "line": pa.array([lines[i] for i in places], pa.large_binary())})
         return self._decode_table(path, table, kept, True)
 
     def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:

@@ -58,11 +58,11 @@ class Decoder:
     def messages(
         self,
         values: Sequence[bytes | None],
-        kinds: Sequence[int],
+        kinds: Sequence[int] | NDArray[np.int8],
         *,
         topic: Sequence[str],
         partition: int,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | NDArray[np.int64],
         format: Literal["json", "arrow", "own"],
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None = None,
@@ -75,7 +75,9 @@ class Decoder:
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
         if format == "own":  # one event a message
-            found_rows = read_json.JsonEvents(self._own(values, kinds), np.arange(len(values)), dict[int, bytes]().get)
+            found_rows = read_json.JsonEvents(
+                self._own(values, [*kinds]), np.arange(len(values)), dict[int, bytes]().get
+            )
         else:
             found_rows = read_json.read(values, kinds, self._wanted)
             self._unread.look(values)
@@ -88,7 +90,7 @@ class Decoder:
         def whole(row: int) -> tuple[bytes, str, int]:
             number = int(message[row])
             value = element(row) or values[number] or b""
-            return value, _topic(topic, kinds[number]), offsets[number]
+            return value, _topic(topic, int(kinds[number])), int(offsets[number])
 
         letters = []
         for row, problem in sorted(found.problems.items()):
@@ -114,10 +116,10 @@ class Decoder:
     def _arrow(
         self,
         values: Sequence[bytes | None],
-        kinds: Sequence[int],
+        kinds: Sequence[int] | NDArray[np.int8],
         topic: Sequence[str],
         partition: int,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | NDArray[np.int64],
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None,
     ) -> tuple[Batch, list[DeadLetter]]:
