@@ -76,6 +76,17 @@ def store64(typing_context: Any, place: Any, word: Any) -> Any:
 
 
 @intrinsic
+def store8(typing_context: Any, place: Any, byte: Any) -> Any:
+    """Writes the lowest byte of an int64 to an address."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(builder.trunc(args[1], ir.IntType(8)), builder.inttoptr(args[0], ir.IntType(8).as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+@intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
     """How many of the lowest bits of a uint64 are 0; 64 of 0."""
 

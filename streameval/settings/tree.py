@@ -184,7 +184,7 @@ class BatchSettings(Section):
     max_events: Int = Field(10_000, ge=1, le=1_000_000, description="most events in a batch")
     json_kernel: bool = Field(
         True,
-        description="JSON that is plain is read by a compiled kernel; false: all of it by the slow decoder, which gives the same",
+        description="JSON and CSV that are plain are read by compiled kernels; false: all of it by the slow decoders, which give the same",
     )
 
 

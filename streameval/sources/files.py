@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from streameval.events.batch import Batch
 from streameval.settings.tree import ConfigError, Files
@@ -27,13 +28,16 @@ from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow import SchemaError
 from streameval.sources.formats.csv import CsvReader, Rows
+from streameval.sources.formats.csv_columns import NotPlainError
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import LineRun
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
+from streameval.sources.tables import not_text, rebatched
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
@@ -137,7 +141,12 @@ class FileSource(Source):
             try:
                 with object_store.opened(path) as file:
                     self._at = CountedFile(file)
-                    yield from self._read_lines(path) if kind == "jsonl" else self._read_tables(path, kind)
+                    if kind == "jsonl":
+                        yield from self._read_lines(path)
+                    elif kind == "csv":
+                        yield from self._read_csv(path)
+                    else:
+                        yield from self._read_tables(path, kind)
             except _READ_ERRORS as error:
                 # of a text file Arrow's errors quote a line
                 quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
@@ -172,9 +181,9 @@ class FileSource(Source):
         return batch, [*bad, *letters]
 
     def _read_lines(self, path: Path) -> Iterator[_Read]:
-        lines: list[bytes] = []
-        numbers: list[int] = []
-        held = 0  # bytes
+        held: list[Lines] = []
+        numbers: list[NDArray[np.int64]] = []  # of the held lines
+        count = size = 0  # held lines, their bytes
         longest, most = self._decoder.max_message, self._max_events
         runs = json_lines.runs(unpacked(path, cast(BinaryIO, self._at)), longest)
         faults: list[Exception] = []
@@ -183,30 +192,26 @@ class FileSource(Source):
                 what = f"{run.size} bytes: longer than kafka.max_message = {longest}"
                 self._refuse(path, [(run.first, run.lines[0], ("too_large", "", what))])
                 continue
-            own = range(run.first, run.first + len(run.lines))
-            if all(run.lines) and not any(map(bytes.isspace, run.lines)):
-                lines += run.lines
-                numbers += own
-            else:  # some are blank
-                kept = [(number, line) for number, line in zip(own, run.lines, strict=True) if line.strip()]
-                lines += (line for _, line in kept)
-                numbers += (number for number, _ in kept)
-            held += sum(map(len, run.lines))
-            while len(lines) >= most or held > _MOST_BYTES:
-                yield self._decode_lines(path, lines[:most], numbers[:most])
-                del lines[:most], numbers[:most]
-                held = sum(map(len, lines))
-        if lines:
-            yield self._decode_lines(path, lines, numbers)
+            kept = np.flatnonzero(~run.lines.blank())
+            held.append(run.lines if kept.size == len(run.lines) else run.lines.take(kept))
+            numbers.append(run.first + kept)
+            count, size = count + kept.size, size + int(held[-1].sizes.sum())
+            while count >= most or size > _MOST_BYTES:
+                lines, own = Lines.joined(held), np.concatenate(numbers)
+                yield self._decode_lines(path, lines[:most], own[:most])
+                held, numbers = [lines[most:]], [own[most:]]
+                count, size = len(held[0]), int(held[0].sizes.sum())
+        if count:
+            yield self._decode_lines(path, Lines.joined(held), np.concatenate(numbers))
         if faults:
             raise faults[0]
 
-    def _decode_lines(self, path: Path, lines: list[bytes], numbers: list[int]) -> _Read:
+    def _decode_lines(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read:
         if not self._map.active:
             return self._emit(
                 *self._decoder.messages(
                     lines,
-                    [0] * len(lines),
+                    np.zeros(len(lines), np.int8),
                     topic=(object_store.address(path),),
                     partition=0,
                     offsets=numbers,
@@ -215,7 +220,7 @@ class FileSource(Source):
                 )
             )
         table, places, problems = json_lines.objects(lines)
-        self._refuse(path, [(numbers[i], lines[i], problem) for i, problem in problems.items()])
+        self._refuse(path, [(int(numbers[i]), lines[i], problem) for i, problem in problems.items()])
         if not places:
             return self._emit(self._no_events(), ())
         for name in table.column_names:
@@ -224,46 +229,63 @@ class FileSource(Source):
         for name in self._seen:  # a field that only some events have
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
-        kept = pa.table(
-            {"number": [numbers[i] for i in places], "line": pa.array([lines[i] for i in places], pa.large_binary())}
-        )
-        return self._decode_table(path, table, kept, True)
+        at = np.array(places, np.int64)
+        return self._decode_table(path, table, numbers[at], lines.take(at))
+
+    def _read_csv(self, path: Path) -> Iterator[_Read]:
+        held: list[Rows] = []
+        count = size = 0  # held rows, their bytes
+        for rows in self._csv(path):
+            if not self._map.knows_one_of(rows.names):
+                # and they are not named: in a file without a header they may be a user's id
+                raise SourceError(
+                    "the first line names none of the columns that are wanted; write a header line, or set "
+                    "files.columns.header or files.columns.delimiter"
+                )
+            self._refuse(path, rows.bad)
+            held.append(rows)
+            count, size = count + len(rows), size + int(rows.lines.sizes.sum())
+            while count >= self._max_events or size > _MOST_BYTES:
+                whole = Rows.joined(held)
+                yield self._decode_csv(path, whole[: self._max_events])
+                held = [whole[self._max_events :]]
+                count, size = len(held[0]), int(held[0].lines.sizes.sum())
+        if count:
+            yield self._decode_csv(path, Rows.joined(held))
+
+    def _decode_csv(self, path: Path, rows: Rows) -> _Read:
+        if self._decoder.reads_cells:
+            try:
+                batch, letters = self._decoder.csv(rows, self._map, self._rows, topic=object_store.address(path))
+            except (NotPlainError, ConfigError, SchemaError):
+                pass  # what is wrong with the columns is said by whoever reads them as a table
+            else:
+                self._rows += len(rows)
+                values = [rows.lines[letter.offset] for letter in letters]
+                return self._emit(batch, _whole(letters, values, rows.numbers))
+        return self._decode_table(path, rows.table, rows.numbers, rows.lines)
 
     def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:
-        for table, origin in _rebatched(self._tables(path, kind), self._max_events):
-            yield self._decode_table(path, table, origin, kind == "csv")
+        for table, numbers in rebatched(self._tables(path, kind), self._max_events):
+            yield self._decode_table(path, table, numbers, None)
 
-    def _decode_table(self, path: Path, table: pa.Table, origin: pa.Table, text: bool) -> _Read:
-        """A batch of the table's rows; its dead letters carry the rows as they were in the file."""
+    def _decode_table(self, path: Path, table: pa.Table, numbers: NDArray[np.int64], lines: Lines | None) -> _Read:
+        """A batch of the table's rows; its dead letters carry the rows as they were in the file, `lines` if it is text."""
         mapped = self._map.apply(table, self._rows)
         self._rows += table.num_rows
         batch, letters = self._decoder.table(
-            mapped, topic=object_store.address(path), partition=0, first_offset=0, text=text or self._map.active
+            mapped,
+            topic=object_store.address(path),
+            partition=0,
+            first_offset=0,
+            text=lines is not None or self._map.active,
         )
         rows = [letter.offset for letter in letters]
-        if "line" in origin.column_names:
-            values = [line.strip(b"\r\n") for line in origin["line"].take(rows).to_pylist()] if rows else []
-        else:
-            values = rows_as_json(table, rows)
-        whole = [
-            replace(letter, value=value, offset=origin["number"][letter.offset].as_py())
-            for letter, value in zip(letters, values, strict=True)
-        ]
-        return self._emit(batch, whole)
+        values = rows_as_json(table, rows) if lines is None else [lines[row] for row in rows]
+        return self._emit(batch, _whole(letters, values, numbers))
 
-    def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """(rows, their origin: `number` and, of text, the original `line`)."""
-        if kind == "csv":
-            for rows in self._csv(path):
-                if not self._map.knows_one_of(rows.table.column_names):
-                    # and they are not named: in a file without a header they may be a user's id
-                    raise SourceError(
-                        "the first line names none of the columns that are wanted; write a header line, or set "
-                        "files.columns.header or files.columns.delimiter"
-                    )
-                self._refuse(path, rows.bad)
-                yield rows.table, rows.origin
-            return
+    def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+        """(rows, their numbers in the file)."""
         number = 0
         for table in self._columnar(kind):
             twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
@@ -271,14 +293,14 @@ class FileSource(Source):
                 raise SourceError(f'the column "{twice}" appears twice; every column needs its own name')
             numbers = np.arange(number, number + table.num_rows)
             number += table.num_rows
-            bad = _not_text(table)
+            bad = not_text(table)
             if bad:
                 what: Rejection = ("malformed", "", "a text is not UTF-8")
                 self._refuse(
                     path, [(int(numbers[i]), row, what) for i, row in zip(bad, rows_as_json(table, bad), strict=True)]
                 )
             good = np.delete(np.arange(table.num_rows), bad)
-            yield table.take(good) if bad else table, pa.table({"number": numbers[good]})
+            yield table.take(good) if bad else table, numbers[good]
 
     def _csv(self, path: Path) -> Iterator[Rows]:
         delimiter = self._map.delimiter or ("\t" if ".tsv" in object_store.named(path).suffixes else ",")
@@ -291,10 +313,14 @@ class FileSource(Source):
             return True
         with object_store.opened(path) as file:
             self._at = CountedFile(file)
-            tables = (rows.table for rows in self._csv(path)) if kind == "csv" else self._columnar(kind)
-            first = next(tables, None)
+            names = (
+                (rows.names for rows in self._csv(path))
+                if kind == "csv"
+                else (t.column_names for t in self._columnar(kind))
+            )
+            first = next(names, None)
             self._at = None
-        return first is None or any(name.split(".")[0] == "features" for name in first.column_names)
+        return first is None or any(name.split(".")[0] == "features" for name in first)
 
     def _columnar(self, kind: str) -> Iterator[pa.Table]:
         file = cast(BinaryIO, self._at)
@@ -337,37 +363,9 @@ def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[L
         faults.append(error)
 
 
-def _not_text(table: pa.Table) -> list[int]:
-    """Rows with a string that is not UTF-8, which a Parquet or Arrow file may hold unchecked."""
-    try:
-        table.validate(full=True)
-    except pa.ArrowInvalid:
-        bad: set[int] = set()
-        for column in table.columns:
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
-                    if value is not None and value != value.decode("utf-8", "replace").encode():
-                        bad.add(row)
-        if not bad:
-            raise
-        return sorted(bad)
-    return []
-
-
-def _rebatched(pairs: Iterator[tuple[pa.Table, pa.Table]], rows: int) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Tables of exactly `rows` rows (the last one fewer), however the file was cut, and their origins."""
-    held: list[tuple[pa.Table, pa.Table]] = []
-    have = 0
-    for pair in pairs:
-        held.append(pair)
-        have += pair[0].num_rows
-        if have >= rows:
-            table, origin = (pa.concat_tables(part) for part in zip(*held, strict=True))
-            at = 0
-            while have - at >= rows:
-                yield table.slice(at, rows), origin.slice(at, rows)
-                at += rows
-            held, have = [(table.slice(at), origin.slice(at))], have - at
-    if have:
-        table, origin = (pa.concat_tables(part) for part in zip(*held, strict=True))
-        yield table, origin
+def _whole(letters: Sequence[DeadLetter], values: Sequence[bytes], numbers: NDArray[np.int64]) -> list[DeadLetter]:
+    """Letters of a batch's rows as those of the file's; `values`: the rows as they were there."""
+    return [
+        replace(letter, value=value, offset=int(numbers[letter.offset]))
+        for letter, value in zip(letters, values, strict=True)
+    ]

@@ -32,10 +32,9 @@ class CountedFile(io.RawIOBase):
         return self._file.tell()
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self.count += len(data)
-        return len(data)
+        size = self._file.readinto(buffer)  # type: ignore[attr-defined]  # every file that is opened here has it
+        self.count += size
+        return int(size)
 
 
 def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:

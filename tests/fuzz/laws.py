@@ -214,13 +214,48 @@ def check_json_kernel(form: Form, values: Sequence[bytes | None], kinds: Sequenc
     slowly, expected, refused = decode(replace(form, json_kernel=False), values, kinds, "json")
     assert letters == refused
     assert decoder._catalog.names() == slowly._catalog.names()
-    for got, wanted in (
-        (batch.impressions, expected.impressions),
-        (batch.candidates, expected.candidates),
-        (batch.clicks, expected.clicks),
-    ):
-        assert _bits(got) == _bits(wanted)
+    _check_same(batch, expected)
     assert [batch.whole(k) for k in range(len(batch))] == [expected.whole(k) for k in range(len(expected))]
+
+
+def check_file_kernel(
+    form: Form, data: bytes, suffix: str, columns: dict[str, Any] | None, max_events: int = 3
+) -> None:
+    """The same of a file through the source."""
+    with carrying_all(), tempfile.NamedTemporaryFile(suffix=suffix) as file:
+        Path(file.name).write_bytes(data)
+        decoder, batches, letters, error = given_by(form, file.name, columns, max_events)
+        slowly, *expected = given_by(replace(form, json_kernel=False), file.name, columns, max_events)
+        assert [letters, error] == expected[1:]
+        assert decoder._catalog.names() == slowly._catalog.names()
+        for batch, one in zip(batches, expected[0], strict=True):
+            _check_same(batch, one)
+
+
+def given_by(
+    form: Form, path: str, columns: dict[str, Any] | None, max_events: int
+) -> tuple[Decoder, list[Batch], list[DeadLetter], str]:
+    """(the decoder, batches, letters, the error in the end) of a file."""
+    sink, batches, error, decoder = Kept(), list[Batch](), "", form.decoder()
+    try:
+        source = FileSource([path], decoder, Files(columns=columns or {}), max_events, sink)
+        try:
+            while not source.finished:
+                batches += source.poll(0.0)
+        finally:
+            source.close()
+    except (SourceError, ConfigError) as failure:
+        error = str(failure)
+    return decoder, batches, sink.letters, error
+
+
+def _check_same(batch: Batch, expected: Batch) -> None:
+    kinds = ("impressions", "candidates", "clicks")
+    for kind in kinds:
+        assert _bits(getattr(batch, kind)) == _bits(getattr(expected, kind))
+    assert batch.invalid == expected.invalid
+    places = [int(k) for kind in kinds for k in getattr(batch, kind).order]
+    assert [batch.whole(k) for k in places] == [expected.whole(k) for k in places]
 
 
 def _bits(value: Any) -> Any:

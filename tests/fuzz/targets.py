@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from tests.fuzz import arrow_bytes
 from tests.fuzz.avro_bytes import AVRO
-from tests.fuzz.laws import FORMS, check_good_lines_survive, check_json_kernel, check_messages, read_file
+from tests.fuzz.laws import (
+    FORMS,
+    check_file_kernel,
+    check_good_lines_survive,
+    check_json_kernel,
+    check_messages,
+    read_file,
+)
 from tests.fuzz.strategies import T0, as_json, bent, good_event, json_messages, odd_events
 
 forms = st.sampled_from(FORMS)
@@ -65,6 +72,7 @@ def _lines(draw: st.DrawFn) -> tuple[Any, ...]:
 def jsonl_check(given: tuple[Any, ...]) -> None:
     """JSON lines: every line that is not blank is an event, or a letter, or an array of them."""
     form, mapping, lines, good = given
+    check_file_kernel(form, b"\n".join(lines) + b"\n", ".jsonl", mapping)
     read = read_file(form, b"\n".join(lines) + b"\n", ".jsonl", mapping)
     if read.error:  # a mapping names columns that no line has
         assert mapping is not None
@@ -130,9 +138,11 @@ def _csv(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 def csv_check(given: tuple[Any, ...]) -> None:
-    """CSV and TSV, plain and packed; see `csv_neighbours_check` for the law of neighbours."""
+    """CSV and TSV, plain and packed, with the kernels and without; see `csv_neighbours_check` for the law of neighbours."""
     form, mapping, data, suffix = given
     read_file(form, data, suffix, mapping)
+    if data:
+        check_file_kernel(form, data, suffix, mapping)
 
 
 @st.composite
@@ -154,6 +164,7 @@ def _csv_neighbours(draw: st.DrawFn) -> tuple[Any, ...]:
 def csv_neighbours_check(given: tuple[Any, ...]) -> None:
     """Every row that is not blank is an event or a letter, and good rows are untouched."""
     form, mapping, data, good = given
+    check_file_kernel(form, data, ".csv", mapping)
     read = read_file(form, data, ".csv", mapping)
     if read.error:  # no time could be read in the whole first batch: taken for a mistake in the mapping
         assert mapping is not None

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc
 from numpy.typing import NDArray
 
 from streameval.events.batch import Features
 from streameval.events.fields import FIELDS, Field, by_version, required_of_all, scalars
 from streameval.sources.formats import features as feature_columns
 from streameval.sources.formats import map_columns
-from streameval.sources.formats.ipc_size import unpacked_size
 from streameval.sources.formats.json import has_surrogate
-from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection, most_events, too_large
+from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection
+from streameval.sources.formats.texts import Ids, Words
 from streameval.sources.formats.times import as_ms, in_ms
-
-EXPANSION = 16  # times kafka.max_message that a message may be once unpacked; well-compressed events are 10
 
 
 class SchemaError(ValueError):
@@ -32,34 +28,6 @@ class SchemaError(ValueError):
     def __init__(self, problem: Rejection) -> None:
         super().__init__(problem[2])
         self.problem = problem
-
-
-def read_stream(value: bytes | None, max_message: int) -> pa.Table:
-    """The table of an Arrow IPC stream message. Raises SchemaError."""
-    if not value:
-        raise SchemaError(("empty", "", "no bytes; a message is an Arrow IPC stream"))
-    if len(value) > max_message:
-        raise SchemaError(too_large(len(value), max_message))
-    try:
-        size = unpacked_size(value)
-        if size > EXPANSION * max_message:
-            what = (
-                f"{size} bytes and cells when unpacked: more than {EXPANSION} times kafka.max_message = {max_message}"
-            )
-            raise SchemaError(("too_large", "", what))
-        with pyarrow.ipc.open_stream(io.BytesIO(value)) as reader:
-            table = reader.read_all()
-        table.validate(full=True)  # offsets and texts are used unchecked from here on
-    except SchemaError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise SchemaError(("malformed", "", f"not an Arrow IPC stream: {str(error)[:200]}")) from None
-    if table.num_rows > most_events(max_message):
-        what = (
-            f"{table.num_rows} rows: more than {most_events(max_message)}, one for every 16 bytes of kafka.max_message"
-        )
-        raise SchemaError(("too_large", "", what))
-    return table
 
 
 def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool) -> RawEvents:
@@ -71,41 +39,61 @@ def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, 
         if name in columns:
             what = f'the column "{name[:50]}" appears twice; every column needs its own name'
             raise SchemaError(("wrong_schema", name[:50], what))
-        columns[name] = _flat(name, chunks)
+        columns[name] = flat(name, chunks)
+    return raw_of(Getter(columns, n, text, problems), kind, dimensions, hashed, dicts)
+
+
+def raw_of(get: Getter, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
+    """Raw columns of what `get` has. Raises SchemaError as `to_raw`."""
     for name in required_of_all():
-        if name not in columns:
-            raise SchemaError(("wrong_schema", name, f"column {name}: is missing; there are {sorted(columns)[:30]}"))
-    get = _Getter(columns, n, text, problems)
+        if name not in get.names:
+            raise SchemaError(("wrong_schema", name, f"column {name}: is missing; there are {sorted(get.names)[:30]}"))
     ts, has_ts = get.times()
-    given, has_features = _feature_columns(columns, n, dicts, problems, hashed)
-    features: Features | None = None
-    if hashed or dicts:
-        features = given if isinstance(given, Features) else feature_columns.from_columns(given, n, dicts)
-        if dicts and features.dicts is None:
-            features = feature_columns.from_columns([], n, True)
+    features, has_features = get.features(hashed, dicts)
     return RawEvents(
-        kind=np.full(n, kind, np.int8),
+        kind=np.full(ts.size, kind, np.int8),
         ts=ts,
         has_ts=has_ts,
         columns={field.name: get.scalar(field) for field in scalars() if field.type != "time"},
-        by_version={field.name: _by_version(field.name, columns, n, text, problems) for field in by_version()},
-        slices=[_slice(columns, n, name, problems) for name in dimensions],
+        by_version={field.name: get.by_version(field.name) for field in by_version()},
+        slices=[get.slice(name) for name in dimensions],
         has_features=has_features,
         features=features,
-        problems=problems,
+        problems=get.problems,
     )
 
 
-class _Getter:
+class Getter:
     """Takes contract columns out of a table, by the type each must have."""
 
     def __init__(self, columns: dict[str, pa.Array], n: int, text: bool, problems: dict[int, Rejection]) -> None:
         self._columns = columns
         self._n = n
         self._text = text
-        self._problems = problems
+        self.problems = problems
 
-    def scalar(self, field: Field) -> pa.Array | NDArray[Any]:
+    @property
+    def names(self) -> Collection[str]:
+        """Of all columns."""
+        return self._columns
+
+    def features(self, hashed: bool, dicts: bool) -> tuple[Features | None, NDArray[np.bool_]]:
+        """(features in the form that is wanted, where there are any)."""
+        given, has = _feature_columns(self._columns, self._n, dicts, self.problems, hashed)
+        if not (hashed or dicts):
+            return None, has
+        features = given if isinstance(given, Features) else feature_columns.from_columns(given, self._n, dicts)
+        return feature_columns.from_columns([], self._n, True) if dicts and features.dicts is None else features, has
+
+    def by_version(self, field: str) -> ByVersion:
+        """The numbers of a field that gives them to versions."""
+        return _by_version(field, self._columns, self._n, self._text, self.problems)
+
+    def slice(self, dimension: str) -> pa.Array | Words:
+        """The values of a dimension of slices."""
+        return _slice(self._columns, self._n, dimension, self.problems)
+
+    def scalar(self, field: Field) -> pa.Array | Ids | Words | NDArray[Any]:
         """The column of a field, as `RawEvents.columns` has it."""
         if field.type == "text":
             return self.text(field.name)
@@ -113,7 +101,7 @@ class _Getter:
             return self.labels(field.name)
         return self.integers(field) if field.type == "integer" else self.numbers(field.name)
 
-    def text(self, name: str) -> pa.Array:
+    def text(self, name: str) -> pa.Array | Ids | Words:
         """A string column; integers become their decimal text."""
         column = self._columns.get(name)
         if column is None:
@@ -149,7 +137,7 @@ class _Getter:
         out = np.array(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
         written = column.is_valid().to_numpy(zero_copy_only=False) & ~np.isfinite(out)
         for row in np.flatnonzero(written).tolist():
-            self._problems.setdefault(row, ("out_of_range", name, f"{name} = {out[row]}: must be a finite number"))
+            self.problems.setdefault(row, ("out_of_range", name, f"{name} = {out[row]}: must be a finite number"))
             out[row] = np.nan
         return out
 
@@ -160,7 +148,7 @@ class _Getter:
         least = f" >= {field.low:g}" if np.isfinite(field.low) else ""
         for row in np.flatnonzero(wrong & ~np.isnan(out)).tolist():
             what = f"{field.name} = {out[row]}: must be an integer{least}"
-            self._problems.setdefault(row, ("out_of_range", field.name, what))
+            self.problems.setdefault(row, ("out_of_range", field.name, what))
             out[row] = np.nan
         return out
 
@@ -176,7 +164,7 @@ class _Getter:
             self._columns[name] = pa.array([words.get(v, v) for v in column.to_pylist()], pa.string())
         values = self.numbers(name)
         for row in np.flatnonzero(~np.isnan(values) & (values != 0) & (values != 1)).tolist():
-            self._problems.setdefault(row, ("out_of_range", name, f"{name} = {values[row]:g}: must be 0 or 1"))
+            self.problems.setdefault(row, ("out_of_range", name, f"{name} = {values[row]:g}: must be 0 or 1"))
             values[row] = np.nan
         return np.where(np.isnan(values), -1, values).astype(np.int8)
 
@@ -208,28 +196,37 @@ class _Getter:
             try:
                 out.append(None if value is None else one(value))
             except (ValueError, OverflowError):
-                out.append(None)
-                what = "integer ms or ISO 8601" if name == "ts" else "a number"
-                self._problems.setdefault(row, ("wrong_type", name, f'{name} = "{value[:50]}": must be {what}'))
+                out.append(_cast(value, kind))
+                if out[-1] is None:
+                    what = "integer ms or ISO 8601" if name == "ts" else "a number"
+                    self.problems.setdefault(row, ("wrong_type", name, f'{name} = "{value[:50]}": must be {what}'))
         return pa.array(out, kind)
 
 
-def _flat(name: str, column: pa.ChunkedArray) -> pa.Array:
+def _cast(value: str, kind: pa.DataType) -> Any:
+    """What Arrow alone takes for a number (0x1F): then it is one beside a text that is none, too."""
+    try:
+        return pc.cast(pa.scalar(value), kind).as_py()
+    except pa.ArrowInvalid:
+        return None
+
+
+def flat(name: str, column: pa.ChunkedArray) -> pa.Array:
     """The column in one piece; of a dictionary, a value that is null is a null of the column."""
-    flat = column.combine_chunks()
-    flat = flat if isinstance(flat, pa.Array) else pa.concat_arrays(flat.chunks)
-    if pa.types.is_dictionary(flat.type):
-        if flat.dictionary.null_count:
+    whole = column.combine_chunks()
+    whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
+    if pa.types.is_dictionary(whole.type):
+        if whole.dictionary.null_count:
             indices = pc.if_else(
-                flat.dictionary.is_valid().take(flat.indices), flat.indices, pa.scalar(None, flat.indices.type)
+                whole.dictionary.is_valid().take(whole.indices), whole.indices, pa.scalar(None, whole.indices.type)
             )
-            flat = pa.DictionaryArray.from_arrays(indices, flat.dictionary)
-        if _is_text(flat.type.value_type):
-            size = pc.sum(pc.binary_length(flat.dictionary).take(flat.indices)).as_py() or 0
+            whole = pa.DictionaryArray.from_arrays(indices, whole.dictionary)
+        if _is_text(whole.type.value_type):
+            size = pc.sum(pc.binary_length(whole.dictionary).take(whole.indices)).as_py() or 0
             if size > _MOST_TEXT:
                 what = f"column {name[:50]}: {size} bytes of text when written out; at most {_MOST_TEXT}"
                 raise SchemaError(("too_large", name[:50], what))
-    return flat
+    return whole
 
 
 _MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text and a byte a row would be any number of them
@@ -306,7 +303,7 @@ def _by_version(
     numbers: list[NDArray[np.float64]] = []
     for name, column in _dotted(columns, field):
         whole = f"{field}.{name}"
-        number = _Getter({whole: column}, n, text, problems).numbers(whole)
+        number = Getter({whole: column}, n, text, problems).numbers(whole)
         on = np.flatnonzero(~np.isnan(number))
         rows.append(on)
         versions += [name] * on.size

@@ -1,8 +1,8 @@
-"""CSV text as tables of strings, with the original bytes of every row: a bad row is told apart, never a whole file.
+"""CSV text as rows of cells, with the original bytes of every row: a bad row is told apart, never a whole file.
 
-A Numba kernel finds where rows end (as Arrow's parser sees it: a quote opens only at the start of a cell), so rows with
-too few or too many cells, or that are no UTF-8, are taken out before Arrow parses the rest. A quote that is never
-closed costs the line where it opens, not the rows after it. Memory: a block, plus the longest row.
+A Numba kernel finds where rows and cells end (as Arrow's parser sees it: a quote opens only at the start of a cell). Rows with
+too few or too many cells, or that are no UTF-8, are taken out. A quote that is never closed costs the line where it opens, not
+the rows after it. Memory: a block, plus the longest row. What is in the cells is read by `csv_columns`, or by Arrow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -18,23 +19,63 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from streameval.events.words64 import equal_bytes, load8, load64, trailing_zeros
+from streameval.sources.formats.json_text import QUOTE
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import KEEP
 from streameval.sources.formats.raw import Rejection, too_large
+from streameval.sources.formats.scan_features import is_utf8
 from streameval.sources.protocol import SourceError
 
-BLOCK = 4 << 20  # bytes read at a time
+BLOCK = 1 << 20  # bytes read at a time
+_LF, _CR = 10, 13
+_LONGEST = 1 << 30  # bytes that a row may have whatever the settings say: places in it are 32 bits
 _BOM = b"\xef\xbb\xbf"
 _OPEN_QUOTE: Rejection = ("malformed", "", "a quote opens in this line and is not closed")
 _NO_HEADER = "the first line must name the columns, and it does not; write a header line, or set files.columns.header"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Some rows of the file, in order. Row numbers count from 0, below the header, without blank lines."""
+    """n good rows, in order, and the bad ones among them. Numbers count from 0, below the header, without blank lines."""
 
-    table: pa.Table  # the good rows, every column text
-    origin: pa.Table  # beside it: `number` (int64) and `line` (binary: the original bytes, line end included)
-    bad: list[tuple[int, bytes, Rejection]]  # the others: number, original bytes, what is wrong
+    names: Sequence[str]  # of the columns
+    delimiter: str
+    lines: Lines  # the original bytes, without line ends
+    stops: NDArray[np.int32]  # [n, columns]: where each cell ends, from the beginning of its row
+    quoted: NDArray[np.bool_]  # [n]: whether a cell begins with a quote
+    numbers: NDArray[np.int64]  # [n]
+    bad: Sequence[tuple[int, bytes, Rejection]] = ()  # number, original bytes, what is wrong
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """The good rows of several, one behind the other."""
+        first = parts[0]
+        return Rows(
+            first.names,
+            first.delimiter,
+            Lines.joined([part.lines for part in parts]),
+            np.concatenate([part.stops for part in parts]),
+            np.concatenate([part.quoted for part in parts]),
+            np.concatenate([part.numbers for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, some: slice) -> Rows:
+        return Rows(
+            self.names, self.delimiter, self.lines[some], self.stops[some], self.quoted[some], self.numbers[some]
+        )
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows as Arrow parses them, every column text."""
+        return _parse(b"\n".join(self.lines), list(self.names), self.delimiter, len(self))
+
+    def some(self, rows: Sequence[int]) -> pa.Table:
+        """Those at these places."""
+        return _parse(b"\n".join(self.lines[k] for k in rows), list(self.names), self.delimiter, len(rows))
 
 
 class CsvReader:
@@ -46,7 +87,7 @@ class CsvReader:
         self._names = list(names or ())  # empty until the header is read
         self._from_header = not names
         self._delimiter = delimiter
-        self._longest = longest
+        self._longest = min(longest, _LONGEST)
         self._number = 0
         self._long: list[bytes] = []  # the parts of a line that is being skipped
         self._long_size = 0
@@ -67,13 +108,13 @@ class CsvReader:
         while True:
             if self._long_size:
                 data = yield from self._skip(data, final)
-            starts, ends, cells, used, quoted = self._scan(data, final)
-            if not self._names and len(starts):
-                self._names = _header(data[starts[0] : ends[0]], self._delimiter)
-                starts, ends, cells = starts[1:], ends[1:], cells[1:]
-            if len(starts):
-                self._check_fits(cells)
-                yield self._judge(data, starts, ends, cells)
+            found, used, quoted = self._scan(data, final)
+            if not self._names and len(found.lines):
+                self._names = _header(found.lines[0], self._delimiter)
+                found = found.without_first()
+            if len(found.lines):
+                self._check_fits(found.cells)
+                yield self._judge(found)
             data = data[used:]
             if not data or not (final or len(data) > self._longest):
                 return data
@@ -103,14 +144,17 @@ class CsvReader:
         self._long, self._long_size = [], 0
         return data[end + 1 :] if end >= 0 else b""
 
-    def _scan(
-        self, data: bytes, final: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int, bool]:
+    def _scan(self, data: bytes, final: bool) -> tuple[_Found, int, bool]:
+        """(the rows of the text, bytes used up by them, whether the rest ends inside quotes)."""
         text = np.frombuffer(data, np.uint8)
-        most = int(np.count_nonzero(text == 10) + np.count_nonzero(text == 13)) + 1
-        starts, ends, cells = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
-        n, used, quoted = _find_rows(text, np.uint8(ord(self._delimiter)), final, starts, ends, cells)
-        return starts[:n], ends[:n], cells[:n], int(used), bool(quoted)
+        room = text.size + 1  # of which most is never written to, and takes no memory
+        bounds, cells = np.empty((room, 2), np.int64), np.empty(room, np.int64)
+        stops, quotes = np.empty(room, np.int32), np.empty(room, np.bool_)
+        n, ended, used, quoted = _find_rows(
+            text.ctypes.data, text.size, ord(self._delimiter), final, bounds, cells=cells, stops=stops, quotes=quotes
+        )
+        lines = Lines(data, bounds[:n].copy())
+        return _Found(lines, cells[:n].copy(), stops[:ended].copy(), quotes[:n].copy()), int(used), bool(quoted)
 
     def _check_fits(self, cells: NDArray[np.int64]) -> None:
         """A header from the settings that fits no row is a mistake there, not in every row."""
@@ -121,83 +165,122 @@ class CsvReader:
                 "name as many, or set files.columns.delimiter"
             )
 
-    def _judge(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], cells: NDArray[np.int64]) -> Rows:
-        names = self._names
-        numbers = self._number + np.arange(len(starts), dtype=np.int64)
-        self._number += len(starts)
+    def _judge(self, found: _Found) -> Rows:
+        names, lines, cells = self._names, found.lines, found.cells
+        numbers = self._number + np.arange(len(lines), dtype=np.int64)
+        self._number += len(lines)
         problems: dict[int, Rejection] = {}
         for i in np.flatnonzero(cells != len(names)).tolist():
             problems[i] = ("malformed", "", f"the row has {cells[i]} cells, the header {len(names)}")
-        for i in np.flatnonzero(ends - starts > self._longest).tolist():
-            problems[i] = too_large(int(ends[i] - starts[i]), self._longest)
-        if not _is_utf8(data[starts[0] : ends[-1]]):
-            for i in range(len(starts)):
-                if i not in problems and not _is_utf8(data[starts[i] : ends[i]]):
+        sizes = lines.sizes
+        for i in np.flatnonzero(sizes > self._longest).tolist():
+            problems[i] = too_large(int(sizes[i]), self._longest)
+        if not is_utf8(lines.text[lines.bounds[0, 0] : lines.bounds[-1, 1]]):
+            for i, line in enumerate(lines):
+                if i not in problems and not is_utf8(line):
                     problems[i] = ("malformed", "", "the row is not UTF-8")
-        bad = [(int(numbers[i]), data[starts[i] : ends[i]], problems[i]) for i in sorted(problems)]
-        if problems:
-            good = np.delete(np.arange(len(starts)), list(problems))
-            kept = [data[starts[i] : ends[i]] + b"\n" for i in good]
-            numbers, text = numbers[good], b"".join(kept)
-            offsets = np.concatenate(([0], np.cumsum([len(line) for line in kept]))).astype(np.int64)
-        else:
-            text, offsets = data[starts[0] : ends[-1]], np.append(starts, ends[-1]) - starts[0]
-        lines = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-        )
-        return Rows(
-            _parse(text, names, self._delimiter, len(numbers)), pa.table({"number": numbers, "line": lines}), bad
-        )
+        if not problems:
+            stops = found.stops.reshape(len(lines), len(names))
+            return Rows(names, self._delimiter, lines, stops, found.quotes, numbers)
+        bad = [(int(numbers[i]), lines[i], problems[i]) for i in sorted(problems)]
+        good = np.delete(np.arange(len(lines)), list(problems))
+        first = np.cumsum(cells) - cells
+        stops = found.stops[first[good][:, None] + np.arange(len(names))]
+        return Rows(names, self._delimiter, lines.take(good), stops, found.quotes[good], numbers[good], bad)
 
     def _refused(self, line: bytes, problem: Rejection) -> Rows:
         """One bad row and no good one."""
         self._number += 1
-        origin = pa.table({"number": pa.array([], pa.int64()), "line": pa.array([], pa.large_binary())})
-        line = line.removesuffix(b"\r")
-        return Rows(_parse(b"", self._names, self._delimiter, 0), origin, [(self._number - 1, line, problem)])
+        none = np.empty(0, np.int64)
+        return Rows(
+            self._names,
+            self._delimiter,
+            Lines(b"", none.reshape(0, 2)),
+            np.empty((0, len(self._names)), np.int32),
+            none.astype(bool),
+            none,
+            [(self._number - 1, line.removesuffix(b"\r"), problem)],
+        )
+
+
+class _Found(NamedTuple):
+    """Rows of a text, good and bad."""
+
+    lines: Lines
+    cells: NDArray[np.int64]  # of each row
+    stops: NDArray[np.int32]  # where each cell ends, row by row, from the beginning of its row
+    quotes: NDArray[np.bool_]  # whether a row has any
+
+    def without_first(self) -> _Found:
+        return _Found(self.lines[1:], self.cells[1:], self.stops[self.cells[0] :], self.quotes[1:])
+
+
+@numba.njit(inline="always")
+def _next_stop(i: int, end: int, delimiter: int) -> int:
+    """Where the delimiter or the line end is that comes first from i on; `end`: there is none."""
+    while i + 8 <= end:
+        word = load64(i)
+        found = equal_bytes(word, delimiter) | equal_bytes(word, _LF) | equal_bytes(word, _CR)
+        if found:
+            return i + (trailing_zeros(found) >> 3)
+        i += 8
+    while i < end and load8(i) != delimiter and load8(i) != _LF and load8(i) != _CR:
+        i += 1
+    return i
 
 
 @numba.njit(cache=True, nogil=True)
 def _find_rows(
-    text: NDArray[np.uint8],
-    delimiter: np.uint8,
+    text: int,
+    size: int,
+    delimiter: int,
     final: bool,
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    bounds: NDArray[np.int64],
     cells: NDArray[np.int64],
-) -> tuple[int, int, bool]:
-    """(rows found, bytes used up by them, whether the rest ends inside quotes); `final`: the last row needs no end."""
-    n, start, count = 0, 0, 1
-    at_start, quoted, closing = True, False, False  # at a cell's start; inside quotes; just after a quote inside quotes
-    for i in range(text.size):
-        c = text[i]
-        if quoted:
-            if closing:
-                closing = False
-                if c == 34:  # two quotes are one that is meant
-                    continue
-                quoted = False
-            else:
-                closing = c == 34
-                continue
-        if c == delimiter:
-            count += 1
-            at_start = True
-        elif c in (10, 13):
-            if i > start:  # else a blank line, or the second half of CR LF
-                starts[n], ends[n], cells[n] = start, i, count
-                n += 1
-            start, count, at_start = i + 1, 1, True
-        elif c == 34 and at_start:
-            quoted, at_start = True, False
+    stops: NDArray[np.int32],
+    quotes: NDArray[np.bool_],
+) -> tuple[int, int, int, bool]:
+    """(rows found, cells found, bytes used up by them, whether the rest ends inside quotes).
+
+    `text`: its address; `final`: the last row needs no end. For the arrays see `_Found` and `Lines`.
+    """
+    end = text + size
+    n = ended = before = 0  # rows, cells, cells of the rows before
+    i = start = text
+    any_quote = False
+    while i < end:  # at the beginning of a cell
+        if load8(i) == QUOTE:
+            any_quote = True
+            i += 1
+            while i < end and not (load8(i) == QUOTE and not (i + 1 < end and load8(i + 1) == QUOTE)):
+                i += 2 if load8(i) == QUOTE else 1  # two quotes are one that is meant
+            if i >= end:
+                return n, before, start - text, True
+            i += 1
+        i = _next_stop(i, end, delimiter)
+        if i == end:
+            break
+        if load8(i) == delimiter:
+            stops[ended] = i - start
+            ended += 1
         else:
-            at_start = False
-    if quoted and not closing:
-        return n, start, True
-    if final and start < text.size:
-        starts[n], ends[n], cells[n] = start, text.size, count
-        return n + 1, text.size, False
-    return n, start, False
+            if i > start:  # else a blank line, or the second half of CR LF
+                stops[ended] = i - start
+                ended += 1
+                bounds[n, 0], bounds[n, 1] = start - text, i - text
+                cells[n], quotes[n] = ended - before, any_quote
+                n += 1
+                before = ended
+            start = i + 1
+            any_quote = False
+        i += 1
+    if final and start < end:
+        stops[ended] = end - start
+        ended += 1
+        bounds[n, 0], bounds[n, 1] = start - text, size
+        cells[n], quotes[n] = ended - before, any_quote
+        return n + 1, ended, size, False
+    return n, before, start - text, False
 
 
 def _parse(text: bytes, names: list[str], delimiter: str, n: int) -> pa.Table:
@@ -230,11 +313,3 @@ def _header(line: bytes, delimiter: str) -> list[str]:
                 "files.columns.header, when the file has no header line)"
             )
     return names
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

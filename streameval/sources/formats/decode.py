@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,10 @@ from streameval.events.batch import NO_IMPRESSIONS, Batch, Catalog, Impressions,
 from streameval.events.columns import concat_clicks, concat_impressions
 from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
+from streameval.sources.formats.arrow_stream import read_stream
+from streameval.sources.formats.csv import Rows
+from streameval.sources.formats.csv_columns import CellGetter
+from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Assembled, CheckRules, RawEvents, Rejection, Wants, assemble
 from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.formats.unread import Unread
@@ -29,7 +34,7 @@ class Decoder:
 
     `clock` gives ms since the epoch; an event later than that by more than `max_future` ms is refused. `hashed` and
     `dicts` say which form of the features online models want (neither: features are skipped), `names` keeps the ids
-    as text, `json_kernel` False has all JSON read by the slow decoder. An impression with features but without pclick is accepted when a model wants features: that model scores it.
+    as text, `json_kernel` False has all JSON and CSV read by the slow decoders. An impression with features but without pclick is accepted when a model wants features: that model scores it.
     """
 
     def __init__(
@@ -67,11 +72,11 @@ class Decoder:
     def messages(
         self,
         values: Sequence[bytes | None],
-        kinds: Sequence[int],
+        kinds: Sequence[int] | NDArray[np.int8],
         *,
         topic: Sequence[str],
         partition: int,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | NDArray[np.int64],
         format: Literal["json", "arrow", "own"],
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None = None,
@@ -84,7 +89,9 @@ class Decoder:
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
         if format == "own":  # one event a message
-            found_rows = read_json.JsonEvents(self._own(values, kinds), np.arange(len(values)), dict[int, bytes]().get)
+            found_rows = read_json.JsonEvents(
+                self._own(values, [*kinds]), np.arange(len(values)), dict[int, bytes]().get
+            )
         else:
             found_rows = read_json.read(values, kinds, self._wanted)
             self._unread.look(values)
@@ -97,7 +104,7 @@ class Decoder:
         def whole(row: int) -> tuple[bytes, str, int]:
             number = int(message[row])
             value = element(row) or values[number] or b""
-            return value, _topic(topic, kinds[number]), offsets[number]
+            return value, _topic(topic, int(kinds[number])), int(offsets[number])
 
         letters = []
         for row, problem in sorted(found.problems.items()):
@@ -110,23 +117,43 @@ class Decoder:
     ) -> tuple[Batch, list[DeadLetter]]:
         """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
         raw = decode_arrow.to_raw(table, 0, self._catalog.dimensions, self._hashed, self._dicts, text)
+        return self._rows(raw, partial(rows_as_json, table), topic, partition, first_offset)
+
+    @property
+    def reads_cells(self) -> bool:
+        """Whether CSV may come to `csv`: features as dicts are made by Arrow alone."""
+        return self._wanted.kernel and not self._dicts
+
+    def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
+        """Rows of CSV text, the first of which is the `first_row`-th of all files.
+
+        Raises ConfigError, decode_arrow.SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
+        dimensions = self._catalog.dimensions
+        get = CellGetter(rows, mapping, first_row, dimensions, hashed=self._hashed, names=self._names)
+        raw = decode_arrow.raw_of(get, 0, dimensions, self._hashed, False)
+        return self._rows(raw, get.as_json, topic, 0, 0)
+
+    def _rows(
+        self, raw: RawEvents, as_json: Callable[[Sequence[int]], list[bytes]], topic: str, partition: int, first: int
+    ) -> tuple[Batch, list[DeadLetter]]:
+        """Rows of which the `first` is at that offset."""
         found = assemble(raw, self._rules())
-        offset = found.impressions.order.astype(np.int64) + first_offset
+        offset = found.impressions.order.astype(np.int64) + first
         found = found._replace(impressions=_placed(found.impressions, offset))
-        letters = _row_letters(table, found.problems, topic, partition, first_offset)
+        letters = _row_letters(as_json, found.problems, topic, partition, first)
 
         def whole(row: int) -> tuple[bytes, str, int]:
-            return rows_as_json(table, [row])[0], topic, first_offset + row
+            return as_json([row])[0], topic, first + row
 
         return self._batch(partition, found, True, None, letters, whole), letters
 
     def _arrow(
         self,
         values: Sequence[bytes | None],
-        kinds: Sequence[int],
+        kinds: Sequence[int] | NDArray[np.int8],
         topic: Sequence[str],
         partition: int,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | NDArray[np.int64],
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None,
     ) -> tuple[Batch, list[DeadLetter]]:
@@ -138,7 +165,7 @@ class Decoder:
         for value, kind, offset in zip(values, kinds, offsets, strict=True):
             where = _topic(topic, kind)
             try:
-                table = decode_arrow.read_stream(value, self.max_message)
+                table = read_stream(value, self.max_message)
                 raw = decode_arrow.to_raw(table, kind, self._catalog.dimensions, self._hashed, self._dicts, False)
                 found = assemble(raw, rules)
             except decode_arrow.SchemaError as error:
@@ -148,7 +175,7 @@ class Decoder:
                 problem = ("wrong_schema", "", f"a column that cannot be used: {str(error)[:200]}")
                 letters.append(_letter(value or b"", problem, where, partition, offset))
                 continue
-            letters += _row_letters(table, found.problems, where, partition, offset, same=True)
+            letters += _row_letters(partial(rows_as_json, table), found.problems, where, partition, offset, same=True)
             tables.append((order, table, where, offset))
             parts.append(_behind(found, order, offset))
             order += table.num_rows
@@ -235,11 +262,16 @@ def _letter(value: bytes, problem: Rejection, topic: str, partition: int, offset
 
 
 def _row_letters(
-    table: pa.Table, problems: Mapping[int, Rejection], topic: str, partition: int, first: int, same: bool = False
+    as_json: Callable[[Sequence[int]], list[bytes]],
+    problems: Mapping[int, Rejection],
+    topic: str,
+    partition: int,
+    first: int,
+    same: bool = False,
 ) -> list[DeadLetter]:
     """Letters of bad rows, each as JSON; `same`: all rows share one offset (they came in one message)."""
     rows = sorted(problems)
     return [
         _letter(value, problems[row], topic, partition, first if same else first + row)
-        for row, value in zip(rows, rows_as_json(table, rows), strict=True)
+        for row, value in zip(rows, as_json(rows), strict=True)
     ]

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from streameval.sources.formats.json import has_surrogate
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.protocol import SourceError
 
@@ -25,7 +26,7 @@ class LineRun(NamedTuple):
     """Lines behind one another, without their ends."""
 
     first: int  # number of the first of them in the stream
-    lines: list[bytes]
+    lines: Lines
     size: int = 0  # bytes of a line that is too long, which is alone in its run; of it only the start may be here
 
 
@@ -36,11 +37,12 @@ def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
         rest += more
     rest = rest.removeprefix(_MARK)
     while True:
-        whole, found, rest = rest.rpartition(b"\n")
-        if found:
-            for run in _runs(whole, number, longest):
+        end = rest.rfind(b"\n")
+        if end >= 0:
+            for run in _runs(rest, end, number, longest):
                 yield run
                 number = run.first + len(run.lines)
+            rest = rest[end + 1 :]
         if len(rest) > longest:
             line, size, rest = _long(stream, rest, KEEP * longest)
             yield from _run_of_one(line, size, number, longest)
@@ -50,15 +52,13 @@ def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
             break
         rest += more
     if rest:
-        yield from _runs(rest.removesuffix(b"\n"), number, longest)
+        yield from _runs(rest, len(rest) - rest.endswith(b"\n"), number, longest)
 
 
-def _runs(text: bytes, number: int, longest: int) -> Iterator[LineRun]:
-    """The lines of a text without its last end, of which the first has this number."""
-    lines = text.split(b"\n")
-    if b"\r" in text:
-        lines = [line.removesuffix(b"\r") for line in lines]
-    if max(map(len, lines)) <= longest:
+def _runs(text: bytes, end: int, number: int, longest: int) -> Iterator[LineRun]:
+    """The lines of a text up to where the last of them ends; the first has this number."""
+    lines = Lines.of(text, end)
+    if lines.sizes.max() <= longest:
         yield LineRun(number, lines)
         return
     for k, line in enumerate(lines):
@@ -66,7 +66,7 @@ def _runs(text: bytes, number: int, longest: int) -> Iterator[LineRun]:
 
 
 def _run_of_one(line: bytes, size: int, number: int, longest: int) -> Iterator[LineRun]:
-    yield LineRun(number, [line[: KEEP * longest]], size if size > longest else 0)
+    yield LineRun(number, Lines.one(line[: KEEP * longest]), size if size > longest else 0)
 
 
 def _long(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int, bytes]:

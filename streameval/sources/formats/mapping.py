@@ -16,7 +16,7 @@ delimiter = "\\t"                                  of text files
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
@@ -87,12 +87,7 @@ class ColumnMap:
 
     def wanted(self) -> set[str]:
         """The columns that are named, without those of features."""
-        maps = [member for members in self._maps.values() for member in members.values()]
-        wanted: set[str] = set()
-        for spec in (*self._fields.values(), *maps):
-            wanted.update([spec] if isinstance(spec, str) else spec.get("join", [spec.get("column")]))
-        wanted.discard(None)  # of a constant, or of the row's number
-        return wanted
+        return {name for _, spec in self._specs() for name in _read_by(spec)}
 
     def is_feature(self, name: str) -> bool:
         """Whether a column of this name is a feature."""
@@ -103,28 +98,64 @@ class ColumnMap:
             name, _globs(spec.get("exclude", []))
         )
 
-    def apply(self, table: pa.Table, first_row: int) -> pa.Table:
-        """The table with our columns (map-like fields dotted). Raises ConfigError for a column that is not there."""
+    def apply(self, table: pa.Table, first_row: int, made: Mapping[str, Any] | None = None) -> pa.Table:
+        """The table with our columns (map-like fields dotted). Raises ConfigError for a column that is not there.
+
+        `made`: columns of these rows that `make` has made already.
+        """
         if not self.active:
             return table
         out: dict[str, Any] = {}
-        for field, spec in self._fields.items():
-            out[field] = self._make(table, f"{self._section}.{field}", spec, first_row)
-        for field, members in self._maps.items():
-            for member, spec in members.items():
-                key = f"{self._section}.{field}.{member}"
-                out[f"{field}.{member}"] = self._make(table, key, spec, first_row)
+        for name, spec in self._specs():
+            if made is not None and name in made:
+                out[name] = made[name]
+            else:
+                out[name] = self._make(table, f"{self._section}.{name}", spec, first_row)
         if self._features is not None:
             out |= self._feature_columns(table)
         return pa.table(out)
+
+    def plain(self, names: Sequence[str]) -> dict[str, str]:
+        """By our name, the columns of a text file with these `names` that are taken as they are. Raises ConfigError."""
+        if not self.active:
+            return {name: name for name in names}
+        if self._features is not None:
+            spec = self._features if isinstance(self._features, dict) else {"columns": self._features}
+            self._need_columns(names, _globs(spec.get("columns", ["*"])))
+        out = {}
+        for name, spec in self._specs():
+            if _is_plain(spec):
+                out[name] = spec if isinstance(spec, str) else spec["column"]
+        return out | {f"features.{name}": name for name in names if self.is_feature(name)}
+
+    def numeric(self, name: str) -> bool:
+        """Whether a feature, by its column's name, is a number that is written as text."""
+        return isinstance(self._features, dict) and _matches(name, _globs(self._features.get("numeric", [])))
+
+    def needs(self) -> set[str]:
+        """The columns that `make` reads."""
+        return {name for _, spec in self._specs() if not _is_plain(spec) for name in _read_by(spec)}
+
+    def make(self, table: pa.Table, first_row: int) -> dict[str, Any]:
+        """By our name, the columns that are more than a column's cells. Raises ConfigError."""
+        return {
+            name: self._make(table, f"{self._section}.{name}", spec, first_row)
+            for name, spec in self._specs()
+            if not _is_plain(spec)
+        }
+
+    def _specs(self) -> Iterator[tuple[str, Any]]:
+        """(our name, what it is made of) of all but features."""
+        yield from self._fields.items()
+        for field, members in self._maps.items():
+            for member, spec in members.items():
+                yield f"{field}.{member}", spec
 
     def _feature_columns(self, table: pa.Table) -> dict[str, Any]:
         spec = self._features if isinstance(self._features, dict) else {"columns": self._features}
         wanted, exclude = _globs(spec.get("columns", ["*"])), _globs(spec.get("exclude", []))
         numeric, text = _globs(spec.get("numeric", [])), _globs(spec.get("text", []))
-        for pattern in wanted:
-            if not self._live and not any(fnmatchcase(name, pattern) for name in table.column_names):
-                raise ConfigError(f'{self._section}.features: "{pattern}" matches no column; there are {_names(table)}')
+        self._need_columns(table.column_names, wanted)
         out: dict[str, Any] = {}
         for name in table.column_names:
             if not _matches(name, wanted) or _matches(name, exclude):
@@ -139,6 +170,12 @@ class ColumnMap:
                 column = _as_text(f"{self._section}.features.text", name, column)
             out[f"features.{name}"] = column
         return out
+
+    def _need_columns(self, names: Sequence[str], patterns: Sequence[str]) -> None:
+        for pattern in patterns:
+            if not self._live and not any(fnmatchcase(name, pattern) for name in names):
+                there = ", ".join(names[:40])
+                raise ConfigError(f'{self._section}.features: "{pattern}" matches no column; there are {there}')
 
     def _make(self, table: pa.Table, key: str, spec: Any, first_row: int) -> pa.Array | pa.ChunkedArray:
         if isinstance(spec, str):
@@ -184,6 +221,16 @@ class ColumnMap:
             for v, ms in zip(texts, times, strict=True)
         ]
         return pa.array(said, pa.string()).take(encoded.indices)
+
+
+def _read_by(spec: Any) -> list[str]:
+    """The columns that a field is made of: none of a constant, or of the row's number."""
+    return [spec] if isinstance(spec, str) else spec.get("join", [spec["column"]] if "column" in spec else [])
+
+
+def _is_plain(spec: Any) -> bool:
+    """Whether a field is a column as it is."""
+    return isinstance(spec, str) or set(spec) == {"column"}
 
 
 def _globs(value: Any) -> list[str]:

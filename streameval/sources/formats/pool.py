@@ -35,7 +35,7 @@ class Pool(NamedTuple):
         known[:, _LAST] = -1
         return Pool(np.zeros((size, 2), np.uint64), np.empty((size // 2, 4), np.int64), known)
 
-    def column(self, codes: NDArray[np.int64], column: int, text: bytes) -> Words:
+    def column(self, codes: NDArray[np.int64], column: int, text: bytes | bytearray) -> Words:
         """A column by its codes (-1: none), out of the text that was read."""
         known = self.words[: int(self.columns[-1, _KNOWN])]
         mine = known[known[:, _COLUMN] == column, _START:_CODE]

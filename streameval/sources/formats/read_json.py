@@ -12,6 +12,7 @@ from streameval.events.fields import FIELDS
 from streameval.events.words64 import PADDING
 from streameval.sources.formats import json as slow
 from streameval.sources.formats.event_layout import layout_of
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.merge_raw import merged
 from streameval.sources.formats.raw import RawEvents, most_events
 from streameval.sources.formats.scan_events import scan
@@ -39,21 +40,13 @@ class JsonEvents(NamedTuple):
     element: Callable[[int], bytes | None]  # a row's own bytes, if it is out of an array
 
 
-def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJson) -> JsonEvents:
+def read(values: Sequence[bytes | None], kinds: Sequence[int] | NDArray[np.int8], wanted: WantedOfJson) -> JsonEvents:
     """One row per object; a message that is an array gives one row per element. `kinds` by message."""
     layout = layout_of(tuple(FIELDS.values()), wanted.dimensions) if wanted.kernel and not wanted.dicts else None
     kind = np.asarray(kinds, np.int8)
     if layout is None or not values:
         return _slowly(values, kind, wanted)
-    present = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
-    sizes = np.fromiter(map(len, present), np.int64, len(values))
-    hard = (sizes == 0) | (sizes > wanted.max_message)
-    if hard.any():
-        sizes[hard] = 0
-        present = [b"" if no else value for value, no in zip(present, hard.tolist(), strict=True)]
-    joined = b"".join([*present, PADDING])
-    ends = np.cumsum(sizes)
-    bounds = np.column_stack((ends - sizes, ends))
+    joined, bounds, hard = _as_one(values, wanted.max_message)
     data, ascii_only = np.frombuffer(joined, np.uint8), not is_utf8(joined)
     rows = split(data, bounds, hard, ascii_only, most_events(wanted.max_message))
     found = scan(Messages(data, rows.bounds, rows.hard, ascii_only, wanted.hashed, wanted.names), layout)
@@ -76,6 +69,20 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int], wanted: WantedOfJ
     whole = merged(parts, message.size, wanted.dimensions, wanted.hashed, wanted.dicts)
     slow_texts = {int(place): text for row, place in enumerate(of_others) if (text := others.element(row)) is not None}
     return JsonEvents(whole, message[by_message], _elements(joined, rows, of_easy, slow_texts))
+
+
+def _as_one(values: Sequence[bytes | None], max_message: int) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_]]:
+    """(all messages in one text with `PADDING` behind it, where each begins and ends [n, 2], which are too short or too long)."""
+    if isinstance(values, Lines):  # they are one text already
+        return values.text, values.bounds, (values.sizes == 0) | (values.sizes > max_message)
+    present = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
+    sizes = np.fromiter(map(len, present), np.int64, len(values))
+    hard = (sizes == 0) | (sizes > max_message)
+    if hard.any():
+        sizes[hard] = 0
+        present = [b"" if no else value for value, no in zip(present, hard.tolist(), strict=True)]
+    ends = np.cumsum(sizes)
+    return b"".join([*present, PADDING]), np.column_stack((ends - sizes, ends)), hard
 
 
 def _elements(

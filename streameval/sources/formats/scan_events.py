@@ -139,11 +139,11 @@ def _time_of(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
             return -1, 0
         good, ms = iso_ms(i + 1, close)
         return (close + 1, ms) if good else (-1, 0)
-    return _integer_of(i, end)
+    return integer_of(i, end)
 
 
 @numba.njit(cache=True, nogil=True)
-def _integer_of(i: int, end: int) -> tuple[int, int]:
+def integer_of(i: int, end: int) -> tuple[int, int]:
     """(where the integer ends that begins at i, it); -1: none. What follows its digits is the caller's business."""
     negative = load8(i) == MINUS
     if negative:
@@ -317,7 +317,7 @@ def _scan(
                     elif is_word(i, end, TRUE) or is_word(i, end, FALSE):
                         word_end = i = i + (4 if c == SMALL_T else 5)
                     else:
-                        i, _ = _integer_of(i, end)  # a whole number is its own text
+                        i, _ = integer_of(i, end)  # a whole number is its own text
                         word_end = i
                     if word_end < 0:
                         break

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streameval.sources.formats import lines as module
-from streameval.sources.formats.lines import KEEP, LineRun, runs
+from streameval.sources.formats.lines import KEEP, runs
 
 
 class Drip(io.BytesIO):
@@ -58,4 +58,4 @@ def test_a_stream_that_is_one_endless_line_is_not_kept(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(module, "_BLOCK", 1000)
     (run,) = runs(Endless(), 100)
-    assert run == LineRun(0, [b"x" * 400], 49_999_000)
+    assert (run.first, [*run.lines], run.size) == (0, [b"x" * 400], 49_999_000)

@@ -1,0 +1,245 @@
+"""Rows of CSV text to columns by kernels (`csv_cells`), without Arrow between: as `arrow` reads them, in a fraction of the time.
+
+Cells that a kernel does not know for certain go the way by themselves that the whole column goes without it (`arrow.Getter`), which also
+words what is wrong with them. So the two can differ in speed only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streameval.events.batch import Features
+from streameval.events.fields import FIELDS, by_version, scalars
+from streameval.events.words64 import PADDING
+from streameval.sources.formats import csv_cells
+from streameval.sources.formats.arrow import Getter, flat
+from streameval.sources.formats.csv import Rows
+from streameval.sources.formats.mapping import ColumnMap
+from streameval.sources.formats.pool import Pool
+from streameval.sources.formats.raw import IDS, ByVersion
+from streameval.sources.formats.row_json import rows_as_json
+from streameval.sources.formats.texts import Ids, Words
+
+
+class NotPlainError(Exception):
+    """These rows are for Arrow to read."""
+
+
+class CellSpans:
+    """Where the cells of some columns stand."""
+
+    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
+        """Raises NotPlainError for a column that is not there."""
+        if not set(columns) <= set(rows.names):
+            raise NotPlainError
+        self.n = len(rows)
+        # quotes are taken away in place, and the rows are to stay as they were
+        self._bytes = bytearray(rows.lines.text) if rows.quoted.any() else rows.lines.text
+        self.text = np.frombuffer(self._bytes, np.uint8).ctypes.data  # the address
+        self._number = {name: k for k, name in enumerate(columns)}
+        self._spans = np.empty((len(columns), 2, self.n), np.int32)
+        places = np.array([rows.names.index(name) for name in columns], np.int64)
+        csv_cells.find_cells(self.text, rows.lines.bounds, rows.stops, rows.quoted, places, self._spans)
+
+    def spans(self, column: str) -> NDArray[np.int32]:
+        """[2, n]: where each cell of a column begins and ends."""
+        return self._spans[self._number[column]]
+
+    def several(self, columns: Sequence[str]) -> NDArray[np.int32]:
+        """The same of several columns, [columns, 2, n]."""
+        return self._spans[[self._number[name] for name in columns]]
+
+    def words(self, codes: NDArray[np.int64], pool: Pool) -> Words:
+        """A column by the codes of its words."""
+        return pool.column(codes, 0, self._bytes)
+
+    def texts(self, column: str, rows: NDArray[np.int64] | None = None) -> pa.Array:
+        """The cells of a column as Arrow's text, all or those of some rows."""
+        spans = self.spans(column)
+        rows = np.arange(self.n) if rows is None else rows
+        data = np.empty(int((spans[1, rows] - spans[0, rows]).sum()), np.uint8)
+        ends = np.zeros(rows.size + 1, np.int32)
+        csv_cells.copy_cells(self.text, spans, rows, ends, data)
+        return pa.StringArray.from_buffers(rows.size, pa.py_buffer(ends), pa.py_buffer(data))
+
+
+class CellGetter(Getter):
+    """Takes contract columns out of rows of CSV text."""
+
+    def __init__(
+        self, rows: Rows, mapping: ColumnMap, first_row: int, dimensions: Collection[str], *, hashed: bool, names: bool
+    ) -> None:
+        """`first_row`: the number of the first row in all files; `hashed`: features are wanted, `names`: ids as they were written.
+
+        Raises ConfigError, and NotPlainError for columns that are not there."""
+        self._rows, self._mapping = rows, mapping
+        columns = mapping.plain(rows.names)
+        self._all: Collection[str] = columns.keys()
+        features = [name for name in columns if name.startswith("features.")]
+        self._any_feature = bool(features)
+        if not (hashed or mapping.active):  # every row has them, were they only empty
+            features = []
+        kept = {field.name for field in scalars()} | {f"slices.{name}" for name in dimensions} | {*features}
+        kept |= {name for name in columns for field in by_version() if name.startswith(f"{field.name}.")}
+        self._of = {name: column for name, column in columns.items() if name in kept}  # the cells of a field
+        objects = [name for name in FIELDS.keys() - kept if name in columns]  # of a whole map, as JSON
+        need = mapping.needs()
+        self._cells = CellSpans(rows, sorted({*self._of.values(), *objects, *need}))
+        given = {name: pa.chunked_array([self._cells.texts(name)]) for name in sorted(need)}
+        self._made = mapping.make(pa.table({"": pa.nulls(len(rows))} | given), first_row) if mapping.active else {}
+        table = pa.table(self._made)
+        made = {name: flat(name, column) for name, column in zip(table.column_names, table.columns, strict=True)}
+        super().__init__(made | {name: self._cells.texts(name) for name in objects}, len(rows), True, {})
+        self._all = columns.keys() | made.keys()
+        self._written = names
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of all columns."""
+        return self._all
+
+    def as_json(self, rows: Sequence[int]) -> list[bytes]:
+        """Rows under our names."""
+        if not rows:
+            return []
+        made = {name: column.take(pa.array(rows, pa.int64())) for name, column in self._made.items()}
+        return rows_as_json(self._mapping.apply(self._rows.some(rows), 0, made), range(len(rows)))
+
+    def text(self, name: str) -> pa.Array | Ids | Words:
+        """A column of text."""
+        if name not in self._of:
+            if name not in self._columns and name in IDS:
+                return Ids(np.zeros(self._n, np.uint64), pa.nulls(self._n, pa.string()))
+            return super().text(name)
+        out = self._ids(name) if name in IDS else self._words(name)
+        if out is None:
+            self._columns[name] = self._cells.texts(self._of[name])
+            return super().text(name)
+        return out
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A float column; NaN: absent."""
+        return self._numbers(name, False) if name in self._of else super().numbers(name)
+
+    def labels(self, name: str) -> NDArray[np.int8]:
+        """A column of labels; -1: absent."""
+        if name not in self._of:
+            return super().labels(name)
+        return np.nan_to_num(self._numbers(name, True), nan=-1.0).astype(np.int8)
+
+    def times(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(`ts` in ms, where it is given)."""
+        if "ts" not in self._of:
+            return super().times()
+        out, has, unsure = np.empty(self._n, np.int64), np.empty(self._n, np.bool_), np.empty(self._n, np.int64)
+        left = csv_cells.read_times(self._cells.text, self._cells.spans(self._of["ts"]), out, has, unsure)
+        if left:
+            rows = unsure[:left]
+            rest = self._rest("ts", rows)
+            out[rows], has[rows] = rest.times()
+            self._tell(rest, rows)
+        return out, has
+
+    def by_version(self, field: str) -> ByVersion:
+        """The numbers of a field that gives them to versions, one column after the other."""
+        mine = [name for name in self._of if name.startswith(f"{field}.")]
+        others = [name for name in self._columns if name.split(".")[0] == field]
+        if not mine:
+            return super().by_version(field)
+        if others:  # their order is that of the mapping
+            raise NotPlainError
+        numbers = [self.numbers(name) for name in mine]
+        on = [np.flatnonzero(~np.isnan(column)) for column in numbers]
+        code = np.repeat(np.arange(len(mine), dtype=np.int32), [rows.size for rows in on])
+        values = [name[len(field) + 1 :] for name in mine]
+        number = np.concatenate([column[rows] for column, rows in zip(numbers, on, strict=True)])
+        return ByVersion(np.concatenate(on), Words(code, values), number)
+
+    def slice(self, dimension: str) -> pa.Array | Words:
+        """The values of a dimension of slices."""
+        name = f"slices.{dimension}"
+        if name not in self._of:
+            return super().slice(dimension)
+        out = self._words(name)
+        if out is None:
+            self._columns[name] = self._cells.texts(self._of[name])
+            return super().slice(dimension)
+        return out
+
+    def features(self, hashed: bool, dicts: bool) -> tuple[Features | None, NDArray[np.bool_]]:
+        """(hashed features if they are wanted, where there are any)."""
+        mine = [name for name in self._of if name.startswith("features.")]
+        if "features" in self._columns or not (mine or self._any_feature):
+            return super().features(hashed, dicts)
+        if not mine:
+            return None, np.ones(self._n, bool)
+        mapped = self._mapping.active
+        numeric = np.array([self._mapping.numeric(self._of[name]) for name in mine], np.bool_)
+        encoded = [name[len("features.") :].encode() for name in mine]
+        known = np.frombuffer(b"".join(encoded) + PADDING, np.uint8)
+        bounds = np.zeros((len(mine), 2), np.int64)
+        bounds[:, 1] = np.cumsum([len(name) for name in encoded])
+        bounds[1:, 0] = bounds[:-1, 1]
+        spans = self._cells.several([self._of[name] for name in mine])
+        most = int((spans[:, 1] - spans[:, 0]).max(initial=0)) + max(map(len, encoded))
+        entry, value = np.empty(len(mine) * self._n, np.uint64), np.empty(len(mine) * self._n)
+        indptr, scratch = np.empty(self._n + 1, np.int64), np.empty(most + 3 * len(PADDING), np.uint8)
+        used = csv_cells.read_features(
+            self._cells.text,
+            spans,
+            bounds + known.ctypes.data,
+            numeric,
+            mapped,
+            entry,
+            value,
+            indptr=indptr,
+            scratch=scratch,
+        )
+        if used < 0:
+            raise NotPlainError
+        has = np.diff(indptr) > 0 if mapped else np.ones(self._n, bool)
+        return (Features(indptr, entry[:used], value[:used]) if hashed else None), has
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _ids(self, name: str) -> Ids | None:
+        """None: a cell may be white space alone."""
+        out, unsure = np.empty(self._n, np.uint64), np.empty(self._n, np.int64)
+        spans = self._cells.spans(self._of[name])
+        if csv_cells.hash_ids(self._cells.text, spans, not FIELDS[name].required, out, unsure):
+            return None
+        return Ids(out, self._cells.texts(self._of[name]) if self._written else None)
+
+    def _words(self, name: str) -> Words | None:
+        """None: a cell may be white space alone, or there are too many words."""
+        out, unsure, pool = np.empty(self._n, np.int64), np.empty(self._n, np.int64), Pool.of(1, self._n)
+        if csv_cells.code_words(self._cells.text, self._cells.spans(self._of[name]), 0, pool, out, unsure):
+            return None
+        return self._cells.words(out, pool)
+
+    def _numbers(self, name: str, labels: bool) -> NDArray[np.float64]:
+        out, unsure = np.empty(self._n), np.empty(self._n, np.int64)
+        left = csv_cells.read_numbers(self._cells.text, self._cells.spans(self._of[name]), labels, out, unsure)
+        if left:
+            rows = unsure[:left]
+            rest = self._rest(name, rows)
+            if labels:
+                found = rest.labels(name)
+                out[rows] = np.where(found < 0, np.nan, found)
+            else:
+                out[rows] = rest.numbers(name)
+            self._tell(rest, rows)
+        return out
+
+    def _rest(self, name: str, rows: NDArray[np.int64]) -> Getter:
+        """The cells of some rows, for Arrow."""
+        return Getter({name: self._cells.texts(self._of[name], rows)}, rows.size, True, {})
+
+    def _tell(self, rest: Getter, rows: NDArray[np.int64]) -> None:
+        """What is wrong with them."""
+        for k, problem in rest.problems.items():
+            self.problems.setdefault(int(rows[k]), problem)

@@ -1,0 +1,50 @@
+"""Tables of files: rows that hold no text, and batches of so many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def not_text(table: pa.Table) -> list[int]:
+    """Rows with a string that is not UTF-8, which a Parquet or Arrow file may hold unchecked."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        bad: set[int] = set()
+        for column in table.columns:
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+                for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+                    if value is not None and value != value.decode("utf-8", "replace").encode():
+                        bad.add(row)
+        if not bad:
+            raise
+        return sorted(bad)
+    return []
+
+
+def rebatched(
+    pairs: Iterator[tuple[pa.Table, NDArray[np.int64]]], rows: int
+) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+    """Tables of exactly `rows` rows (the last one fewer), however the file was cut, and the numbers of their rows."""
+    held: list[tuple[pa.Table, NDArray[np.int64]]] = []
+    have = 0
+
+    def whole() -> tuple[pa.Table, NDArray[np.int64]]:
+        return pa.concat_tables([table for table, _ in held]), np.concatenate([numbers for _, numbers in held])
+
+    for pair in pairs:
+        held.append(pair)
+        have += pair[0].num_rows
+        if have >= rows:
+            table, numbers = whole()
+            at = 0
+            while have - at >= rows:
+                yield table.slice(at, rows), numbers[at : at + rows]
+                at += rows
+            held, have = [(table.slice(at), numbers[at:])], have - at
+    if have:
+        yield whole()
