@@ -62,7 +62,7 @@ class Decoder:
 
     @property
     def json_kernel(self) -> bool:
-        """Whether the kernel reads JSON; may change between any two batches, for the slow decoder gives the same."""
+        """Whether kernels read JSON and CSV; may change between any two batches, for the slow decoders give the same."""
         return self._wanted.kernel
 
     @json_kernel.setter
