@@ -27,6 +27,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.writer import KafkaWriter
+from tests import asking
 
 PATIENCE = 240.0  # seconds that anything awaited here may take, on a slow machine
 
@@ -50,7 +51,7 @@ class Run:
 
     def get(self, path: str) -> httpx.Response:
         """An answer of its HTTP side."""
-        return httpx.get(self.url + path, timeout=PATIENCE)
+        return asking.get(self.url + path, timeout=PATIENCE)
 
     def ended(self) -> int:
         """Its exit status, awaited."""
@@ -171,7 +172,7 @@ def test_it_gets_ready_shows_what_it_reads_and_ends_cleanly_on_a_signal(
         assert run.ended() == 0, run.errors
         assert "Traceback" not in run.errors
     with pytest.raises(httpx.TransportError):
-        httpx.get(url + "/livez")
+        asking.get(url + "/livez")
 
 
 def test_with_certificate_and_token_it_speaks_https_to_those_who_know_the_token(
