@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -29,6 +28,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.writer import KafkaWriter
+from tests import asking
 from tests.ads import Event, events
 from tests.dashboards.files import FILES, Asked, annotations, label_values, queries, selectors, variables
 from tests.dashboards.test_names import EVERY_RULE
@@ -297,7 +297,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 time.sleep(5)  # as often as Prometheus looks
             assert run.process.poll() is None, run.errors
             assert other.process.poll() is None, other.errors
-            assert httpx.get(f"http://{one}/livez", timeout=60).status_code == 200
+            assert asking.get(f"http://{one}/livez", timeout=60).status_code == 200
             yield made
 
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from tests import asking
 from tests.deploy.manifests import COMPOSE, ROOT, demo_settings, here, services
 from tests.integration.conftest import launch
 from tests.ports import free_port
@@ -52,7 +52,7 @@ class Stack:
 
     def get(self, name: str, path: str) -> Any:
         """A JSON answer of a service."""
-        answer = httpx.get(self.url(name) + path, timeout=PATIENCE)
+        answer = asking.get(self.url(name) + path, timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

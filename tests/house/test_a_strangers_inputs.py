@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ from streameval.sources.formats.decode import Decoder
 from streameval.sources.protocol import DeadLetterSink, Keeper, Place, Source, SourceError
 from streameval.sources.registry import SourceKind, Wiring
 from streameval.testing import ManualClock
+from tests import asking
 from tests.sources.conformance import MAX_EVENTS, PATIENCE, Case, SourceConformance
 from tests.sources.files import FILES
 
@@ -335,7 +335,7 @@ def matured(n: int) -> Callable[[str], bool]:
     """Whether so many labels have matured, by the API."""
 
     def holds(url: str) -> bool:
-        answer = httpx.get(f"{url}/api/v1/status", timeout=PATIENCE)
+        answer = asking.get(f"{url}/api/v1/status", timeout=PATIENCE)
         return answer.status_code == 200 and answer.json()["events"].get("matured", 0) >= n
 
     return holds

@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from deploy.demo.webhook import Webhook
+from tests import asking
 from tests.ports import free_port
 
 FILES = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -88,7 +89,7 @@ class Service:
 
     def get(self, path: str, **parameters: str) -> Any:
         """A JSON answer."""
-        answer = httpx.get(self.url + path, params=parameters, timeout=PATIENCE)
+        answer = asking.get(self.url + path, params=parameters, timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -164,6 +165,6 @@ def running_service(command: list[str], url: str, log: Path) -> Iterator[Service
 
 def _ready(url: str) -> bool:
     try:
-        return httpx.get(url + "/-/ready", timeout=PATIENCE).status_code == 200
+        return asking.get(url + "/-/ready", timeout=PATIENCE).status_code == 200
     except httpx.TransportError:
         return False

@@ -18,13 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from streameval.simulate.encode import Message, events
 from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.writer import KafkaWriter
+from tests import asking
 from tests.integration.alerting import Hook, Service, alertmanager, need, prometheus, webhook
 from tests.integration.test_run_process import Run, running, until
 
@@ -238,7 +238,7 @@ def test_what_explains_another_alert_keeps_it_quiet(tmp_path: Path) -> None:
     with webhook() as hook, alertmanager(tmp_path, hook) as manager:
 
         def post(*alerts: dict[str, Any]) -> None:
-            assert httpx.post(manager.url + "/api/v2/alerts", json=alerts, timeout=PATIENCE).status_code == 200
+            assert asking.post(manager.url + "/api/v2/alerts", json=alerts, timeout=PATIENCE).status_code == 200
 
         post(
             alert("DeployWorse", about="deploy", severity="critical", **v2),

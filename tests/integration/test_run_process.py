@@ -27,6 +27,7 @@ from streameval.simulate.scenario import Scenario, Version
 from streameval.simulate.traffic import Traffic
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.writer import KafkaWriter
+from tests import asking
 
 PATIENCE = 240.0  # seconds that anything awaited here may take, on a slow machine
 
@@ -50,7 +51,7 @@ class Run:
 
     def get(self, path: str) -> httpx.Response:
         """An answer of its HTTP side."""
-        return httpx.get(self.url + path, timeout=PATIENCE)
+        return asking.get(self.url + path, timeout=PATIENCE)
 
     def ended(self) -> int:
         """Its exit status, awaited."""
@@ -171,7 +172,7 @@ def test_it_gets_ready_shows_what_it_reads_and_ends_cleanly_on_a_signal(
         assert run.ended() == 0, run.errors
         assert "Traceback" not in run.errors
     with pytest.raises(httpx.TransportError):
-        httpx.get(url + "/livez")
+        asking.get(url + "/livez")
 
 
 def test_with_certificate_and_token_it_speaks_https_to_those_who_know_the_token(
@@ -206,7 +207,7 @@ def test_a_signal_during_the_first_compilation_is_heard_at_the_next_kernel(
 ) -> None:
     """It went on for as long as that took, which is a minute: longer than anybody waits before a SIGKILL."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
-    config = settings()
+    config = settings(batch__json_kernel=False)  # that one would be under way, for twenty seconds
     write_traffic(embedded_kafka, config)
     with running(config) as run:
         until(lambda: "compiling" in (run.get("/readyz").json()["preparing"] or ""), run)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +28,7 @@ from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.kafka.writer import KafkaWriter
+from tests import asking
 
 USER, PAYLOAD = "alice.planted@example.com", "payload-planted-4711"
 NOW = int(time.time() * 1000)
@@ -231,14 +231,14 @@ def test_questions_to_the_server(log, caplog) -> None:
     path = f"/api/v1/users/{USER}"
     try:
         statuses = [
-            httpx.get(handle.url + path).status_code,
-            httpx.get(handle.url + path, headers={"Authorization": f"Bearer {PAYLOAD}"}).status_code,
-            httpx.get(handle.url + path, headers=token).status_code,
-            httpx.get(handle.url + path + f"?{PAYLOAD}={PAYLOAD}", headers=token).status_code,
-            httpx.post(handle.url + path, content=PAYLOAD, headers=token).status_code,
-            httpx.get(handle.url + "/api/v1/users", params={"cursor": PAYLOAD}, headers=token).status_code,
-            httpx.get(handle.url + f"/{USER}").status_code,
-            httpx.get(handle.url + "/livez?" + PAYLOAD * 1000).status_code,
+            asking.get(handle.url + path).status_code,
+            asking.get(handle.url + path, headers={"Authorization": f"Bearer {PAYLOAD}"}).status_code,
+            asking.get(handle.url + path, headers=token).status_code,
+            asking.get(handle.url + path + f"?{PAYLOAD}={PAYLOAD}", headers=token).status_code,
+            asking.post(handle.url + path, content=PAYLOAD, headers=token).status_code,
+            asking.get(handle.url + "/api/v1/users", params={"cursor": PAYLOAD}, headers=token).status_code,
+            asking.get(handle.url + f"/{USER}").status_code,
+            asking.get(handle.url + "/livez?" + PAYLOAD * 1000).status_code,
         ]
         for raw in (f"GET {path}\r\n\r\n", f"GET {path} HTTP/1.1\r\n {PAYLOAD}\r\n\r\n", f"{PAYLOAD} {path}\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", handle.port), timeout=120) as connection:
@@ -246,7 +246,7 @@ def test_questions_to_the_server(log, caplog) -> None:
                 assert b" 400 " in connection.recv(65536)
         # a crash in the route of single users
         object.__setattr__(publisher.latest(), "users", None)
-        statuses.append(httpx.get(handle.url + path, headers=token).status_code)
+        statuses.append(asking.get(handle.url + path, headers=token).status_code)
     finally:
         handle.stop()
     assert statuses == [401, 401, 404, 422, 405, 404, 404, 414, 500]

@@ -23,6 +23,7 @@ from streameval.server import ServerHandle, create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.api.schemas.status import Overview
 from streameval.settings.tree import Server
+from tests import asking
 
 TOKEN = "s3cret"
 STREAM = "/api/v1/stream"
@@ -87,7 +88,7 @@ def test_every_answer_is_documented_and_none_is_a_5xx(server, tmp_path: Path, pa
     tested = re.search(r"(\d+) generated", done.stdout)
     assert tested is not None
     assert int(tested[1]) > 500, done.stdout
-    routes = httpx.get(server.url + "/openapi.json").json()["paths"]
+    routes = asking.get(server.url + "/openapi.json").json()["paths"]
     assert f"Tested: {sum(map(len, routes.values())) - 1}" in done.stdout
 
 
@@ -105,7 +106,7 @@ def test_the_stream_answers_whatever_it_is_asked_with(server, last_event_id: str
     seen = sent["Last-Event-ID"] == b"1"
     patience = httpx.Timeout(120, read=1 if seen else 120)
     try:
-        with httpx.stream("GET", server.url + STREAM, headers=sent, params=query, timeout=patience) as answer:
+        with asking.stream("GET", server.url + STREAM, headers=sent, params=query, timeout=patience) as answer:
             if answer.status_code == 200:
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 data = next(line for line in answer.iter_lines() if line.startswith("data: "))

@@ -15,6 +15,7 @@ import pytest
 from streameval.server import ServeError, ServerHandle, create_app, serve
 from streameval.server.api.schemas.status import Overview
 from streameval.settings.tree import Server
+from tests import asking
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def events(response: httpx.Response) -> Iterator[dict[str, str]]:
 
 def test_port_0_takes_a_free_port_and_the_url_answers(server) -> None:
     assert server.port > 0
-    assert httpx.get(server.url + "/livez").status_code == 200
+    assert asking.get(server.url + "/livez").status_code == 200
 
 
 def test_a_port_in_use_is_named_with_the_fix(server, publisher) -> None:
@@ -49,7 +50,7 @@ def test_a_port_in_use_is_named_with_the_fix(server, publisher) -> None:
         ServeError, match=rf"server.port = {server.port}: already in use on 127.0.0.1; .*choose another port"
     ):
         serve(create_app(publisher, Server(), version="1"), "127.0.0.1", server.port)
-    assert httpx.get(server.url + "/livez").status_code == 200
+    assert asking.get(server.url + "/livez").status_code == 200
 
 
 def test_an_address_of_nobody_is_named_with_the_fix(publisher) -> None:
@@ -70,7 +71,7 @@ def test_stopping_frees_the_port_and_may_be_repeated(publisher) -> None:
 
 
 def test_a_stream_sends_the_latest_snapshot_and_then_every_new_one(server, publisher, build) -> None:
-    with httpx.stream("GET", server.url + "/api/v1/stream", timeout=30) as response:
+    with asking.stream("GET", server.url + "/api/v1/stream", timeout=30) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["x-content-type-options"] == "nosniff"
         received = events(response)
@@ -86,20 +87,20 @@ def test_a_stream_sends_the_latest_snapshot_and_then_every_new_one(server, publi
 
 def test_a_client_that_comes_back_is_not_sent_what_it_has_seen(server, publisher, build) -> None:
     headers = {"Last-Event-ID": "1"}
-    with httpx.stream("GET", server.url + "/api/v1/stream", headers=headers, timeout=30) as response:
+    with asking.stream("GET", server.url + "/api/v1/stream", headers=headers, timeout=30) as response:
         publisher.publish(build.snapshot(2))
         assert next(events(response))["id"] == "2"
 
 
 @pytest.mark.parametrize("seen", ["0", "99", "-1", "x", "9" * 60])
 def test_another_last_event_id_gets_the_latest_at_once(server, seen: str) -> None:
-    with httpx.stream("GET", server.url + "/api/v1/stream", headers={"Last-Event-ID": seen}, timeout=30) as response:
+    with asking.stream("GET", server.url + "/api/v1/stream", headers={"Last-Event-ID": seen}, timeout=30) as response:
         assert next(events(response))["id"] == "1"
 
 
 def test_an_idle_stream_is_kept_alive_by_comments(server, monkeypatch) -> None:
     monkeypatch.setattr(fastapi.routing, "_PING_INTERVAL", 0.05)
-    with httpx.stream("GET", server.url + "/api/v1/stream", timeout=30) as response:
+    with asking.stream("GET", server.url + "/api/v1/stream", timeout=30) as response:
         received = events(response)
         assert next(received)["id"] == "1"
         assert next(received) == {"comment": ": ping"}
@@ -109,19 +110,19 @@ def test_streams_beyond_the_cap_are_refused_and_a_place_is_free_again_after_a_cl
     server,
 ) -> None:
     url = server.url + "/api/v1/stream"
-    with httpx.stream("GET", url, timeout=30) as one:
+    with asking.stream("GET", url, timeout=30) as one:
         first = events(one)  # kept: a stream closes with its iterator
         next(first)
-        with httpx.stream("GET", url, timeout=30) as two:
+        with asking.stream("GET", url, timeout=30) as two:
             second = events(two)
             next(second)
-            refused = httpx.get(url)
+            refused = asking.get(url)
             assert refused.status_code == 503
             assert refused.headers["content-type"] == "application/problem+json"
             assert refused.headers["retry-after"]
             assert "all 2 streams are in use" in refused.json()["detail"]
         for _ in range(1000):  # the server notices that a client has left on its own time
-            with httpx.stream("GET", url, timeout=30) as three:
+            with asking.stream("GET", url, timeout=30) as three:
                 if three.status_code == 200:
                     assert next(events(three))["id"] == "1"
                     break
@@ -131,7 +132,7 @@ def test_streams_beyond_the_cap_are_refused_and_a_place_is_free_again_after_a_cl
 
 def test_stopping_ends_open_streams(publisher) -> None:
     handle = serve(create_app(publisher, Server(), version="1"), "127.0.0.1", 0)
-    with httpx.stream("GET", handle.url + "/api/v1/stream", timeout=30) as response:
+    with asking.stream("GET", handle.url + "/api/v1/stream", timeout=30) as response:
         received = events(response)
         next(received)
         stopper = threading.Thread(target=handle.stop)
@@ -143,7 +144,7 @@ def test_stopping_ends_open_streams(publisher) -> None:
 
 def test_publishing_goes_on_when_the_server_is_gone(publisher, build) -> None:
     handle = serve(create_app(publisher, Server(), version="1"), "127.0.0.1", 0)
-    with httpx.stream("GET", handle.url + "/api/v1/stream", timeout=30) as response:
+    with asking.stream("GET", handle.url + "/api/v1/stream", timeout=30) as response:
         received = events(response)
         next(received)
         handle.stop()
@@ -162,7 +163,7 @@ def test_a_broken_or_endless_request_line_is_refused_and_the_server_lives(server
         except ConnectionError:  # it hung up before reading everything
             answer = b""
     assert answer == b"" or re.match(rb"HTTP/1.1 4\d\d", answer)
-    assert httpx.get(server.url + "/livez").status_code == 200
+    assert asking.get(server.url + "/livez").status_code == 200
 
 
 def test_many_readers_at_once_all_get_whole_answers(server, publisher, build) -> None:
