@@ -40,10 +40,12 @@ from streameval.sketches.tally import PaneSums
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
 _FEW = 1 << 12  # candidates; a part of fewer is put together with those beside it
-_NEVER = -(1 << 62)
+_NEVER, _EVER = -(1 << 62), 1 << 62
 
 
-_Apart = tuple[Impressions, Impressions | None]  # rows that may be of requests which are over, and those that cannot
+_Apart = tuple[
+    Impressions | None, Impressions | None
+]  # rows that may be of requests which are over, and those that cannot
 
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
@@ -74,12 +76,14 @@ class LiveAuctions:
 
     def candidates(self, impressions: Impressions, watermark: int) -> None:
         """Candidates that were not shown."""
-        late, runaway = impressions.ts < self._done, impressions.ts > max(watermark, self._done) + self._ahead
-        bad = late | (runaway if watermark != _NEVER else np.zeros(len(impressions), np.bool_))
-        self.skipped["late_candidates"] += int(np.count_nonzero(late))
-        self.skipped["runaway_candidates"] += int(np.count_nonzero(bad & ~late))
-        on = np.flatnonzero(~bad)
-        self._wait(self._others, impressions if on.size == bad.size else _taken(impressions, on))
+        end = _EVER if watermark == _NEVER else max(watermark, self._done) + self._ahead
+        late, runaway = impressions.ts < self._done, impressions.ts > end
+        lates, runaways = int(np.count_nonzero(late)), int(np.count_nonzero(runaway))
+        self.skipped["late_candidates"] += lates
+        self.skipped["runaway_candidates"] += runaways
+        if lates or runaways:
+            impressions = _taken(impressions, np.flatnonzero(~late & ~runaway))
+        self._wait(self._others, impressions)
 
     def label(
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], user: NDArray[np.uint64]
@@ -128,24 +132,25 @@ class LiveAuctions:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _wait(self, parts: list[Impressions], impressions: Impressions) -> None:
-        on = np.flatnonzero(impressions.request != 0)
-        self.skipped["no_request"] += len(impressions) - on.size
-        if len(self) + on.size > _MOST_WAITING:  # of a stream whose watermark stands still
-            self.skipped["no_room"] += on.size
+        many = int(np.count_nonzero(impressions.request))
+        self.skipped["no_request"] += len(impressions) - many
+        if len(self) + many > _MOST_WAITING:  # of a stream whose watermark stands still
+            self.skipped["no_room"] += many
             return
-        if on.size:
-            parts.append(_plain(impressions) if on.size == len(impressions) else _taken(impressions, on))
+        if many:
+            whole = many == len(impressions)
+            parts.append(_plain(impressions) if whole else _taken(impressions, np.flatnonzero(impressions.request)))
 
     def _run_waiting(self) -> list[PaneSums]:
         """Runs the requests that ended before `_done`; the others go on waiting."""
         parts = [_fewer(self._shown), _fewer(self._others)]
-        apart = [[_by_time(part, self._done) for part in some] for some in parts]
+        apart: list[list[_Apart]] = [[_by_time(part, self._done) for part in some] for some in parts]
         groups = self._groups(apart)
         if groups is None:
             apart = [[(part, None) for part in some] for some in parts]
             every = [part for some in parts for part in some]
             groups = regrouped(_column(every, "request"), _column(every, "ts"), self._gap)
-        on, off = ([near for near, _ in some] for some in apart)
+        on, off = ([near for near, _ in some if near is not None] for some in apart)
         near, shown = [*on, *off], sum(map(len, on))
         number, begin, waits, due = self._complete(*groups)
         self._shown, self._others = _those(apart[0], waits[:shown]), _those(apart[1], waits[shown:])
@@ -209,12 +214,10 @@ class LiveAuctions:
             some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
             pairs, auctions.pair[some] = self.history.rows(known, pair[some])
             tables, rest = known.tables._replace(rate=pairs.rate), Residuals(pairs.owed, known.of_position)
-            for begin, end in _runs(panes[low:high]):
-                inside = slice(low + begin, low + end)
-                indptr = auctions.indptr[inside.start : inside.stop + 1]
-                mine = auctions._replace(indptr=indptr, block=auctions.block[inside])
-                sums = run_through(mine, server[inside], tables, self._points, rest)
-                out.append(PaneSums(int(panes[inside.start]), series, sums.reshape(series.size, -1)))
+            mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
+            numbers, number = np.unique(panes[low:high], return_inverse=True)
+            sums = run_through(mine, server[low:high], number, tables, self._points, rest)
+            out.append(PaneSums(numbers, series, sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])))
         return out
 
     def _stay(
@@ -231,9 +234,11 @@ class LiveAuctions:
         asked = np.unique(hours[sizes > 0])
         unknown = [hour for hour in asked.tolist() if not self.history.at(hour).tables.shown.any()]
         if self.history.level == 0 and bool(sizes.all()) and all_fit(item, bid, position, slots):
+            if not unknown:
+                return None
             gone = np.isin(hours, unknown)
             self.skipped["no_history"] += int(np.count_nonzero(gone))
-            return np.flatnonzero(~gone) if unknown else None
+            return np.flatnonzero(~gone)
         wrong = {
             **unfit(np.ones(item.size, np.uint64), item, bid, position, slots),
             "not_sampled": ~self.history.knows(pair),
@@ -246,7 +251,7 @@ class LiveAuctions:
 
 
 def _column(parts: Sequence[Impressions], name: str) -> NDArray[Any]:
-    return np.concatenate([getattr(part, name) for part in parts])
+    return np.concatenate([getattr(part, name) for part in parts or [NO_IMPRESSIONS]])
 
 
 def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -265,10 +270,12 @@ def _fewer(parts: list[Impressions]) -> list[Impressions]:
 
 
 def _by_time(part: Impressions, end: int) -> _Apart:
-    """(rows before a time, those that follow, None: none). Out of order they are all near."""
+    """(rows before a time, those that follow; None: none). Out of order they are all near."""
     first = apart_at(part.ts, end)
     if first == len(part):
         return part, None
+    if first == 0:
+        return None, part
     return cut_impressions(part, slice(0, first)), cut_impressions(part, slice(first, len(part)))
 
 
@@ -276,11 +283,12 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
     """Some of the near rows of parts and all far ones; those that stand together are not copied."""
     out, start = [], 0
     for near, far in parts:
-        on = np.flatnonzero(wanted[start : start + len(near)])
-        start += len(near)
-        if on.size:
-            whole = span(on)
-            out.append(_taken(near, on) if whole is None else cut_impressions(near, whole))
+        if near is not None:
+            on = np.flatnonzero(wanted[start : start + len(near)])
+            start += len(near)
+            if on.size:
+                whole = span(on)
+                out.append(_taken(near, on) if whole is None else cut_impressions(near, whole))
         if far is not None:
             out.append(far)
     return out

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed
+from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed, summed_by_pair, with_pairs
 from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
 from streameval.auction.owed import Owed, PairRows
 from streameval.auction.rerun import USER_GROUPS, ClickTables
@@ -30,6 +30,7 @@ _DROPPED = _GROUP_BITS  # bits of a pair, that entries have not: the lowest ones
 _PLACE_BITS = POSITION_BITS + _GROUP_BITS  # of an entry's key, below the pair
 _FORMAT = 2
 _LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
+_NO_PAIRS = np.empty(0, np.uint64)
 _WAITING = 1 << 16  # labels that are put into their hour in one go
 
 
@@ -44,12 +45,14 @@ def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.u
     return out
 
 
+@numba.njit(cache=True, nogil=True)
 def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: int) -> NDArray[np.uint64]:
     """Keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the slots."""
-    known = (position >= 0) & (position < slots)
-    place = np.where(known, position, 0).astype(np.uint64)
-    keys = (pair << np.uint64(POSITION_BITS)) | place
-    return np.where(known, keys, np.uint64(0))
+    out = np.zeros(pair.size, np.uint64)
+    for i in range(pair.size):
+        if position[i] >= 0.0 and position[i] < slots:
+            out[i] = (pair[i] << np.uint64(POSITION_BITS)) | np.uint64(np.int64(position[i]))
+    return out
 
 
 @numba.njit(inline="always")
@@ -97,6 +100,7 @@ class PairHistory:
         self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
         self._new = 0  # labels that wait
         self._made: dict[int, HourTables] = {}
+        self._pairs, self._of = _NO_PAIRS, set[int]()  # of the tables made last; hours whose pairs are all among them
         self._owed: dict[tuple[int, ...], Owed] = {}  # by the hours of tables
 
     def add(
@@ -156,6 +160,10 @@ class PairHistory:
         """Tables of hours that are over; who asks for them nevertheless has them made again."""
         for old in [h for h in self._made if h < hour]:
             del self._made[old]
+        in_use = {made.hours for made in self._made.values()}
+        self._owed = {hours: owed for hours, owed in self._owed.items() if hours in in_use}
+        if not self._made:
+            self._pairs, self._of = _NO_PAIRS, set()
 
     @property
     def nbytes(self) -> int:
@@ -178,11 +186,15 @@ class PairHistory:
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
             entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
-            self._hours[hour] = packed(summed([Hour(entry, impressions, clicks).counts()]))
+            on = (entry >> np.uint64(_GROUP_BITS)) & np.uint64(
+                (1 << POSITION_BITS) - 1
+            ) < self._slots  # there were more
+            self._hours[hour] = packed(summed([Hour(entry[on], impressions[on], clicks[on]).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
+        self._of.difference_update(self._waiting)
         for hour, parts in self._waiting.items():
             new = counted(np.concatenate([key for key, _ in parts]), np.concatenate([label for _, label in parts]))
             self._hours[hour] = self._within(packed(summed([self._hours.get(hour, NO_HOUR).counts(), new])))
@@ -193,7 +205,7 @@ class PairHistory:
         ):
             self.level += 1
             self._hours = {hour: self._within(columns) for hour, columns in self._hours.items()}
-            self._made, self._owed = {}, {}
+            self._made, self._owed, self._pairs, self._of = {}, {}, _NO_PAIRS, set()
 
     def _within(self, hour: Hour) -> Hour:
         """Of the queries that are kept."""
@@ -203,24 +215,29 @@ class PairHistory:
         return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
-        keys, impressions, clicks = summed([self._hours[hour].counts(_GROUP_BITS) for hour in hours])
-        pairs, indptr, position = _by_pair(keys)
-        counts = PairCounts(indptr, position, impressions, clicks)
+        pairs = self._pairs
+        for hour in hours:
+            if hour not in self._of:
+                pairs = with_pairs(pairs, self._hours[hour].keys, _PLACE_BITS)
+        sums = summed_by_pair(
+            [self._hours[hour] for hour in hours], pairs, self._slots, bits=(POSITION_BITS, _GROUP_BITS)
+        )
+        self._pairs, self._of = sums.pairs, set(hours)
+        counts = PairCounts(sums.indptr, sums.position, sums.impressions, sums.clicks)
         curves = curves_of(counts, self._slots, self._curve)
         tables = tables_of(counts, curves)
         tables = tables._replace(rate=np.append(tables.rate, np.nan).astype(np.float32))
-        return HourTables(pairs, tables, curves, hours, self._of_position(hours, curves))
+        return HourTables(sums.pairs, tables, curves, hours, _of_position(sums.of_groups, curves))
 
-    def _of_position(self, hours: tuple[int, ...], curves: ClickCurves) -> NDArray[np.float64]:
-        impressions, clicks = np.zeros((2, self._slots, USER_GROUPS), np.int64)
-        for hour in hours:
-            _add_places(*self._hours[hour], impressions.ravel(), clicks.ravel())
-        if not curves.shown.any():
-            return np.zeros(impressions.shape)
-        stand_in = nearest_shown(curves.shown)
-        rest = clicks - (clicks.sum(axis=1) / np.maximum(impressions.sum(axis=1), 1))[:, None] * impressions
-        out: NDArray[np.float64] = (rest / np.maximum(impressions.sum(axis=1), 1)[:, None])[stand_in]
-        return out
+
+def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
+    """`rerun.Residuals.of_position`, of impressions and clicks [slots, USER_GROUPS, 2]."""
+    impressions, clicks = of_groups[:, :, 0], of_groups[:, :, 1]
+    if not curves.shown.any():
+        return np.zeros(impressions.shape)
+    rest = clicks - (clicks.sum(axis=1) / np.maximum(impressions.sum(axis=1), 1))[:, None] * impressions
+    out: NDArray[np.float64] = (rest / np.maximum(impressions.sum(axis=1), 1)[:, None])[nearest_shown(curves.shown)]
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -236,37 +253,6 @@ def _entries(
             entries[n] = _entry(key[i], np.uint64(group[i]))
             n += 1
     return hours, entries, labels
-
-
-@numba.njit(cache=True, nogil=True)
-def _by_pair(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """(pairs, where each begins, positions of all) of keys without groups."""
-    pairs, indptr = np.empty(keys.size, np.uint64), np.empty(keys.size + 1, np.int64)
-    position, n = np.empty(keys.size, np.int64), 0
-    for i in range(keys.size):
-        pair = keys[i] >> np.uint64(POSITION_BITS)
-        position[i] = np.int64(keys[i] & np.uint64((1 << POSITION_BITS) - 1))
-        if n == 0 or pairs[n - 1] != pair:
-            pairs[n], indptr[n] = pair, i
-            n += 1
-    indptr[n] = keys.size
-    return pairs[:n].copy(), indptr[: n + 1].copy(), position
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_places(
-    keys: NDArray[np.uint64],
-    of_impressions: NDArray[np.uint16],
-    of_clicks: NDArray[np.uint16],
-    impressions: NDArray[np.int64],
-    clicks: NDArray[np.int64],
-) -> None:
-    """Adds entries by position and group."""
-    places = np.uint64((1 << _PLACE_BITS) - 1)
-    for i in range(keys.size):
-        at = keys[i] & places
-        impressions[at] += of_impressions[i]
-        clicks[at] += of_clicks[i]
 
 
 @numba.njit(cache=True, nogil=True)

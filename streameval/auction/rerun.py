@@ -95,21 +95,29 @@ def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDA
 
     Sums of several calls add up.
     """
-    sums = np.zeros((len(requests.score), points.mainline_reserve.size, _OF_BLOCKS), np.int64)
-    _run(requests, np.full(requests.block.size, -1), tables, points, _NO_RESIDUALS, sums)
-    return sums.reshape(*sums.shape[:2], BLOCKS, _CELLS)
+    sums = np.zeros((1, len(requests.score), points.mainline_reserve.size, _OF_BLOCKS), np.int64)
+    number = requests.block.size
+    _run(requests, np.full(number, -1), np.zeros(number, np.int64), tables, points, rest=_NO_RESIDUALS, sums=sums)
+    return sums.reshape(*sums.shape[1:3], BLOCKS, _CELLS)
 
 
 def run_through(
-    requests: Auctions, server: NDArray[np.int64], tables: ClickTables, points: OperatingPoints, rest: Residuals
+    requests: Auctions,
+    server: NDArray[np.int64],
+    pane: NDArray[np.int64],
+    tables: ClickTables,
+    points: OperatingPoints,
+    rest: Residuals,
 ) -> NDArray[np.int64]:
-    """int64[versions, points, CELLS_OF_A_POINT]: the sums of `run`, with what labels add to expected clicks by way of the tables.
+    """int64[panes, versions, points, CELLS_OF_A_POINT]: the sums of `run`, with what labels add to expected clicks by way of the tables.
 
-    `server`: the number of the version that served each request; none: no number of a version. What comes through the tables is by
-    group and THROUGH_CELLS, in the units of expected clicks (see `spread`). Sums of several calls add up, to the bit.
+    `server`: the number of the version that served each request; none: no number of a version. `pane`: of each request, ascending from 0.
+    What comes through the tables is by group and THROUGH_CELLS, in the units of expected clicks (see `spread`). Sums of several calls
+    add up, to the bit.
     """
-    sums = np.zeros((len(requests.score), points.mainline_reserve.size, CELLS_OF_A_POINT), np.int64)
-    _run(requests, server, tables, points, rest, sums)
+    panes = pane[-1] + 1 if pane.size else 0
+    sums = np.zeros((panes, len(requests.score), points.mainline_reserve.size, CELLS_OF_A_POINT), np.int64)
+    _run(requests, server, pane, tables, points, rest, sums)
     return sums
 
 
@@ -146,12 +154,13 @@ def ranked(
 def _run(
     requests: Auctions,
     server: NDArray[np.int64],
+    pane: NDArray[np.int64],
     tables: ClickTables,
     points: OperatingPoints,
     rest: Residuals,
     sums: NDArray[np.int64],
 ) -> None:
-    """Fills `sums` [versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
+    """Fills `sums` [panes, versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
 
     Until the end a point has what it adds to the point before: nothing where the same ads stand in the same places.
     """
@@ -159,7 +168,7 @@ def _run(
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
-    flat, many, width = sums.ravel(), sums.shape[1], sums.shape[2]  # one cell costs as much as a request's sums
+    flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # one cell costs as much as a request's sums
     through = width > _OF_BLOCKS
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
     groups = rest.of_pair.shape[1]  # a number that is known here would have loops unrolled, one cell after the other
@@ -168,7 +177,7 @@ def _run(
     for v in range(scores.shape[0]):
         score = scores[v]
         for r in range(block.size):
-            first = v * many * width
+            first = (pane[r] * scores.shape[0] + v) * many * width
             at_block = first + np.int64(block[r]) * _CELLS
             flat[at_block + AUCTIONS_SERVED] += server[r] == v
             n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
@@ -197,9 +206,10 @@ def _run(
                         flat[place] += all_owed - owed[0, g]
                         flat[place + np.uint64(1)] += mainline_owed - owed[1, g]
                         owed[0, g], owed[1, g] = all_owed, mainline_owed
-    for v in range(scores.shape[0]):
-        for p in range(1, many):
-            sums[v, p] += sums[v, p - 1]
+    for one in range(sums.shape[0]):
+        for v in range(scores.shape[0]):
+            for p in range(1, many):
+                sums[one, v, p] += sums[one, v, p - 1]
 
 
 @numba.njit(inline="always")

@@ -307,11 +307,13 @@ class Scoreboard:
         sizes, places = np.array([tally.size for tally, _ in found]), np.array([at for _, at in found])
         if (np.diff(places) < 0).any():
             raise ValueError("tallies in another order than that of their cells")
-        for pane, series, cells in sums:
-            if sizes.sum() != cells.shape[1]:
+        for panes, series, cells in sums:
+            if sizes.sum() != cells.shape[2]:
                 raise ValueError("cells of tallies that are not kept")
-            first = series[:, None].astype(np.int64) * self.overall_layout.size + places
-            self.overall.add(pane, SparseVector.of_pieces(first.ravel(), np.tile(sizes, series.size), cells.ravel()))
+            first = (series[:, None].astype(np.int64) * self.overall_layout.size + places).ravel()
+            size = np.tile(sizes, series.size)
+            for pane, own in zip(panes.tolist(), cells, strict=True):
+                self.overall.add(pane, SparseVector.of_pieces(first, size, own.ravel()))
 
     def retire(self, series: int) -> None:
         """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""

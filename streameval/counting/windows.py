@@ -20,6 +20,7 @@ from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
 _MERGE_AT = 8  # deltas a pane collects before all but the longest become one
+_LONG = 2  # that stay as they are: what auctions add to a pane is as long as what scores do
 _NO_BYTES = np.empty(0, np.uint8)
 
 
@@ -56,7 +57,7 @@ class Panes:
         self.changed.add(pane)
         self._unwritten.add(pane)
         if len(parts) >= _MERGE_AT:
-            self._panes[pane] = _two(parts)
+            self._panes[pane] = _few(parts)
         for window in self._windows:
             window.follow(pane, delta)
 
@@ -79,10 +80,10 @@ class Panes:
         return parts[0]
 
     def parts(self, pane: int) -> list[SparseVector]:
-        """At most two vectors, of which that of a pane is the sum: who only adds it up needs no copy of the longest one."""
+        """Few vectors, of which that of a pane is the sum: who only adds it up needs no copy of the longest ones."""
         parts = self._panes.get(pane, [])
-        if len(parts) > 2:
-            self._panes[pane] = parts = _two(parts)
+        if len(parts) > _LONG + 1:
+            self._panes[pane] = parts = _few(parts)
         return parts
 
     @property
@@ -184,10 +185,10 @@ class Panes:
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
 
 
-def _two(parts: list[SparseVector]) -> list[SparseVector]:
-    """The longest vector, and the sum of the others."""
-    longest = max(range(len(parts)), key=lambda i: parts[i].cells.size)
-    return [parts[longest], SparseVector.sum(parts[:longest] + parts[longest + 1 :])]
+def _few(parts: list[SparseVector]) -> list[SparseVector]:
+    """The longest vectors, and the sum of the others."""
+    parts = sorted(parts, key=lambda part: -part.cells.size)
+    return [*parts[:_LONG], SparseVector.sum(parts[_LONG:])]
 
 
 def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[Any]]:

@@ -49,8 +49,8 @@ def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:
 
 
 class PaneSums(NamedTuple):
-    """What some series get in a pane: all cells of some tallies, one behind the other, int64[series, cells]; series ascend."""
+    """What some series get in some panes: all cells of some tallies, one behind the other; series ascend."""
 
-    pane: int
+    panes: NDArray[np.int64]
     series: NDArray[np.int32]
-    cells: NDArray[np.int64]
+    cells: NDArray[np.int64]  # [panes, series, cells]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from streameval.auction import entries
 from streameval.auction import owed as owed_of_pairs
-from streameval.auction.entries import Counts, counted, packed, summed
+from streameval.auction.entries import Counts, counted, packed, summed, summed_by_pair, with_pairs
 from streameval.auction.owed import Owed, PairRows
 from streameval.auction.pairs import PairHistory, pair_of
 from streameval.auction.rerun import USER_GROUPS
@@ -36,9 +37,66 @@ def test_hours_together_are_what_a_dictionary_counts(parts: int) -> None:
     found = summed([packed(counted(*one)).counts() for one in labels])
     assert by_key(found) == dict(expected)
     assert found.keys.tolist() == sorted(expected)
-    halves = found.by(1)
-    assert halves.keys.tolist() == sorted({key // 2 for key in expected})
-    assert halves.impressions.sum() == 400 * parts
+
+
+@pytest.mark.parametrize("chunk", [1, 64, 1 << 15])
+@pytest.mark.parametrize("parts", [0, 1, 6])
+def test_sums_by_pair_are_what_a_dictionary_counts(monkeypatch: pytest.MonkeyPatch, parts: int, chunk: int) -> None:
+    """However many pairs are added up at a time; pairs that no hour has are left out."""
+    monkeypatch.setattr(entries, "_CHUNK", chunk)
+    rng, slots, bits = np.random.default_rng(parts), 5, (10, 4)
+    pairs, hours = np.array([3, 1 << 40], np.uint64), []
+    by_pair: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    by_group = np.zeros((slots, 16, 2), np.int64)
+    for _ in range(parts):
+        pair, position, group = (rng.integers(0, most, 300).astype(np.uint64) for most in (40, slots, 16))
+        label = (rng.random(300) < 0.3).astype(np.int8)
+        for i, k, g, clicked in zip(*(column.tolist() for column in (pair, position, group, label)), strict=True):
+            by_pair[i, k][0] += 1
+            by_pair[i, k][1] += clicked
+            by_group[k, g] += (1, clicked)
+        hours.append(packed(counted(pair << np.uint64(14) | position << np.uint64(4) | group, label)))
+        pairs = with_pairs(pairs, hours[-1].keys, 14)
+        assert pairs.tolist() == sorted({*pairs.tolist()})
+    found = summed_by_pair(hours, pairs, slots, bits)
+    keys = zip(np.repeat(found.pairs, np.diff(found.indptr)).tolist(), found.position.tolist(), strict=True)
+    sums = zip(found.impressions.tolist(), found.clicks.tolist(), strict=True)
+    assert [*zip(keys, map(list, sums), strict=True)] == sorted(by_pair.items())
+    assert found.pairs.tolist() == sorted({pair for pair, _ in by_pair})
+    assert np.array_equal(found.of_groups, by_group)
+
+
+def test_tables_are_those_of_their_hours_whatever_was_made_before() -> None:
+    """Hours come and go, are asked for again, and get further labels after tables of them were made."""
+    rng = np.random.default_rng(4)
+
+    def labels(hour: int, n: int) -> tuple[NDArray[np.uint64], NDArray[np.int8], NDArray[np.int64], NDArray[np.int64]]:
+        pair, place = rng.integers(1, 60, n).astype(np.uint64) << np.uint64(14), rng.integers(0, 4, n).astype(np.uint64)
+        return pair | place, (rng.random(n) < 0.3).astype(np.int8), np.full(n, hour * HOUR), rng.integers(0, 16, n)
+
+    given = [labels(hour, int(rng.integers(1, 40))) for hour in (1, 2, 2, 4, 5, 3, 5)]
+    asked = [1, 2, 2, 4, 5, 4, 6]
+    history, seen = PairHistory(4, "within_pairs", 3, 1 << 20), []
+    for some, hour in zip(given, asked, strict=True):
+        history.add(*some)
+        seen.append(some)
+        history._made.clear()  # or what was made before these labels would stand
+        alone = PairHistory(4, "within_pairs", 3, 1 << 20)
+        for one in seen:
+            alone.add(*one)
+        a, b = history.at(hour), alone.at(hour)
+        for mine, its in zip((a.pairs, a.of_position, *a.tables), (b.pairs, b.of_position, *b.tables), strict=True):
+            assert np.array_equal(mine, its, equal_nan=True)
+
+
+def test_a_checkpoint_of_more_slots_is_read_as_far_as_there_are_any() -> None:
+    many, few = (PairHistory(slots, "observed", 2, 1 << 20) for slots in (900, 2))
+    pair = np.arange(1, 5).astype(np.uint64) << np.uint64(14)
+    place = np.array([0, 1, 1, 899], np.uint64)
+    many.add(pair | place, np.ones(4, np.int8), np.full(4, HOUR), np.zeros(4, np.int64))
+    few.restore(many.state())
+    assert few.at(1).curves.impressions.tolist() == [1, 2]
+    assert few.at(1).pairs.size == 3
 
 
 def test_an_entry_of_more_than_it_can_hold_is_several() -> None:

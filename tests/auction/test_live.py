@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from streameval.auction.history import count_pairs, curves_of, tables_of
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import AUCTION_CELLS, AUCTIONS_SERVED, USER_GROUPS, run
-from streameval.events.batch import Batch
+from streameval.events.batch import Batch, Impressions
 from streameval.events.hashing import hash_one
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
@@ -402,6 +403,22 @@ def test_placements_are_the_same_on_four_partitions_and_yields_nearly() -> None:
         assert abs(row["click_yield"] - other["click_yield"]) < 3 * (
             row["click_yield_stderr"] + other["click_yield_stderr"]
         )
+
+
+def test_requests_that_nothing_has_scored_are_run_for_nobody() -> None:
+    """Impressions without a pClick are for the models that learn here, whose scores no auction has."""
+    half = T0 + REQUESTS // 2 * STEP
+
+    def unscored(rows: Impressions) -> Impressions:
+        return replace(rows, pclick=np.full(len(rows), np.nan), shadow=None)
+
+    pipeline = Pipeline(settings(), ManualClock(T0 / 1000 + 36_000))
+    for one in batches(log(), pipeline, 500):
+        bare = replace(one, impressions=unscored(one.impressions), candidates=unscored(one.candidates))
+        pipeline.take(bare if one.impressions.ts.min() >= half else one)
+    sums = sums_of(pipeline)
+    assert requests_run(sums) > 0
+    assert max(pane for _, pane in sums) * 60_000 < T0 + REQUESTS * STEP - HOUR // 2
 
 
 def test_without_operating_points_there_is_nothing() -> None:
