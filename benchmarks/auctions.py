@@ -137,12 +137,12 @@ def main() -> None:
     for on in (True, False):
         seconds(given[:20], on)  # compile
     rounds = [(seconds(given, False), seconds(given, True), seconds(given, True, day=True)) for _ in range(ROUNDS)]
-    off, *on = ([one[i][0] for one in rounds] for i in range(3))
+    off, *both = ([one[i][0] for one in rounds] for i in range(3))
     print("| the loop, 3 versions, 5 points, 15 candidates | CPU us a request | ratio: best to best (rounds) | limit |")
     print("|---|---|---|---|")
     each = 1e6 / REQUESTS
     print(f"| off | {min(off) * each:.2f} | 1 | |")
-    for name, found in zip(("the first hours", "after a day"), on, strict=True):
+    for name, found in zip(("the first hours", "after a day"), both, strict=True):
         ratios = sorted(b / a for a, b in zip(off, found, strict=True))
         ratio = f"{min(found) / min(off):.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f})"
         print(f"| on, {name} | {min(found) * each:.2f} | {ratio} | {LIMIT} |")

@@ -43,9 +43,8 @@ _FEW = 1 << 12  # candidates; a part of fewer is put together with those beside 
 _NEVER, _EVER = -(1 << 62), 1 << 62
 
 
-_Apart = tuple[
-    Impressions | None, Impressions | None
-]  # rows that may be of requests which are over, and those that cannot
+# rows that may be of requests which are over, and those that cannot
+_Apart = tuple[Impressions | None, Impressions | None]
 
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:

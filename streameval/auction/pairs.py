@@ -186,9 +186,8 @@ class PairHistory:
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
             entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
-            on = (entry >> np.uint64(_GROUP_BITS)) & np.uint64(
-                (1 << POSITION_BITS) - 1
-            ) < self._slots  # there were more
+            position = (entry >> np.uint64(_GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
+            on = position < self._slots  # there may have been more then
             self._hours[hour] = packed(summed([Hour(entry[on], impressions[on], clicks[on]).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------

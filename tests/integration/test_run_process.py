@@ -207,7 +207,7 @@ def test_a_signal_during_the_first_compilation_is_heard_at_the_next_kernel(
 ) -> None:
     """It went on for as long as that took, which is a minute: longer than anybody waits before a SIGKILL."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
-    config = settings(batch__json_kernel=False)  # that one would be under way, for twenty seconds
+    config = settings()
     write_traffic(embedded_kafka, config)
     with running(config) as run:
         until(lambda: "compiling" in (run.get("/readyz").json()["preparing"] or ""), run)
