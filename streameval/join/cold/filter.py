@@ -1,18 +1,18 @@
 """Which ids are on disk, and in which segments: a Bloom filter in blocks of a cache line.
 
-Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 12 bits an id that it was made
-for. An id sets a bit in each of the eight words of its block: in four whatever segment it is in, so that an id is known by one
-miss of the cache; in four depending on the segment's mark, so that of hundreds of segments only a few are looked into. Full, it holds
-6% of other ids for known, and each of them to be in 6% of the segments. Ids are hashes, so an id's block goes
-by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
+Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 20 bits an id that it was made
+for. An id sets bits in each of the eight words of its block: one in three of them whatever segment it is in, so that an id is known
+by one miss of the cache; two in each of the others depending on the segment's mark, so that of hundreds of segments hardly one is looked
+into without need. Full, it holds 4% of other ids for known, and each of them to be in 0.3% of the segments. Ids are hashes, so an id's
+block goes by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -21,15 +21,20 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load64
 from streameval.sketches.directory import mix
 
-_BITS = 12  # an id
+_BITS = 20  # an id
 _WORDS = 8  # of 64 bits, a block; 6 bits of a hash say which bit of a word an id sets
-_COMMON = 4  # of them, the first, whatever segment the id is in
-_LOW = np.uint64((1 << 6 * _COMMON) - 1)
-_HIGH = np.uint64(64 - 6 * (_WORDS - _COMMON))
+_COMMON = 3  # of them, the first, whatever segment the id is in
+_FEW = 5  # up to which word most segments are told that an id is not in
+_OF_COMMON, _OF_MARKED = np.uint64(6 * _COMMON), np.uint64(6 * (_WORDS - _COMMON))
+_LOW, _HIGH = (np.uint64((1 << int(bits)) - 1) for bits in (_OF_COMMON, _OF_MARKED))
+_HALF = np.uint64(32)
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = 1 << 14  # ids
 _RANGES = 512  # of ids; what those of one range set stays in the cache while all are added that are in it
 _THREADS = 4
+_FORM = 1  # of what a file holds: to be raised when an id sets other bits
+_PART = 1 << 23  # words, of an array of a file
+_WORTH_A_FILE = 1 << 22  # ids; of fewer a restart makes it anew
 _SHIFTS = np.arange(_WORDS, dtype=np.uint64) * np.uint64(6)
 
 
@@ -39,17 +44,22 @@ def _first_word(one: np.uint64, blocks: np.uint64) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def _bits_of(hashed: np.uint64, mark: np.uint64) -> np.uint64:
-    """Which bit of each word, those of a segment's mark above those that all have."""
-    return (hashed & _LOW) | ((hashed * mark) >> _HIGH) << np.uint64(6 * _COMMON)
+def _bits_of(hashed: np.uint64, mark: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Which two bits of each word, those of a segment's mark above those that all have, which are the same twice."""
+    common, marked = hashed & _LOW, hashed * mark
+    marked ^= marked >> _HALF  # a product's low bits know nothing of a factor's high ones
+    return common | (marked & _HIGH) << _OF_COMMON, common | ((marked >> _OF_MARKED) & _HIGH) << _OF_COMMON
 
 
 @numba.njit(inline="always")
-def _all_set(words: NDArray[np.uint64], first: np.uint64, bits: np.uint64, begin: int, end: int) -> np.uint64:
+def _all_set(
+    words: NDArray[np.uint64], first: np.uint64, bits: tuple[np.uint64, np.uint64], begin: int, end: int
+) -> np.uint64:
     """1 when the bits of words [begin, end) of a block are set, else 0; without leaving early: there is nothing to guess."""
     out = np.uint64(1)
     for word in range(begin, end):
-        out &= words[first + np.uint64(word)] >> ((bits >> np.uint64(6 * word)) & np.uint64(63))
+        shift, here = np.uint64(6 * word), words[first + np.uint64(word)]
+        out &= here >> ((bits[0] >> shift) & np.uint64(63)) & here >> ((bits[1] >> shift) & np.uint64(63))
     return out
 
 
@@ -60,8 +70,10 @@ def some_segments(words: NDArray[np.uint64], one: np.uint64, marks: NDArray[np.u
     hashed = mix(one ^ _SALT)
     n = 0
     for number in range(marks.size):
-        out[n] = number
-        n += int(_all_set(words, first, _bits_of(hashed, marks[number]), _COMMON, _WORDS))
+        bits = _bits_of(hashed, marks[number])
+        if _all_set(words, first, bits, _COMMON, _FEW) and _all_set(words, first, bits, _FEW, _WORDS):
+            out[n] = number
+            n += 1
     return n
 
 
@@ -70,9 +82,12 @@ def _set(
     words: NDArray[np.uint64], blocks: np.uint64, shifts: NDArray[np.uint64], one: np.uint64, mark: np.uint64
 ) -> None:
     first = _first_word(one, blocks)
-    bits = _bits_of(mix(one ^ _SALT), mark)
+    a, b = _bits_of(mix(one ^ _SALT), mark)
     for word in range(np.uint64(shifts.size)):  # side by side: how many is not known to the compiler, or it would not
-        words[first + word] |= np.uint64(1) << ((bits >> shifts[word]) & np.uint64(63))
+        shift = shifts[word]
+        words[first + word] |= np.uint64(1) << ((a >> shift) & np.uint64(63)) | np.uint64(1) << (
+            (b >> shift) & np.uint64(63)
+        )
 
 
 @numba.njit(cache=True, nogil=True)
@@ -108,7 +123,8 @@ def _known(words: NDArray[np.uint64], ids: NDArray[np.uint64], out: NDArray[np.i
     n = 0
     for i in range(ids.size):
         out[n] = i
-        n += int(_all_set(words, _first_word(ids[i], blocks), mix(ids[i] ^ _SALT), 0, _COMMON))
+        hashed = mix(ids[i] ^ _SALT)
+        n += int(_all_set(words, _first_word(ids[i], blocks), (hashed, hashed), 0, _COMMON))
     return n
 
 
@@ -124,25 +140,38 @@ def mark_of(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:8], "little") | 1
 
 
+class FilterFile(NamedTuple):
+    """Where a filter was written to, so that a restart need not go through all ids."""
+
+    name: str
+    size: int  # bytes
+    used: int  # ids
+
+
 class IdFilter:
     """Ids that may be known, as many as it was made for; none is taken out."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = max(capacity, _LEAST)
         self.used = 0
+        self.marks: set[int] = set()  # of the segments whose ids it knows
+        self.file: FilterFile | None = None
         blocks = -(-self.capacity * _BITS // (64 * _WORDS))
         self.words = np.zeros(_WORDS * (-(-blocks // _THREADS) * _THREADS), np.uint64)
 
     @staticmethod
     def of(segments: Iterable[Marked]) -> IdFilter:
         """A new one of segments, with room for a third more."""
-        marks, parts = [], []
-        for mark, ids in segments:
-            marks.append(mark)
-            parts.append(ids)
-        out = IdFilter(sum(part.size for part in parts) * 4 // 3)
-        if not parts:
-            return out
+        some = list(segments)
+        out = IdFilter(sum(one.ids.size for one in some) * 4 // 3)
+        out.add_all(some)
+        return out
+
+    def add_all(self, segments: Collection[Marked]) -> None:
+        """As `add`, of several, by several threads; nobody may ask meanwhile."""
+        if not segments:
+            return
+        marks, parts = zip(*segments, strict=True)
         edges = np.arange(1, _RANGES, dtype=np.uint64) * np.uint64(2**64 // _RANGES)
         cuts = np.array([[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts], np.int64)
         places = np.array([part.ctypes.data for part in parts], np.int64)
@@ -150,17 +179,46 @@ class IdFilter:
         each = _RANGES // _THREADS  # whole blocks: a thread writes to no word of another
 
         def add(first: int) -> None:
-            _add_ranges(out.words, some, (first, first + each), _SHIFTS)
+            _add_ranges(self.words, some, (first, first + each), _SHIFTS)
 
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(add, range(0, _RANGES, each)))
-        out.used = int(cuts[:, -1].sum())
-        return out
+        self.used += int(cuts[:, -1].sum())
+        self.marks.update(marks)
 
     def add(self, mark: int, ids: NDArray[np.uint64]) -> None:
         """Knows these of a segment from now on; others may ask meanwhile."""
         _add(self.words, ids, np.uint64(mark), _SHIFTS)
         self.used += ids.size
+        self.marks.add(mark)
+
+    # -- in a file -----------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Whether a restart would have more than an eighth of the ids to add to what the file has."""
+        in_file = self.file.used if self.file is not None else 0
+        return self.used >= _WORTH_A_FILE and self.used - in_file > self.used // 8
+
+    def content(self) -> dict[str, Any]:
+        """What a file of it holds, for `of_file`: arrays one right behind the other."""
+        words = [self.words[at : at + _PART] for at in range(0, self.words.size, _PART)]
+        return {
+            "form": _FORM,
+            "capacity": self.capacity,
+            "used": self.used,
+            "marks": sorted(self.marks),
+            "words": words,
+        }
+
+    @staticmethod
+    def of_file(tree: Mapping[str, Any], words: NDArray[np.uint64]) -> IdFilter | None:
+        """What `content` gave, `words` all in one; None: it is of another form."""
+        if tree["form"] != _FORM:
+            return None
+        out = IdFilter(0)
+        out.capacity, out.used, out.marks, out.words = tree["capacity"], tree["used"], set(tree["marks"]), words
+        return out
 
     def known(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Positions of those that may be known, ascending: every one that is, and a few others."""
