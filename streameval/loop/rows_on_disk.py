@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +129,8 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
 
 
 def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Has a partition's state hold the rows that it names, of files by name, and the filter of ids, if its file can be read."""
+    """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of ids, which another
+    thread reads meanwhile."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
@@ -138,7 +139,9 @@ def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[st
         ]
     cold = _cold(monitor)
     if cold.get("filter"):
-        cold["filter"] = _read_ids(folder / cold["filter"])
+        reader = ThreadPoolExecutor(1)
+        cold["filter"] = reader.submit(_read_ids, folder / cold["filter"]).result
+        reader.shutdown(wait=False)
 
 
 def _read_ids(path: Path) -> IdFilter | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter, Marked
-from streameval.join.cold.ground import ALIGN, empty, give_back, will_need
+from streameval.join.cold.ground import ALIGN, empty, give_back, will_need, will_need_rows
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
@@ -257,7 +257,7 @@ class ColdRows:
     ) -> None:
         """Maps the files that `state` named over the first rows of a table that has room for them. Raises OSError.
 
-        In the place of the filter's name it has the filter, or None.
+        In the place of the filter's name it has a call that waits for the filter, and may give None.
         `codes`: what those of the process that gave the state mean here.
         """
         for file, before in zip(files, saved["codes"], strict=True):
@@ -269,8 +269,12 @@ class ColdRows:
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
         self._lookup = None
-        self.filter = self._completed(saved.get("filter"))  # format 8 had none at first
+        reading = saved.get("filter")  # format 8 had none at first
+        self.filter = self._completed(None if reading is None else reading())
         changed = saved["changed"]
+        for name, column in table.columns().items():
+            if name == "state" or name in changed["fields"]:
+                will_need_rows(column, changed["row"])
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())
 

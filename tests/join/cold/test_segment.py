@@ -134,6 +134,21 @@ def test_the_pages_of_some_rows_are_asked_for_and_no_others(monkeypatch: pytest.
     ]
 
 
+def test_the_pages_of_single_rows_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, begin + length)))
+    column = empty(ALIGN, np.int64)
+    address, rows = column.ctypes.data, np.array([3, 5000, 5001, ALIGN - 1])
+    ground.will_need_rows(column, rows)
+    pages = np.unique(rows * 8 // mmap.PAGESIZE).tolist()
+    assert [(begin - address) // mmap.PAGESIZE for begin, _ in asked] == pages
+    assert all((end - 1 - begin) < mmap.PAGESIZE for begin, end in asked)
+    asked.clear()
+    monkeypatch.setattr(ground, "_MANY_PAGES", 1)
+    ground.will_need_rows(column, rows)
+    assert not asked
+
+
 def test_what_an_id_is_looked_for_in_is_asked_for_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int, int]] = []
     monkeypatch.setattr(lookup, "will_need", lambda column, first, end: asked.append((column.ctypes.data, first, end)))
