@@ -1,10 +1,10 @@
 """Which ids are on disk, and in which segments: a Bloom filter in blocks of a cache line.
 
-Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 20 bits an id that it was made
-for. An id sets bits in each of the eight words of its block: one in three of them whatever segment it is in, so that an id is known
-by one miss of the cache; two in each of the others depending on the segment's mark, so that of hundreds of segments hardly one is looked
-into without need. Full, it holds 4% of other ids for known, and each of them to be in 0.3% of the segments. Ids are hashes, so an id's
-block goes by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
+Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 16 bits an id that it was made
+for. An id sets a bit in each of the eight words of its block: in three whatever segment it is in, so that an id is known by one
+miss of the cache; in five depending on the segment's mark, so that of hundreds of segments few are looked into without need. Full, it holds
+7% of other ids for known, and each of them to be in 1% of the segments: an id that is new has the disk read less than once in five times
+with 300 of them. Ids are hashes, so an id's block goes by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load64
 from streameval.sketches.directory import mix
 
-_BITS = 20  # an id
+_BITS = 16  # an id
 _WORDS = 8  # of 64 bits, a block; 6 bits of a hash say which bit of a word an id sets
 _COMMON = 3  # of them, the first, whatever segment the id is in
-_FEW = 5  # up to which word most segments are told that an id is not in
-_OF_COMMON, _OF_MARKED = np.uint64(6 * _COMMON), np.uint64(6 * (_WORDS - _COMMON))
-_LOW, _HIGH = (np.uint64((1 << int(bits)) - 1) for bits in (_OF_COMMON, _OF_MARKED))
-_HALF = np.uint64(32)
+_LOW = np.uint64((1 << 6 * _COMMON) - 1)
+_HIGH = np.uint64(64 - 6 * (_WORDS - _COMMON))
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = 1 << 14  # ids
 _RANGES = 512  # of ids; what those of one range set stays in the cache while all are added that are in it
@@ -44,22 +42,17 @@ def _first_word(one: np.uint64, blocks: np.uint64) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def _bits_of(hashed: np.uint64, mark: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Which two bits of each word, those of a segment's mark above those that all have, which are the same twice."""
-    common, marked = hashed & _LOW, hashed * mark
-    marked ^= marked >> _HALF  # a product's low bits know nothing of a factor's high ones
-    return common | (marked & _HIGH) << _OF_COMMON, common | ((marked >> _OF_MARKED) & _HIGH) << _OF_COMMON
+def _bits_of(hashed: np.uint64, mark: np.uint64) -> np.uint64:
+    """Which bit of each word, those of a segment's mark above those that all have."""
+    return (hashed & _LOW) | ((hashed * mark) >> _HIGH) << np.uint64(6 * _COMMON)
 
 
 @numba.njit(inline="always")
-def _all_set(
-    words: NDArray[np.uint64], first: np.uint64, bits: tuple[np.uint64, np.uint64], begin: int, end: int
-) -> np.uint64:
+def _all_set(words: NDArray[np.uint64], first: np.uint64, bits: np.uint64, begin: int, end: int) -> np.uint64:
     """1 when the bits of words [begin, end) of a block are set, else 0; without leaving early: there is nothing to guess."""
     out = np.uint64(1)
     for word in range(begin, end):
-        shift, here = np.uint64(6 * word), words[first + np.uint64(word)]
-        out &= here >> ((bits[0] >> shift) & np.uint64(63)) & here >> ((bits[1] >> shift) & np.uint64(63))
+        out &= words[first + np.uint64(word)] >> ((bits >> np.uint64(6 * word)) & np.uint64(63))
     return out
 
 
@@ -70,10 +63,8 @@ def some_segments(words: NDArray[np.uint64], one: np.uint64, marks: NDArray[np.u
     hashed = mix(one ^ _SALT)
     n = 0
     for number in range(marks.size):
-        bits = _bits_of(hashed, marks[number])
-        if _all_set(words, first, bits, _COMMON, _FEW) and _all_set(words, first, bits, _FEW, _WORDS):
-            out[n] = number
-            n += 1
+        out[n] = number
+        n += int(_all_set(words, first, _bits_of(hashed, marks[number]), _COMMON, _WORDS))
     return n
 
 
@@ -82,12 +73,9 @@ def _set(
     words: NDArray[np.uint64], blocks: np.uint64, shifts: NDArray[np.uint64], one: np.uint64, mark: np.uint64
 ) -> None:
     first = _first_word(one, blocks)
-    a, b = _bits_of(mix(one ^ _SALT), mark)
+    bits = _bits_of(mix(one ^ _SALT), mark)
     for word in range(np.uint64(shifts.size)):  # side by side: how many is not known to the compiler, or it would not
-        shift = shifts[word]
-        words[first + word] |= np.uint64(1) << ((a >> shift) & np.uint64(63)) | np.uint64(1) << (
-            (b >> shift) & np.uint64(63)
-        )
+        words[first + word] |= np.uint64(1) << ((bits >> shifts[word]) & np.uint64(63))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -123,8 +111,7 @@ def _known(words: NDArray[np.uint64], ids: NDArray[np.uint64], out: NDArray[np.i
     n = 0
     for i in range(ids.size):
         out[n] = i
-        hashed = mix(ids[i] ^ _SALT)
-        n += int(_all_set(words, _first_word(ids[i], blocks), (hashed, hashed), 0, _COMMON))
+        n += int(_all_set(words, _first_word(ids[i], blocks), mix(ids[i] ^ _SALT), 0, _COMMON))
     return n
 
 

@@ -17,9 +17,7 @@ from streameval.join.cold.filter import IdFilter, some_segments
 from streameval.join.cold.ground import will_need
 from streameval.join.cold.segment import PAGE_IDS, Segment
 
-_AT_ONCE = (
-    4096  # pages of ids that are asked for before one is looked into; of more the system reads them as they are touched
-)
+_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into; more are read as they are touched
 
 
 class Lookup:
@@ -38,7 +36,8 @@ class Lookup:
 
     def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids; `known` knows all segments."""
-        pages = _full(2 * wanted.size, lambda out: _pages(self._places, self._marks, known.words, wanted, out))
+        likely = (1 + len(self._segments) // 64) * wanted.size
+        pages = _full(likely, lambda out: _pages(self._places, self._marks, known.words, wanted, out))
         if len(pages) <= _AT_ONCE:
             for _, number, page in pages.tolist():
                 for column in (self._ids[number], self._segments[number].at):
