@@ -66,7 +66,7 @@ class Joiner:
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
         self._online = online_models
         self.cold = ColdRows(policy.segment_rows)
-        self._written = WrittenRows(policy.segment_rows)
+        self.written = WrittenRows(policy.segment_rows)
         self.table = Table.allocate(1024, policy, online_models, self.cold.any)
         self._index = IdIndex()
         self._start = 0  # rows before it are forgotten
@@ -312,7 +312,7 @@ class Joiner:
             "delays": self.delays.copy(),
             "mature": self._mature,
             "cold": self.cold.state(table, self._start),
-            **self._written.state(table, here),
+            **self.written.state(table, here),
             "online": [column.copy() for column in online] if scores_change else online,
             "held": self._held.state(),
             "runs": self.runs.state(first, base),
@@ -335,7 +335,7 @@ class Joiner:
         here = slice(first, end)
         files_too = self.cold.any or first > 0
         self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, self._online, files_too)
-        self._written.restore(state, table, codes, here)
+        self.written.restore(state, table, codes, here)
         for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
             column[here] = saved
         self._index.fill(table.id, first, end)
@@ -394,7 +394,7 @@ class Joiner:
             self.table, self._touched, self._shown = to, self._end, False
         self.runs.move(shift)
         self._times.move(shift)
-        self._written.move(shift)
+        self.written.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

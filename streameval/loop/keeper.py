@@ -246,7 +246,7 @@ class PartitionKeeper:
             held.due = begin + min(BEGIN_SECONDS, self._interval)
             return
         at, settled = self._clock(), self._settled(partition)
-        rows = {ROWS_FILES: [name for name, _ in files_named(state["monitor"])]}
+        rows = {ROWS_FILES: files_named(state["monitor"])}
         tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **rows, **state}
         self._numbers.pause_seconds = time.monotonic() - begin
 
@@ -347,7 +347,7 @@ class PartitionKeeper:
         self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path, rows: Sequence[RowsFile]
     ) -> dict[tuple[str, int], int]:
         part = tree["monitor"]
-        put_named(part, tree[READ_WITH_IT])
+        put_named(path.parent, part, tree[READ_WITH_IT])
         for name, data in apart.items():
             part["learners"][int(name)]["model"]["pickle"] = data
         try:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from streameval.join.cold.cold_rows import Freezing
-from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.filter import FilterFile, IdFilter
 from streameval.join.cold.segment import RowsFile
-from streameval.join.cold.written import RestoredRows
+from streameval.join.cold.written import RestoredRows, WrittenBlock
 from streameval.join.joiner import Joiner
 from streameval.loop.partition import Partition
 from streameval.results.snapshot import CheckpointState
@@ -31,10 +33,14 @@ class RowsWork(NamedTuple):
 
 
 def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) -> RowsWork | None:
-    """Writes the next rows whose labels are mature; when there are none, reads a file that a restart has found."""
+    """Writes the next rows whose labels are mature; when there are none, others that the next checkpoint would write, or reads a file
+    that a restart has found."""
     freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
     if freezing is not None:
         return RowsWork(partial(_write, files, freezing), partial(_put_on_disk, joiner))
+    block = joiner.written.early(joiner.table, slice(joiner.cold.end(joiner.front), joiner.front + joiner.known))
+    if block is not None:
+        return RowsWork(partial(_write_block, files, block), lambda written: written.result())
     if unchecked:
         file = unchecked.pop()
         return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, joiner, file))
@@ -45,7 +51,17 @@ def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
     path = files.save_rows(freezing.content)
     layout, size = container.layout(path)
     file = RowsFile(path, freezing.end - freezing.first, layout, size)
-    return file, freezing.enter(file.mark)
+    known = freezing.enter(file.mark)
+    if known.due:
+        path = files.save_ids(known.content())
+        known.file = FilterFile(path.name, path.stat().st_size, known.used)
+    return file, known
+
+
+def _write_block(files: Checkpoints, block: WrittenBlock) -> None:
+    path = files.save_rows(block.columns or {})
+    block.size = path.stat().st_size
+    block.name, block.columns = path.name, None
 
 
 def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> None:
@@ -76,16 +92,23 @@ def _put_aside_if_damaged(joiner: Joiner, file: RowsFile, checked: Future[None])
 
 def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
     """How many rows of partitions are on disk, what they take there, and how many were lost."""
-    files = [segment.file for part in partitions for segment in part.joiner.cold.segments]
+    joiners = [part.joiner for part in partitions]
+    files = [segment.file for joiner in joiners for segment in joiner.cold.segments]
     into.rows = sum(file.rows for file in files if not file.lost)
-    into.rows_bytes = sum(file.size for file in files)
+    into.rows_bytes = sum(file.size for file in files) + sum(one.written.size + one.cold.filter_size for one in joiners)
     into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some are forgotten by now
 
 
-def files_named(monitor: Mapping[str, Any] | None) -> list[tuple[str, int]]:
-    """(name, rows) of the files of rows that a partition's state needs."""
-    cold = None if monitor is None else monitor["joiner"].get("cold")
-    return [(name, rows) for name, rows in cold["files"]] if cold else []
+def files_named(monitor: Mapping[str, Any] | None) -> list[str]:
+    """The names of the files of rows on disk, and of their ids, that a partition's state is made of."""
+    cold = _cold(monitor)
+    ids = cold.get("filter")
+    return [name for name, _ in cold.get("files", ())] + ([ids] if ids else [])
+
+
+def _cold(monitor: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a partition's state says of rows on disk."""
+    return (None if monitor is None else monitor["joiner"].get("cold")) or {}
 
 
 def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[list[str], int]:
@@ -97,20 +120,41 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
     size = 0
     for block, _ in named:
         if block.name is None:
-            path = files.save_rows(block.columns)
-            block.name, block.columns = path.name, None
-            size += path.stat().st_size
+            _write_block(files, block)
+            size += block.size
     names = [block.name for block, _ in named]
     if monitor is not None:
         monitor["joiner"]["written"] = [[block.name, skipped] for block, skipped in named]
     return names, size
 
 
-def put_named(monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Has a partition's state hold the rows that it names, of files by name."""
+def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of ids, which another
+    thread reads meanwhile."""
     if monitor is not None:
         joiner = monitor["joiner"]
-        joiner["written"] = [RestoredRows(name, skipped, files[name]) for name, skipped in joiner.get("written", ())]
+        joiner["written"] = [
+            RestoredRows(name, skipped, (folder / name).stat().st_size, files[name])
+            for name, skipped in joiner.get("written", ())
+        ]
+    cold = _cold(monitor)
+    if cold.get("filter"):
+        reader = ThreadPoolExecutor(1)
+        cold["filter"] = reader.submit(_read_ids, folder / cold["filter"]).result
+        reader.shutdown(wait=False)
+
+
+def _read_ids(path: Path) -> IdFilter | None:
+    """None: it is to be made anew."""
+    try:
+        tree, words = container.read_joined(path, np.uint64)
+    except (DamagedError, OSError) as error:
+        log.warning("%s: %s: made anew from the files of rows", path, error)
+        return None
+    known = IdFilter.of_file(tree, words)
+    if known is not None:
+        known.file = FilterFile(path.name, path.stat().st_size, known.used)
+    return known
 
 
 def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:
@@ -119,7 +163,7 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
     Raises StoreError when one is there and cannot be read.
     """
     out = []
-    for name, rows in files_named(monitor):
+    for name, rows in _cold(monitor).get("files", ()):
         path = folder / name
         try:
             layout, size = container.layout(path)

@@ -100,7 +100,7 @@ def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]])
 def _go_to_disk_and_back() -> None:
     """Ids of rows on disk, and numbers of checkpoints."""
     ids = np.arange(1, 3, dtype=np.uint64)
-    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32))
+    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32), ids[:1])
     known = IdFilter.of([segment.marked])
     known.add(*segment.marked)
     Lookup([segment]).find(ids[known.known(ids)], known)

@@ -8,7 +8,7 @@ looking and renaming, its file would be sorted before all of the new owner's.
 
 Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that no
 checkpoint names any more are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
-others is damaged.
+others is damaged. Which ids they have is in a file `ids-<epoch>-<number>`, which can be made anew from theirs.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
 in the checkpoint, and is read only when nobody but the owner of the files could have written it.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
 _EPOCH = re.compile(r"(\d{10})\.epoch")
-_ROWS = re.compile(r"rows-(\d{10})-\d{10}")
+_ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
 # of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
 _READERS = 4  # threads that read files and their checksums side by side
@@ -47,7 +47,7 @@ class Checkpoints:
         self.folder = folder
         self.epoch = 0
         self._keep = keep
-        self._number = self._rows_number = 0
+        self._number = self._rows_number = self._ids_number = 0
         self._named: dict[str, frozenset[str]] = {}  # by checkpoint: the files of rows that it needs
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -131,18 +131,26 @@ class Checkpoints:
 
     def save_rows(self, tree: Mapping[str, Any]) -> Path:
         """Writes a file of rows, which the next checkpoint may name. Raises as `save`."""
-        self._check_fence()
         self._rows_number += 1
-        path = self.folder / f"rows-{self.epoch:010}-{self._rows_number:010}"
+        return self._save_named(f"rows-{self.epoch:010}-{self._rows_number:010}", tree, container.PAGE)
+
+    def save_ids(self, tree: Mapping[str, Any]) -> Path:
+        """Writes a file of what ids are in files of rows, which the next checkpoint may name. Raises as `save`."""
+        self._ids_number += 1
+        return self._save_named(f"ids-{self.epoch:010}-{self._ids_number:010}", tree, container.TIGHT)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _save_named(self, name: str, tree: Mapping[str, Any], align: int) -> Path:
+        self._check_fence()
+        path = self.folder / name
         try:
-            container.write(path, tree, align=container.PAGE)
+            container.write(path, tree, align)
         except OSError as error:
             raise StoreError(
                 f"{path}: cannot be written: {error.strerror}; rows stay in memory; free some space, or check the permissions"
             ) from None
         return path
-
-    # -- inside --------------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
         return [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter, Marked
-from streameval.join.cold.ground import ALIGN, empty, give_back, will_need
-from streameval.join.cold.lookup import ONE_BY_ONE, Lookup
+from streameval.join.cold.ground import ALIGN, empty, give_back, will_need, will_need_rows
+from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
 from streameval.join.policy import FOREVER, MATURED, NEVER
@@ -28,6 +28,7 @@ from streameval.join.times import RowTimes
 
 _MANY = 64  # segments
 _MOST = 1 << 24  # rows of a segment
+_ONE_BY_ONE = 256  # rows whose pages are asked for one by one; of more the system reads some for others
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
 
 
@@ -124,7 +125,7 @@ class ColdRows:
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
             segment.file = RowsFile(file.path, file.rows, None)
-            segment.ids, segment.at = segment.file.index()
+            segment.ids, segment.at, segment.fence = segment.file.index()
             runs.put(segment.run())
             _map(table, segment)
             some = self.changed(0, self.end(0))
@@ -188,7 +189,7 @@ class ColdRows:
         at, row = some[at[row >= start]], row[row >= start]
         if not row.size:
             return NONE_FOUND
-        if row.size <= ONE_BY_ONE:
+        if row.size <= _ONE_BY_ONE:
             for column in table.columns().values():
                 for one in row.tolist():
                     will_need(column, one, one + 1)
@@ -218,7 +219,14 @@ class ColdRows:
     @property
     def nbytes(self) -> int:
         """Bytes of memory, without the pages that clicks have changed."""
-        return self._changed.nbytes + self.filter.nbytes if self.segments else 0
+        if not self.segments:
+            return 0
+        return self._changed.nbytes + self.filter.nbytes + sum(segment.fence.nbytes for segment in self.segments)
+
+    @property
+    def filter_size(self) -> int:
+        """Bytes of the file of the filter."""
+        return 0 if self.filter.file is None else self.filter.file.size
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -233,6 +241,7 @@ class ColdRows:
         return {
             "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
             "codes": [_saved(segment.codes) for segment in self.segments],
+            "filter": None if self.filter.file is None else self.filter.file.name,
             "front": start - base,
             "changed": {"row": rows - base, "state": state, "fields": fields},
         }
@@ -248,6 +257,7 @@ class ColdRows:
     ) -> None:
         """Maps the files that `state` named over the first rows of a table that has room for them. Raises OSError.
 
+        In the place of the filter's name it has a call that waits for the filter, and may give None.
         `codes`: what those of the process that gave the state mean here.
         """
         for file, before in zip(files, saved["codes"], strict=True):
@@ -259,8 +269,12 @@ class ColdRows:
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
         self._lookup = None
-        self.filter = IdFilter.of(segment.marked for segment in self.segments)
+        reading = saved.get("filter")  # format 8 had none at first
+        self.filter = self._completed(None if reading is None else reading())
         changed = saved["changed"]
+        for name, column in table.columns().items():
+            if name == "state" or name in changed["fields"]:
+                will_need_rows(column, changed["row"])
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())
 
@@ -268,6 +282,15 @@ class ColdRows:
 
     def _keep_changed(self, rows: NDArray[np.int64]) -> None:
         self._changed, self._noted = rows, []
+
+    def _completed(self, known: IdFilter | None) -> IdFilter:
+        """A filter that knows the ids of all segments; `known`: one that may know some."""
+        if known is not None:
+            others = [one.marked for one in self.segments if one.file.mark not in known.marks]
+            if known.used + sum(one.ids.size for one in others) <= known.capacity:
+                known.add_all(others)
+                return known
+        return IdFilter.of(one.marked for one in self.segments)
 
     @contextmanager
     def _kept(self, table: Table, first: int, end: int) -> Iterator[None]:

@@ -1,18 +1,18 @@
 """Which ids are on disk, and in which segments: a Bloom filter in blocks of a cache line.
 
-Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 12 bits an id that it was made
-for. An id sets a bit in each of the eight words of its block: in four whatever segment it is in, so that an id is known by one
-miss of the cache; in four depending on the segment's mark, so that of hundreds of segments only a few are looked into. Full, it holds
-6% of other ids for known, and each of them to be in 6% of the segments. Ids are hashes, so an id's block goes
-by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
+Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007). 16 bits an id that it was made
+for. An id sets a bit in each of the eight words of its block: in three whatever segment it is in, so that an id is known by one
+miss of the cache; in five depending on the segment's mark, so that of hundreds of segments few are looked into without need. Full, it holds
+7% of other ids for known, and each of them to be in 1% of the segments: an id that is new has the disk read less than once in five times
+with 300 of them. Ids are hashes, so an id's block goes by its size, and ids in order go through the filter from its beginning to its end: several threads fill a part of it each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -21,15 +21,18 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load64
 from streameval.sketches.directory import mix
 
-_BITS = 12  # an id
+_BITS = 16  # an id
 _WORDS = 8  # of 64 bits, a block; 6 bits of a hash say which bit of a word an id sets
-_COMMON = 4  # of them, the first, whatever segment the id is in
+_COMMON = 3  # of them, the first, whatever segment the id is in
 _LOW = np.uint64((1 << 6 * _COMMON) - 1)
 _HIGH = np.uint64(64 - 6 * (_WORDS - _COMMON))
 _SALT = np.uint64(0x9E3779B97F4A7C15)
 _LEAST = 1 << 14  # ids
 _RANGES = 512  # of ids; what those of one range set stays in the cache while all are added that are in it
 _THREADS = 4
+_FORM = 1  # of what a file holds: to be raised when an id sets other bits
+_PART = 1 << 23  # words, of an array of a file
+_WORTH_A_FILE = 1 << 22  # ids; of fewer a restart makes it anew
 _SHIFTS = np.arange(_WORDS, dtype=np.uint64) * np.uint64(6)
 
 
@@ -124,25 +127,38 @@ def mark_of(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:8], "little") | 1
 
 
+class FilterFile(NamedTuple):
+    """Where a filter was written to, so that a restart need not go through all ids."""
+
+    name: str
+    size: int  # bytes
+    used: int  # ids
+
+
 class IdFilter:
     """Ids that may be known, as many as it was made for; none is taken out."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = max(capacity, _LEAST)
         self.used = 0
+        self.marks: set[int] = set()  # of the segments whose ids it knows
+        self.file: FilterFile | None = None
         blocks = -(-self.capacity * _BITS // (64 * _WORDS))
         self.words = np.zeros(_WORDS * (-(-blocks // _THREADS) * _THREADS), np.uint64)
 
     @staticmethod
     def of(segments: Iterable[Marked]) -> IdFilter:
         """A new one of segments, with room for a third more."""
-        marks, parts = [], []
-        for mark, ids in segments:
-            marks.append(mark)
-            parts.append(ids)
-        out = IdFilter(sum(part.size for part in parts) * 4 // 3)
-        if not parts:
-            return out
+        some = list(segments)
+        out = IdFilter(sum(one.ids.size for one in some) * 4 // 3)
+        out.add_all(some)
+        return out
+
+    def add_all(self, segments: Collection[Marked]) -> None:
+        """As `add`, of several, by several threads; nobody may ask meanwhile."""
+        if not segments:
+            return
+        marks, parts = zip(*segments, strict=True)
         edges = np.arange(1, _RANGES, dtype=np.uint64) * np.uint64(2**64 // _RANGES)
         cuts = np.array([[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts], np.int64)
         places = np.array([part.ctypes.data for part in parts], np.int64)
@@ -150,17 +166,46 @@ class IdFilter:
         each = _RANGES // _THREADS  # whole blocks: a thread writes to no word of another
 
         def add(first: int) -> None:
-            _add_ranges(out.words, some, (first, first + each), _SHIFTS)
+            _add_ranges(self.words, some, (first, first + each), _SHIFTS)
 
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(add, range(0, _RANGES, each)))
-        out.used = int(cuts[:, -1].sum())
-        return out
+        self.used += int(cuts[:, -1].sum())
+        self.marks.update(marks)
 
     def add(self, mark: int, ids: NDArray[np.uint64]) -> None:
         """Knows these of a segment from now on; others may ask meanwhile."""
         _add(self.words, ids, np.uint64(mark), _SHIFTS)
         self.used += ids.size
+        self.marks.add(mark)
+
+    # -- in a file -----------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Whether a restart would have more than an eighth of the ids to add to what the file has."""
+        in_file = self.file.used if self.file is not None else 0
+        return self.used >= _WORTH_A_FILE and self.used - in_file > self.used // 8
+
+    def content(self) -> dict[str, Any]:
+        """What a file of it holds, for `of_file`: arrays one right behind the other."""
+        words = [self.words[at : at + _PART] for at in range(0, self.words.size, _PART)]
+        return {
+            "form": _FORM,
+            "capacity": self.capacity,
+            "used": self.used,
+            "marks": sorted(self.marks),
+            "words": words,
+        }
+
+    @staticmethod
+    def of_file(tree: Mapping[str, Any], words: NDArray[np.uint64]) -> IdFilter | None:
+        """What `content` gave, `words` all in one; None: it is of another form."""
+        if tree["form"] != _FORM:
+            return None
+        out = IdFilter(0)
+        out.capacity, out.used, out.marks, out.words = tree["capacity"], tree["used"], set(tree["marks"]), words
+        return out
 
     def known(self, ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Positions of those that may be known, ascending: every one that is, and a few others."""

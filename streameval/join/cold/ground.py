@@ -23,6 +23,7 @@ _OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
 _LARGE = 1 << 22  # bytes
+_MANY_PAGES = 1 << 16  # which the system reads as fast with what is between them
 
 Extent = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
 
@@ -72,6 +73,15 @@ def will_need(column: NDArray[Any], first: int, end: int) -> None:
     length = address + min(end, column.size) * column.itemsize - begin
     if length > 0:
         _madvise(begin, length, mmap.MADV_WILLNEED)
+
+
+def will_need_rows(column: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    """The same of the pages of single rows, if they are not very many."""
+    per_page = mmap.PAGESIZE // column.itemsize
+    pages = np.unique(rows // per_page)  # a column begins with a page
+    if pages.size <= _MANY_PAGES:
+        for page in pages.tolist():
+            will_need(column, page * per_page, page * per_page + 1)
 
 
 def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:

@@ -1,12 +1,12 @@
 """Which rows on disk have some ids: one call for all segments, of which there may be hundreds.
 
-Ids are hashes, so where one lies in order is guessed by its size: within a few places at the third guess. From there
-it is looked for in steps that double, so ids that are no hashes are found as well, in more steps.
+In which page of a segment's ids, which are in order, one is, the first ids of all pages say, which are in memory (`fence_of`). So
+an id costs one page of each segment that it may be in, and the page that holds their rows, and both can be asked for at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numba
 import numpy as np
@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load64
 from streameval.join.cold.filter import IdFilter, some_segments
 from streameval.join.cold.ground import will_need
-from streameval.join.cold.segment import Segment
+from streameval.join.cold.segment import PAGE_IDS, Segment
 
-_GUESSES = 3
-_STEP = 4  # places, the first
-ONE_BY_ONE = 16  # ids, or rows, whose pages are asked for one by one; of more the system reads some for others
-_NEAR = 512  # places around the first guess
-_ALL_IDS = 2.0**64
+_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into; more are read as they are touched
 
 
 class Lookup:
@@ -30,63 +26,43 @@ class Lookup:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = list(segments)
         self._ids = [segment.ids for segment in segments]  # stay where they are as long as this does
-        places = [[ids.ctypes.data, ids.size] for ids in self._ids]
-        self._places = np.array(places, np.int64).reshape(len(places), 2)
+        self._fences = [segment.fence for segment in segments]
+        places = [
+            [ids.ctypes.data, ids.size, fence.ctypes.data, fence.size]
+            for ids, fence in zip(self._ids, self._fences, strict=True)
+        ]
+        self._places = np.array(places, np.int64).reshape(len(places), 4)
         self._marks = np.array([segment.file.mark for segment in segments], np.uint64)
 
     def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids; `known` knows all segments."""
-        if wanted.size <= ONE_BY_ONE:
-            self._will_need(wanted, known)
-        room = wanted.size + 64
-        while True:
-            found = np.empty((3, room), np.int64)
-            n = _find(self._places, self._marks, known.words, wanted, found)
-            if n <= room:
-                break
-            room = n
-        where, number, row = found[:, :n]
+        likely = (1 + len(self._segments) // 64) * wanted.size
+        pages = _full(likely, lambda out: _pages(self._places, self._marks, known.words, wanted, out))
+        if len(pages) <= _AT_ONCE:
+            for _, number, page in pages.tolist():
+                for column in (self._ids[number], self._segments[number].at):
+                    will_need(column, page * PAGE_IDS, (page + 1) * PAGE_IDS)
+        where, number, row = _full(wanted.size, lambda out: _find(self._places, wanted, pages, out)).T
         for one in np.unique(number).tolist():
             segment, here = self._segments[one], number == one
             row[here] = segment.at[row[here]].astype(np.int64) + segment.first
         return where, row
 
-    def _will_need(self, wanted: NDArray[np.uint64], known: IdFilter) -> None:
-        """Has the system read at once what will be looked into."""
-        guessed = np.empty((wanted.size * self._marks.size, 2), np.int64)
-        for number, place in guessed[: _guess(self._places, self._marks, known.words, wanted, guessed)].tolist():
-            for column in (self._ids[number], self._segments[number].at):
-                will_need(column, place - _NEAR, place + _NEAR)
+
+def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.int64]:
+    """[n, 3]: what a kernel writes, that says how many there were, or would have been had there been room."""
+    room = guess + 64
+    while True:
+        out = np.empty((room, 3), np.int64)
+        n = write(out)
+        if n <= room:
+            return out[:n]
+        room = n
 
 
 @numba.njit(inline="always")
-def _first_not_less(ids: int, size: int, wanted: np.uint64) -> int:
-    """The place of the first of the ascending ids at an address that is not less than one."""
-    low, high = 0, size
-    least, most, size_of = 0.0, _ALL_IDS, np.float64(wanted)
-    below = True
-    for _ in range(_GUESSES):
-        if low == high:
-            break
-        part = (size_of - least) / (most - least) if most > least else 0.5
-        guess = min(low + int(part * (high - low)), high - 1)
-        known = load64(ids + 8 * guess)
-        below = known < wanted
-        if below:
-            low, least = guess + 1, np.float64(known)
-        else:
-            high, most = guess, np.float64(known)
-    step = _STEP
-    if below:
-        while low + step < high and load64(ids + 8 * (low + step)) < wanted:
-            low += step + 1
-            step *= 2
-        high = min(high, low + step)
-    else:
-        while high - step > low and load64(ids + 8 * (high - step)) >= wanted:
-            high -= step
-            step *= 2
-        low = max(low, high - step)
+def _first_not_less(ids: int, low: int, high: int, wanted: np.uint64) -> int:
+    """The place of the first of the ascending ids at an address that is not less than one; it is from `low` to `high`."""
     while low < high:
         middle = (low + high) // 2
         if load64(ids + 8 * middle) < wanted:
@@ -97,41 +73,39 @@ def _first_not_less(ids: int, size: int, wanted: np.uint64) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def _guess(
+def _pages(
     places: NDArray[np.int64],
     marks: NDArray[np.uint64],
     known: NDArray[np.uint64],
     wanted: NDArray[np.uint64],
     out: NDArray[np.int64],
 ) -> int:
-    """Writes [number of the segment, about where in its ids] of all that will be looked into; returns how many."""
+    """Writes [position in `wanted`, number of the segment, page of its ids] of all that are to be looked into; returns how many."""
     n = 0
     some = np.empty(marks.size, np.int64)
-    for one in wanted:
-        for number in some[: some_segments(known, one, marks, some)]:
-            out[n, 0], out[n, 1] = number, int(np.float64(one) / _ALL_IDS * places[number, 1])
+    for i in range(wanted.size):
+        for number in some[: some_segments(known, wanted[i], marks, some)]:
+            if n < len(out):
+                _, _, fence, pages = places[number]
+                page = max(_first_not_less(fence, 0, pages, wanted[i]) - 1, 0)
+                out[n, 0], out[n, 1], out[n, 2] = i, number, page
             n += 1
     return n
 
 
 @numba.njit(cache=True, nogil=True)
 def _find(
-    places: NDArray[np.int64],
-    marks: NDArray[np.uint64],
-    known: NDArray[np.uint64],
-    wanted: NDArray[np.uint64],
-    found: NDArray[np.int64],
+    places: NDArray[np.int64], wanted: NDArray[np.uint64], pages: NDArray[np.int64], found: NDArray[np.int64]
 ) -> int:
-    """Writes [position in `wanted`, number of the segment, place in its ids] of all, as far as there is room; returns how many."""
+    """Writes [position in `wanted`, number of the segment, place in its ids] of all in these pages, as far as there is room;
+    returns how many."""
     n = 0
-    some = np.empty(marks.size, np.int64)
-    for i in range(wanted.size):
-        for number in some[: some_segments(known, wanted[i], marks, some)]:
-            ids, size = places[number]
-            at = _first_not_less(ids, size, wanted[i])
-            while at < size and load64(ids + 8 * at) == wanted[i]:
-                if n < found.shape[1]:
-                    found[0, n], found[1, n], found[2, n] = i, number, at
-                n += 1
-                at += 1
+    for i, number, page in pages:
+        ids, size, _, _ = places[number]
+        at = _first_not_less(ids, page * PAGE_IDS, min((page + 1) * PAGE_IDS, size), wanted[i])
+        while at < size and load64(ids + 8 * at) == wanted[i]:
+            if n < len(found):
+                found[n, 0], found[n, 1], found[n, 2] = i, number, at
+            n += 1
+            at += 1
     return n

@@ -1,7 +1,7 @@
 """A segment: consecutive rows whose labels are mature, in one file that is written once and for all.
 
 The file holds the table's columns of these rows, what their runs still keep (scores of who did not serve, policies),
-and their ids in order with the row of each. Labels change later, too: the rows that did are named by checkpoints, with
+and their ids in order with the row of each, and the first of each page of ids. Labels change later, too: the rows that did are named by checkpoints, with
 what has become of them; the file stays as it is.
 """
 
@@ -24,6 +24,8 @@ from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
 from streameval.join.times import block_times
 
+PAGE_IDS = 512  # ids in order, of a page
+
 
 class RowsFile:
     """Where everything lies in a file of rows."""
@@ -39,19 +41,21 @@ class RowsFile:
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
 
-    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """(ids, ascending; the row of each, those of equal ids ascending). Raises OSError."""
+    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]:
+        """(ids, ascending; the row of each, those of equal ids ascending; see `fence_of`). Raises OSError."""
         if self.lost:
-            return np.empty(0, np.uint64), np.empty(0, np.uint32)
-        ids, at = self._arrays(self._layout["index"], ("ids", "at"))
-        return ids, at
+            return np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.uint64)
+        places = self._layout["index"]
+        ids, at = self._arrays(places, ("ids", "at"))
+        if "fence" in places:
+            return ids, at, self._small(places, "fence")
+        return ids, at, fence_of(ids)  # written before there were any
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the greatest time of every block of rows. Raises OSError."""
         if self.lost:
             return block_times(np.full(self.rows, NEVER))
-        least, greatest = self._arrays(self._layout, ("least", "greatest"))
-        return least, greatest
+        return self._small(self._layout, "least"), self._small(self._layout, "greatest")
 
     def kept(self, name: str) -> Shadow | None:
         """What the rows' runs keep under a name. Raises OSError."""
@@ -63,6 +67,11 @@ class RowsFile:
         with open(self.path, "rb") as file:
             for name in columns.keys() & self.columns.keys():
                 map_over(columns[name], first, file.fileno(), self.columns[name])
+
+    def _small(self, places: Mapping[str, Extent], name: str) -> NDArray[Any]:
+        """An array, read: where it is mapped, its first touch has the system read megabytes around it."""
+        dtype, (count,), offset = places[name]
+        return np.fromfile(self.path, dtype, count, offset=offset)
 
     def _arrays(self, places: Mapping[str, Extent], names: Iterable[str]) -> Iterator[NDArray[Any]]:
         with open(self.path, "rb") as file:
@@ -78,6 +87,7 @@ class Segment:
     end: int
     ids: NDArray[np.uint64]  # ascending
     at: NDArray[np.uint32]  # the row of each, from `first`; where ids are equal, ascending
+    fence: NDArray[np.uint64]  # in memory
     codes: Codes | None = None  # what the file's codes mean here; None: the same
 
     @staticmethod
@@ -140,7 +150,13 @@ def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
 
 def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
     order = np.argsort(ids, kind="stable")
-    return {"ids": ids[order], "at": order.astype(np.uint32)}
+    ordered = ids[order]
+    return {"ids": ordered, "at": order.astype(np.uint32), "fence": fence_of(ordered)}
+
+
+def fence_of(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The first of each page of ascending ids, a copy."""
+    return ids[::PAGE_IDS].copy()
 
 
 def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, NDArray[Any]] | None:

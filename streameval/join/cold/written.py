@@ -1,7 +1,8 @@
 """Rows in memory whose unchanging columns are in files, too: those that wait for their labels, and those not yet on disk.
 
-A checkpoint names such files where it would copy millions of rows that the one before has copied. They are written by
-the checkpoint that names them first, read whole at a restart, and deleted when no checkpoint names them any more.
+A checkpoint names such files where it would copy millions of rows that the one before has copied. They are written before
+it when there are rows for more than a few, and else by the checkpoint that names them first, read whole at a restart, and
+deleted when no checkpoint names them any more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from streameval.events.batch import Codes
 from streameval.join.cold.segment import distinct, means_the_same
 from streameval.join.rows import Table, split_fields
 
+_LEFT = 2  # blocks that are left to the next checkpoint: by then their rows may be on disk for good
 _MOST = 1 << 18  # rows of a block: of a block that is not whole every checkpoint has the rows
 
 
@@ -27,6 +29,7 @@ class WrittenBlock:
     end: int
     name: str | None  # of the file; None: not written yet
     columns: dict[str, NDArray[Any]] | None  # what is to be written
+    size: int = 0  # of the file, bytes
 
 
 class NamedRows(NamedTuple):
@@ -41,6 +44,7 @@ class RestoredRows(NamedTuple):
 
     name: str
     skipped: int
+    size: int  # of the file, bytes
     columns: Mapping[str, NDArray[Any]]
 
 
@@ -57,16 +61,40 @@ class WrittenRows:
 
         Whoever writes it writes the blocks without a name before it, in order, and gives them one.
         """
-        known = [block for block in self.blocks if block.name is not None and block.end > here.start]
-        at = known[-1].end if known else here.start
-        while self._rows and at + self._rows <= here.stop:
-            known.append(WrittenBlock(at, at + self._rows, None, table.unchanging(slice(at, at + self._rows))))
-            at += self._rows
-        self.blocks = known
+        self._leave_out(here.start)
+        while self._begin(table, here) is not None:
+            pass
+        at = self.blocks[-1].end if self.blocks else here.start
         return {
-            "written": [NamedRows(block, max(here.start - block.first, 0)) for block in known],
+            "written": [NamedRows(block, max(here.start - block.first, 0)) for block in self.blocks],
             "rows": table.unchanging(slice(at, here.stop)) | table.changing(here),
         }
+
+    def early(self, table: Table, here: slice) -> WrittenBlock | None:
+        """A block that could be written now, so that the next checkpoint need not, by whoever gives it a name then.
+
+        One that has none when this is called again was not written. None: there are too few rows.
+        """
+        self._leave_out(here.start)
+        return self._begin(table, slice(here.start, here.stop - _LEFT * self._rows))
+
+    def _begin(self, table: Table, here: slice) -> WrittenBlock | None:
+        """The next block, which is to be written; None: there are too few rows."""
+        at = self.blocks[-1].end if self.blocks else here.start
+        if not self._rows or at + self._rows > here.stop:
+            return None
+        block = WrittenBlock(at, at + self._rows, None, table.unchanging(slice(at, at + self._rows)))
+        self.blocks.append(block)
+        return block
+
+    def _leave_out(self, start: int) -> None:
+        """Blocks that were not written, or whose rows are all before `start`."""
+        self.blocks = [block for block in self.blocks if block.name is not None and block.end > start]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return sum(block.size for block in self.blocks)
 
     def restore(self, state: Mapping[str, Any], table: Table, codes: Codes, here: slice) -> None:
         """Writes rows of a checkpoint to a table; `codes`: what its codes mean here.
@@ -78,7 +106,7 @@ class WrittenRows:
             columns = {name: column[one.skipped :] for name, column in one.columns.items()}
             end = at + columns["id"].size
             table.restore(columns, codes, slice(at, end))
-            self.blocks.append(WrittenBlock(at - one.skipped, end, one.name, None))
+            self.blocks.append(WrittenBlock(at - one.skipped, end, one.name, None, one.size))
             same = same and means_the_same(codes, distinct(columns["series"]))
             at = end
         if not same:

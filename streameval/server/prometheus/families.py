@@ -237,7 +237,7 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_pause_seconds="Time the last checkpoint blocked ingest.",
         checkpoint_restore_duration_seconds="Time the last restore of a partition took.",
         rows_on_disk="Impressions in files of their own, not in memory, that late clicks can still correct.",
-        rows_size_bytes="Size of the files of those impressions.",
+        rows_size_bytes="Size of the files of impressions, with those that are in memory, too, and of the files of their ids.",
     ),
     *_counters(
         (),

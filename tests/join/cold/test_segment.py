@@ -14,7 +14,7 @@ from streameval.join.cold import ground, lookup
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
 from streameval.join.cold.lookup import Lookup
-from streameval.join.cold.segment import RowsFile, Segment, _in_order
+from streameval.join.cold.segment import PAGE_IDS, RowsFile, Segment, _in_order
 
 small = st.integers(0, 20)
 hashes = st.integers(0, (1 << 64) - 1)
@@ -24,7 +24,8 @@ lists = st.one_of(*(st.lists(kind, max_size=60) for kind in (small, hashes, near
 
 def segment(ids: np.ndarray, first: int) -> Segment:
     index = _in_order(ids)
-    return Segment(RowsFile(Path(f"rows-{first}"), ids.size, None), first, first + ids.size, index["ids"], index["at"])
+    file = RowsFile(Path(f"rows-{first}"), ids.size, None)
+    return Segment(file, first, first + ids.size, index["ids"], index["at"], index["fence"])
 
 
 def find(segments: list[Segment], asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -52,6 +53,16 @@ def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
     where, rows = find([segment(np.full(5000, 7, np.uint64), 0)], np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
+
+
+@pytest.mark.parametrize("edge", [-1, 0, 1])
+def test_an_id_at_the_edge_of_a_page_is_found_on_both_sides_of_it(edge: int) -> None:
+    ids = np.arange(10, 10 + 4 * PAGE_IDS, 2, dtype=np.uint64)
+    first = PAGE_IDS + edge
+    ids[first : first + 3] = ids[first]
+    where, rows = find([segment(ids, 0)], np.array([ids[first], ids[first] - np.uint64(1)], np.uint64))
+    assert where.tolist() == [0, 0, 0]
+    assert rows.tolist() == [first, first + 1, first + 2]
 
 
 def test_ids_that_are_no_hashes_are_found_among_many() -> None:
@@ -123,14 +134,30 @@ def test_the_pages_of_some_rows_are_asked_for_and_no_others(monkeypatch: pytest.
     ]
 
 
-def test_where_an_id_will_be_looked_for_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_of_single_rows_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(ground, "_madvise", lambda begin, length, _: asked.append((begin, begin + length)))
+    column = empty(ALIGN, np.int64)
+    address, rows = column.ctypes.data, np.array([3, 5000, 5001, ALIGN - 1])
+    ground.will_need_rows(column, rows)
+    pages = np.unique(rows * 8 // mmap.PAGESIZE).tolist()
+    assert [(begin - address) // mmap.PAGESIZE for begin, _ in asked] == pages
+    assert all((end - 1 - begin) < mmap.PAGESIZE for begin, end in asked)
+    asked.clear()
+    monkeypatch.setattr(ground, "_MANY_PAGES", 1)
+    ground.will_need_rows(column, rows)
+    assert not asked
+
+
+def test_what_an_id_is_looked_for_in_is_asked_for_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int, int]] = []
     monkeypatch.setattr(lookup, "will_need", lambda column, first, end: asked.append((column.ctypes.data, first, end)))
     rng = np.random.default_rng(0)
     segments = [segment(rng.integers(0, 1 << 64, 50_000, dtype=np.uint64), first) for first in (0, 50_000)]
     find(segments, segments[1].ids[30_000:30_001])
-    there = [(first, end) for address, first, end in asked if address == segments[1].ids.ctypes.data]
-    assert [first <= 30_000 < end and end - first < 5_000 for first, end in there] == [True]
+    for column in (segments[1].ids, segments[1].at):
+        there = [(first, end) for address, first, end in asked if address == column.ctypes.data]
+        assert [first <= 30_000 < end and end - first == PAGE_IDS for first, end in there] == [True]
     asked.clear()
-    find(segments, segments[1].ids[:1000])  # many find each other's pages read
+    find(segments, segments[1].ids[:5000])  # many find each other's pages read
     assert not asked

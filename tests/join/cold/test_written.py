@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +13,11 @@ from unittest.mock import patch
 
 import pytest
 
+from streameval.join.cold import filter as filter_module
+from streameval.join.cold import written
 from streameval.join.cold.ground import ALIGN
+from streameval.join.policy import JoinPolicy
+from streameval.join.rows import Table
 from streameval.store import container
 from streameval.store.errors import StoreError
 from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
@@ -37,6 +43,31 @@ def rows_copied(checkpoint: dict[str, Any]) -> tuple[int, int]:
     """(rows whose columns are in it, rows in memory)."""
     rows = checkpoint["monitor"]["joiner"]["rows"]
     return rows["id"][1][0], rows["state"][1][0]
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Of files that are no checkpoints, in bytes."""
+    return {path.name: path.stat().st_size for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")}
+
+
+def at_once() -> Any:
+    """Rows in memory go to a file as soon as there are enough for one."""
+    return patch.object(written, "_LEFT", 0)
+
+
+@contextmanager
+def full_once() -> Iterator[list[str]]:
+    """The disk is full when one file is to be written; its name, when that has been tried."""
+    whole, refused = container.write, list[str]()
+
+    def full(path: Path, *given: Any, **named: Any) -> int:
+        if path.name == "rows-0000000001-0000000002" and not refused:
+            refused.append(path.name)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(path, *given, **named)
+
+    with patch.object(container, "write", full):
+        yield refused
 
 
 def checkpoint_size(folder: Path) -> int:
@@ -92,14 +123,49 @@ def write(process: Process) -> int:
     return process.keeper.state().bytes
 
 
-def test_the_second_checkpoint_writes_what_has_come_since_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("early", [True, False])
+def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoint_writes_it_again(
+    early: bool, tmp_path: Path
+) -> None:
     process, folder = half(tmp_path)
-    first, own, named = write(process), checkpoint_size(folder), newest(folder)["read_with_it"]
+    with at_once() if early else nullcontext():
+        process.settle()
+        before = sizes(folder)
+        first, own, named = write(process), checkpoint_size(folder), newest(folder)["read_with_it"]
     assert len(named) == 2
-    assert first == own + sum((folder / name).stat().st_size for name in named)
+    assert set(named) & before.keys() == (set(named) if early else set())
+    assert first == own + (0 if early else sum(sizes(folder)[name] for name in named))
     go_on(process, 64_000)
     assert write(process) == checkpoint_size(folder)
     assert newest(folder)["read_with_it"] == named
+
+
+def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+    process, folder = half(tmp_path)
+    for _ in range(2):
+        write(process)
+        process.settle()
+        now = sizes(folder)
+        assert len([name for name in now if name.startswith("ids-")]) == 1
+        assert len(newest(folder)["read_with_it"]) == 2
+        assert process.keeper.state().rows_bytes == sum(now.values())
+        process.keeper.close()
+        process = Process(tmp_path, ALIGN, **LONG)  # after a restart, too
+
+
+def test_a_disk_that_was_full_when_a_file_could_be_written_early_gets_it_with_a_checkpoint(tmp_path: Path) -> None:
+    process, folder = half(tmp_path)
+    with full_once() as refused, at_once():
+        process.settle()
+    assert refused
+    assert process.keeper.state().failures == 1
+    write(process)
+    names = newest(folder)["read_with_it"]
+    assert len(names) == len(set(names)) == 2
+    assert process.keeper.state().failures == 1
 
 
 def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
@@ -118,15 +184,7 @@ def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
 
 def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_path: Path) -> None:
     process, folder = half(tmp_path)
-    whole, refused = container.write, []
-
-    def full(path: Path, *given: Any, **named: Any) -> int:
-        if path.name == "rows-0000000001-0000000002" and not refused:
-            refused.append(path.name)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return whole(path, *given, **named)
-
-    with patch.object(container, "write", full):
+    with full_once() as refused:
         write(process)
     assert refused
     assert process.keeper.state().failures == 1
@@ -161,3 +219,14 @@ def test_a_checkpoint_whose_rows_are_damaged_is_refused_and_the_file_is_named(
     first.unlink()
     with pytest.raises(StoreError, match="all 1 checkpoints are damaged"):
         Process(tmp_path, ALIGN, **LONG)
+
+
+def test_few_files_are_left_to_a_checkpoint_however_many_rows_wait() -> None:
+    rows = written.WrittenRows(ALIGN)
+    table = Table.allocate(10 * ALIGN, JoinPolicy(60_000, 5_000, 3_600_000), 0)
+    names = []
+    while (block := rows.early(table, slice(100, 100 + 9 * ALIGN + 5))) is not None:
+        block.name = f"rows-{len(names)}"
+        names.append((block.first, block.end))
+    assert names == [(100 + i * ALIGN, 100 + (i + 1) * ALIGN) for i in range(9 - written._LEFT)]
+    assert rows.early(table, slice(100, 100 + 10 * ALIGN)) is not None
