@@ -115,8 +115,8 @@ def sums_of(world: World, seed: int, users: int) -> tuple[NDArray[np.int64], NDA
                 live.label(keys_of(some, SLOTS), clicked[at], some.ts, some.user)
             else:
                 live.candidates(some, (one + 1) * HOUR)
-        for pane in live.run_due((one + 1) * HOUR + GAP):
-            found[pane.series] += pane.cells.reshape(-1, *found.shape[1:])
+        for panes in live.run_due((one + 1) * HOUR + GAP):
+            found[panes.series] += panes.cells.sum(axis=0).reshape(-1, *found.shape[1:])
     sums, through = np.split(found, [BLOCKS * len(AUCTION_CELLS)], axis=2)
     sums = sums.reshape(*sums.shape[:2], BLOCKS, -1)
     assert sums[0, 0, :, AUCTIONS_RUN].sum() > 0.7 * np.unique(rows.request).size
