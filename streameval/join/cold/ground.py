@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-ALIGN = (
-    16_384  # rows: a column's pages begin at multiples of it, even with a byte a row and the largest pages there are
-)
+ALIGN = 16_384  # rows: at multiples of it a column's pages begin, even with a byte a row and the largest pages
 _FIXED = 0x10  # MAP_FIXED, Linux and macOS alike
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 _OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
