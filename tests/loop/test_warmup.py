@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from pathlib import Path
 
 import numba
 import pytest
@@ -64,18 +65,18 @@ print(*sorted(".".join(name) for name in after if after[name] != before.get(name
 _SLOW = "app.make_decoder(settings.model_copy(update={'batch': settings.batch.model_copy(update={'json_kernel': False})}), pipeline)"
 
 
-@pytest.mark.slow
-def test_after_the_warm_up_traffic_compiles_nothing_but_what_makes_tables_grow(tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _TRAFFIC, str(tmp_path / "nasty.jsonl")],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=850,
-    )
+def compiled(code: str, events: Path) -> list[str]:
+    """The kernels that the traffic of some code compiles, which goes through a file."""
+    command = [sys.executable, "-c", code, str(events)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_after_the_warm_up_traffic_compiles_nothing_but_what_makes_tables_grow(tmp_path: Path) -> None:
     growth = {"streameval.join.index._enter_all", "streameval.counting.requests._reindex"}
-    assert set(done.stdout.split()) <= growth
+    assert set(compiled(_TRAFFIC, tmp_path / "nasty.jsonl")) <= growth
 
 
 _STARTED = """
@@ -164,24 +165,17 @@ def test_where_kernels_were_compiled_before_a_start_waits_for_all_of_them() -> N
 
 
 @pytest.mark.slow
-def test_the_first_numbers_of_plain_traffic_wait_for_nothing_that_is_compiled_later(tmp_path) -> None:
+def test_the_first_numbers_of_plain_traffic_wait_for_nothing_that_is_compiled_later(tmp_path: Path) -> None:
     code = _TRAFFIC.replace("app._warm_up(settings)", "app._warm_up(settings, first=True)")
     code = code.replace('"nasty", 200.0, 100.0', '"bench", 60.0, 20.0').replace(
         "app.make_decoder(settings, pipeline)", _SLOW
     )
     code = code.replace("pipeline.finish()", "pipeline.snapshot()").replace('events["corrected"] and ', "")
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "bench.jsonl")],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=850,
-    )
-    assert done.returncode == 0, done.stderr
+    found = compiled(code, tmp_path / "bench.jsonl")
     # verdicts, lists, and what follows the newest pane
     later = ("streameval.compare", "streameval.counting.request", "streameval.sketches.sparse._merge")
-    assert [name for name in done.stdout.split() if not name.startswith(later)] == []
-    assert done.stdout.split()
+    assert [name for name in found if not name.startswith(later)] == []
+    assert found, "else all was compiled before, not what is first needed"
 
 
 def test_the_warm_up_goes_the_whole_way_for_any_windows() -> None:
