@@ -47,7 +47,7 @@ def once(cache: str | None, code: str = _CODE) -> float:
 
 
 def first_start(helpers: int | None, first: bool = False) -> float:
-    """Seconds until every kernel of a start is ready, or those for the `first` numbers, with an empty cache.
+    """Seconds until every kernel of a start is ready, or those for the `first` batch, with an empty cache.
 
     `helpers` None: as many as a start has here.
     """
@@ -67,4 +67,4 @@ def main() -> None:
     print(f"| the same, cache cold (every kernel compiled) | {cold:.1f} | |")
     print(f"| a first start's kernels, compiled by one process | {alone:.1f} | |")
     print(f"| with its helpers ({os.cpu_count()} cores) | {helped:.1f} | |")
-    print(f"| of these, until events are read: what the first numbers need | {first:.1f} | 10 |")
+    print(f"| of these, until events are read: what the first batch needs | {first:.1f} | 10 |")

@@ -23,7 +23,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import helped, ready_to_read
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
-from streameval.loop.warmup import first_numbers, warm_up
+from streameval.loop.warmup import first_batch, warm_up
 from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
 from streameval.outlets.outlets import Outlets
@@ -361,14 +361,14 @@ def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
 
 
 def _warm_up(settings: Settings, first: bool = False) -> None:
-    """The kernels that these settings need, or those for the `first` numbers; a model that reads dicts has none."""
+    """The kernels that these settings need, or those for the `first` batch; a model that reads dicts has none."""
     ours = tuple(model for model in settings.models if kind_of_model(model).needs != "dicts")
     pipeline = Pipeline(settings.model_copy(update={"models": ours}), time.time)
     begin, decoder = time.monotonic(), make_decoder(settings, pipeline)
     if first:
         decoder.json_kernel = False
-        first_numbers(pipeline, decoder)
-        log.info("kernels for the first numbers are ready after %.1f s", time.monotonic() - begin)
+        first_batch(pipeline, decoder)
+        log.info("kernels for the first batch are ready after %.1f s", time.monotonic() - begin)
     else:
         warm_up(pipeline, decoder)
         log.info("kernels ready after %.1f s (compiled on the first start, then cached)", time.monotonic() - begin)

@@ -27,7 +27,7 @@ STARTED = {"slices": {"dimensions": ["country"]}, "models": [{"name": "ftrl", "k
 
 
 def started() -> list[Kernel | None]:
-    """What a start compiles for itself, in order; all of it where Numba's cache is empty. None stands after the first numbers.
+    """What a start compiles for itself, in order; all of it where Numba's cache is empty. None stands after the first batch.
 
     The kernel of JSON comes last: without it, JSON is read all the same.
     """

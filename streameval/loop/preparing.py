@@ -1,6 +1,7 @@
 """Before the first event is read: kernels are made ready, and readers are told how far that is.
 
-The first start on a machine waits for what the first numbers need, a fifth of it all, and has the rest compiled while it reads.
+The first start on a machine waits for what the first batch needs, a sixth of it all, and has the rest compiled while it reads. Labels
+are due later, as a rule; where they are due at once, of a backlog, the loop compiles what it needs with the helpers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from streameval.sources.formats.decode import Decoder
 
 log = logging.getLogger(__name__)
 
-# what starts have compiled (`python -m tests.kernels --record`): for the first numbers, and, after an empty line, the rest
+# what starts have compiled (`python -m tests.kernels --record`): for the first batch, and, after an empty line, the rest
 KERNELS = Path(__file__).with_name("kernels.jsonl")
 TELL_SECONDS = 1.0  # a warm start is over before
 
@@ -42,7 +43,7 @@ def ready_to_read(
 ) -> Iterator[None]:
     """For the block that reads events: before it, kernels are made ready, and how far that is is published.
 
-    `warm_up` calls them all, or (True) those that the first numbers need. Where these had to be compiled, the block does not wait
+    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does not wait
     for the others: helpers compile them meanwhile, and JSON is read by the slow decoder until they have. Raises Interrupted
     once `stop` is set before the block.
     """
