@@ -26,13 +26,14 @@ from streameval.counting.objectives import Objectives
 from streameval.counting.panestats import PaneStats
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events.batch import Batch, Codes, Features, empty_clicks, empty_impressions
+from streameval.events.batch import Batch, Codes, empty_clicks, empty_impressions
 from streameval.events.columns import Scored
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.join.leaps import MOST, Leaps
-from streameval.join.policy import CLICKED, FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.join.policy import FOREVER, LATE, NEVER, SHOWN, JoinPolicy
 from streameval.loop.estimates import RowPropensities
+from streameval.loop.online import OnlineModels
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener, RowCounts, timed
 from streameval.models.learner import Learner
@@ -63,6 +64,7 @@ class Partition:
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     rows: RowCounts = field(init=False)
+    models: OnlineModels = field(init=False)
     conflicts: Conflicts | None = None  # what the last step refused
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
@@ -88,6 +90,8 @@ class Partition:
             objectives=self.objectives,
             estimates=self.estimates,
         )
+        window, at_label = self.policy.attribution_window, self.score_at == "label"
+        self.models = OnlineModels(self.learners, self.joiner, self.rows, window, at_label, self.counts)
 
     def step(self, batch: Batch) -> None:
         """Takes one batch through the loop: all of it but what `leaps` holds back."""
@@ -286,21 +290,9 @@ class Partition:
             self.panes.judged(*joiner.judged.take())
 
     def _score(self, rows: NDArray[np.int64]) -> None:
-        """Online models score rows that are not late; the score keeps how far the model had learned."""
-        if not self.learners or not rows.size:
-            return
-        with timed(self.seconds, "score"):
-            table = self.joiner.table
-            late = (table.state[rows] & LATE) != 0
-            if late.any():
-                self.counts["late_unscored"] += int(late.sum())
-                rows = rows[~late]
-            if not rows.size:
-                return
-            for part, features in self._features(rows):
-                for number, learner in enumerate(self.learners):
-                    table.score[number][rows[part]] = learner.score(features)
-                    table.trained[number][rows[part]] = learner.trained
+        if self.learners and rows.size:
+            with timed(self.seconds, "score"):
+                self.models.score(rows)
 
     def _settle(self, rows: NDArray[np.int64]) -> None:
         """Mature labels: (score,) learn, then observe what was scored before; in this order."""
@@ -314,37 +306,10 @@ class Partition:
             self._score(rows)
         if self.learners:
             with timed(self.seconds, "learn"):
-                self._learn(rows)
+                self.models.learn(rows)
         with timed(self.seconds, "settle"):
             for piece in self.rows.pieces(rows):
                 self.rows.count(piece)
-
-    def _learn(self, rows: NDArray[np.int64]) -> None:
-        table = self.joiner.table
-        known = int(table.ts[rows[-1]]) + self.policy.attribution_window
-        asked = [learner for learner in self.learners if learner.suspended is None]
-        for part, features in self._features(rows):
-            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
-            for number, learner in enumerate(self.learners):
-                if learner.suspended is None:
-                    done = learner.learn(features, label)
-                    if learner.suspended is not None:
-                        self._withdraw(number, rows, part.start + done - 1)
-        for learner in asked:
-            learner.trained = max(learner.trained, known)
-
-    def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
-        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
-
-        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
-        """
-        table = self.joiner.table
-        known = int(table.ts[rows[last]]) + self.policy.attribution_window
-        after = rows[last + 1 :] if self.score_at == "label" else self.joiner.shown_since(known)
-        self.rows.hide(after[(table.state[after] & SHOWN) != 0])
-        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint that is being written reads the old one
-        score[after] = np.nan
-        table.score[number] = score
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -384,17 +349,11 @@ class Partition:
         self.panes.restore(state["panes"])
         self.counted.arrivals.restore(state["arrivals"], codes.series)
         self.counted.joins.restore(state.get("joins", []))  # none: written before there were any
-        self.counts = Counter(state["counts"])
+        self.counts.clear()
+        self.counts.update(state["counts"])
         self.rows.restore(state, codes)
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.restore(saved)
         self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
         self.counted.ledger.restore(state["ledger"], codes)
         self.counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)
-
-    def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
-        if pieces := self.joiner.runs.features(rows):
-            return pieces
-        nothing = np.empty(0, np.uint64), np.empty(0)  # events without any features: every row is empty
-        dicts: tuple[dict[str, float], ...] = tuple({} for _ in range(rows.size))
-        return [(slice(0, rows.size), Features(np.zeros(rows.size + 1, np.int64), *nothing, dicts))]

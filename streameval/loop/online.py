@@ -1,0 +1,76 @@
+"""The online models of a partition: they score rows of the joiner, and learn the labels of those that have matured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.batch import Features
+from streameval.join.joiner import Joiner
+from streameval.join.policy import CLICKED, LATE, SHOWN
+from streameval.loop.row_counts import RowCounts
+from streameval.models.learner import Learner
+
+
+@dataclass(slots=True)
+class OnlineModels:
+    """What happens when is `Partition.step`'s to say."""
+
+    learners: list[Learner]
+    joiner: Joiner
+    rows: RowCounts
+    window: int  # of attribution, ms: a label is known so long after its impression
+    at_label: bool  # scores are given when labels mature, just before they are learned
+    counts: Counter[str]  # late_unscored
+
+    def score(self, rows: NDArray[np.int64]) -> None:
+        """Scores rows that are not late; a score keeps how far its model had learned."""
+        table = self.joiner.table
+        late = (table.state[rows] & LATE) != 0
+        if late.any():
+            self.counts["late_unscored"] += int(late.sum())
+            rows = rows[~late]
+        if not rows.size:
+            return
+        for part, features in self._features(rows):
+            for number, learner in enumerate(self.learners):
+                table.score[number][rows[part]] = learner.score(features)
+                table.trained[number][rows[part]] = learner.trained
+
+    def learn(self, rows: NDArray[np.int64]) -> None:
+        """Learns the labels of rows that have just matured."""
+        table = self.joiner.table
+        known = int(table.ts[rows[-1]]) + self.window
+        asked = [learner for learner in self.learners if learner.suspended is None]
+        for part, features in self._features(rows):
+            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
+            for number, learner in enumerate(self.learners):
+                if learner.suspended is None:
+                    done = learner.learn(features, label)
+                    if learner.suspended is not None:
+                        self._withdraw(number, rows, part.start + done - 1)
+        for learner in asked:
+            learner.trained = max(learner.trained, known)
+
+    def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
+        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
+
+        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
+        """
+        table = self.joiner.table
+        known = int(table.ts[rows[last]]) + self.window
+        after = rows[last + 1 :] if self.at_label else self.joiner.shown_since(known)
+        self.rows.hide(after[(table.state[after] & SHOWN) != 0])
+        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint that is being written reads the old one
+        score[after] = np.nan
+        table.score[number] = score
+
+    def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
+        if pieces := self.joiner.runs.features(rows):
+            return pieces
+        nothing = np.empty(0, np.uint64), np.empty(0)  # events without any features: every row is empty
+        dicts: tuple[dict[str, float], ...] = tuple({} for _ in range(rows.size))
+        return [(slice(0, rows.size), Features(np.zeros(rows.size + 1, np.int64), *nothing, dicts))]
