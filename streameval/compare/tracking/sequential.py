@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streameval.compare.evidence import strict
 from streameval.compare.evidence.decision import Estimates, LogE, column, decide, missing_floor
 from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule, harm
 from streameval.compare.evidence.paired import GAP, MID
@@ -30,11 +28,11 @@ from streameval.compare.reading.reading import (
 from streameval.compare.tracking.core_readings import core_readings
 from streameval.compare.tracking.further import FurtherMetrics
 from streameval.compare.tracking.split_sums import SplitSums
+from streameval.compare.tracking.strict_mode import StrictMode
 from streameval.compare.tracking.sums import ComparisonSums, PairedSums, RowName
 from streameval.compare.tracking.tracked import Exposure, Tracked, finite, known
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
-from streameval.sketches.blocks import SCALE
 
 GROWTH = 32  # a look is taken once the impressions have grown by a 32nd: looks more often would tell nothing new
 
@@ -66,7 +64,7 @@ class SequentialTracked(Tracked):
         self._starts: list[int] = []  # segments at which later windows began
         self._since: list[int | None] = []  # ms: where the traffic of later windows begins
         self._now: Estimate | None = None  # what the verdict fell on, at the last look that was drawn
-        self._strict_margin: float | None = None  # nats; frozen once the evidence floors are met
+        self._strict = StrictMode(rule)
         self._seen = 0  # impressions at the last look
         self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
         self._reading: Comparison | None = None  # until something changes
@@ -175,7 +173,8 @@ class SequentialTracked(Tracked):
         self.evidence = Evidence(self.rule, start)
         self._further.start_over(start)
         self._empty(windows=True)
-        self._decision = self._now = self._path = self._strict_margin = self._reading = None
+        self._decision = self._now = self._path = self._reading = None
+        self._strict.margin = None
         self._seen = 0
 
     def look(self, at: int, withheld: str | None) -> None:
@@ -193,7 +192,7 @@ class SequentialTracked(Tracked):
             np.array([at]),
             self._sums.judged(),
             statistics,
-            self._strict(),
+            self._strict.log_e(self._sums),
             correlation=self._sums.correlation(),
             capped=self._sums.capped(self._left_out()),
             further=self._further.deciding(),
@@ -225,7 +224,7 @@ class SequentialTracked(Tracked):
             "record": self._record.state(),
             "evidence": self.evidence.state(),
             "further": self._further.state(),
-            "strict_margin": self._strict_margin,
+            "strict_margin": self._strict.margin,
             "learning": self.learning,
             "since": list(self._since),
             "decision": None if self._decision is None else self._decision.state(),
@@ -237,7 +236,7 @@ class SequentialTracked(Tracked):
         super().restore(state)
         self.evidence = Evidence.restore(self.rule, state["evidence"])
         self._further.restore(state.get("further", {}))
-        self._strict_margin = state["strict_margin"]
+        self._strict.margin = state["strict_margin"]
         # checkpoints that are older do not have the rest
         since = state.get("since") or [None] * len(state["starts"])
         for segment, begun in zip(state["starts"], since, strict=True):
@@ -361,24 +360,6 @@ class SequentialTracked(Tracked):
     def _new_sums(self) -> ComparisonSums:
         kind = PairedSums if self.setup == "paired" else SplitSums
         return kind(self.baseline, self.candidate, bool(self.rule.weighed), self.rule.min_clicks)
-
-    def _strict(self) -> NDArray[np.float64] | None:
-        """log e float64[1] of the strict mode, 0 before its margin is known; None: it is off, or the setup has none.
-
-        The margin in nats is the relative one of the log loss that the baseline has when the floors of clicks and users
-        are met; its own error, a few percent of what is a choice anyway, is left aside.
-        """
-        if not self.rule.strict or not isinstance(self._sums, PairedSums):
-            return None
-        baseline, _ = self._sums.totals()
-        clicks, n = int(self._sums.clicks()[0, 0]), int(baseline[cells.N])
-        if self._strict_margin is None:
-            if clicks < self.rule.min_clicks or self._sums.blocks() < self.rule.min_blocks:
-                return np.zeros(1)
-            self._strict_margin = self.rule.margins["log_loss"] * int(baseline[cells.L]) / SCALE / n
-        scalars = self._sums.strict()
-        d, squares = int(scalars[cells.D_STRICT]) / SCALE, int(scalars[cells.D_STRICT_SQ]) / SCALE
-        return np.array([strict.log_e(d, squares, n, min(self._strict_margin, 0.99))])
 
     def _differences(
         self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
