@@ -133,6 +133,9 @@ class TableRows:
         if weight is not None:
             good = (weight > 0) & (weight <= MAX_WEIGHT)
             check(good, "weight", columns.weight or "", f"must be above 0 and at most {MAX_WEIGHT:g}", weight)
+        value = None if columns.value is None else number("value", columns.value)
+        if value is not None:
+            check(~np.isinf(value), "value", columns.value or "", "must be finite", value)
         series, scores = [], []
         for version, name in columns.scores.items():
             p = number("score", name)
@@ -146,7 +149,7 @@ class TableRows:
                 slices=self._slices(column, n),
                 label=label.astype(np.int8),
                 corrected=np.zeros(n, np.bool_),
-                fields={} if columns.value is None else {"value": np.nan_to_num(number("value", columns.value))},
+                fields={} if value is None else {"value": np.nan_to_num(value)},
                 fresh=np.ones(n, np.bool_),
                 item=None if columns.item is None else item_blocks_of(ids("item", columns.item)),
                 copies=self._copies(start, end, label.astype(np.int8), weight),

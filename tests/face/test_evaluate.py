@@ -343,6 +343,7 @@ def test_without_users_there_is_no_gauc_and_rows_are_independent() -> None:
         ({"ts": ["noon", "later"]}, {}, "ts: the column 'ts' cannot be read as times"),
         ({"ts": [START, START // 1000]}, {}, r"ts: 'ts' of row 1 is 17\d{8}: must be ms .* seconds instead of milli"),
         ({"ts": [START * 1000, START]}, {}, r"ts: 'ts' of row 0 is 17\d{14}: must be ms .* microseconds or nano"),
+        ({"w": [1, np.inf]}, {"value": "w", "weighting": "value"}, "value: 'w' of row 1 is inf: must be finite"),
         ({}, {"score": "p"}, "score = 'p': there is no such column; there are pclick"),
         ({}, {"user": "u"}, "user = 'u': there is no such column"),
         ({}, {"slices": ["country"]}, "slices = 'country': there is no such column"),
@@ -394,3 +395,10 @@ def test_users_and_requests_may_weigh_by_value() -> None:
         by_click.metric("gauc", version="v1")
     )  # each is worth 1
     assert by_value.metric("gauc_request", version="v1") is not None
+
+
+def test_what_clicks_are_worth_is_a_column_of_clicks() -> None:
+    shown, clicks = as_clicks(impressions(3_000))
+    worth = clicks.append_column("value", pa.array(np.ones(clicks.num_rows)))
+    result = streameval.evaluate(shown, clicks=worth, settings={"metrics": {"value": True}})
+    assert result.metric("value_per_impression", version="v1") == pytest.approx(result.metric("ctr", version="v1"))
