@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -104,15 +105,7 @@ class TableRows:
             whole = some[name].combine_chunks()
             return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
-        def check(
-            good: NDArray[np.bool_], option: str, name: str, what: str, values: NDArray[np.float64] | None
-        ) -> None:
-            if not good.all():
-                row = int(np.argmin(good))
-                shown = "" if values is None else f" is {values[row]}:"
-                row += start
-                at = row if order is None else order[row]
-                raise ValueError(f"{option}: {name!r} of row {at}{shown} {what}".replace(" is nan:", " is missing:"))
+        check = partial(self._check, start)
 
         def ids(option: str, name: str) -> NDArray[np.uint64]:
             hashes = hash_strings(as_text(option, name, column(name)))
@@ -157,6 +150,17 @@ class TableRows:
             _scored(n, series, scores),
             None if columns.request is None else ids("request", columns.request),
         )
+
+    def _check(
+        self, start: int, good: NDArray[np.bool_], option: str, name: str, what: str, values: NDArray[np.float64] | None
+    ) -> None:
+        """Raises ValueError for the first of the rows from `start` on that is not good."""
+        if good.all():
+            return
+        row = int(np.argmin(good))
+        shown = "" if values is None else f" is {values[row]}:"
+        at = start + row if self._order is None else self._order[start + row]
+        raise ValueError(f"{option}: {name!r} of row {at}{shown} {what}".replace(" is nan:", " is missing:"))
 
     def _slices(self, column: Callable[[str], pa.Array], n: int) -> NDArray[np.int64]:
         codes = [
