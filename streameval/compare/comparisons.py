@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from streameval.compare.announce import Announcements
@@ -179,7 +180,8 @@ class Comparisons:
         why = broken([one.joins for one in partitions], pane)
         if pane in self._silence.put_off:
             why = "no clicks at the end, where many were expected"
-        for anew in self._board.look(pane, gains, why, gauc, self._placing(partitions), len(partitions)):
+        past, placing = partial(self._segments, partitions), self._placing(partitions)
+        for anew in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
             log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
             self._cut(partitions)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from streameval.sketches.blocks import item_blocks_of
 from streameval.sketches.copies import Copies, by_label, copies_of
 
 PIECE = 1 << 16  # rows that are made ready while the piece before is counted
-_HOUR = 946_684_800_000  # ms: 2000-01-01 00:00, the hour in which rows without a time are put, as panes of a minute
+_2000 = 946_684_800_000  # ms: 2000-01-01 00:00; rows without a time are put in its first hour, as panes of a minute
 _PANES, _FEWEST = 60, 512  # of it at the most, and rows of a pane at the least
 _BLOCK, _MANY = 64, 1 << 20  # rows that stay together when more than so many are shuffled: ten times as fast
 _EMPTY = np.uint64(0xEF46DB3751D8E999)  # the hash of ""
@@ -104,15 +105,7 @@ class TableRows:
             whole = some[name].combine_chunks()
             return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
 
-        def check(
-            good: NDArray[np.bool_], option: str, name: str, what: str, values: NDArray[np.float64] | None
-        ) -> None:
-            if not good.all():
-                row = int(np.argmin(good))
-                shown = "" if values is None else f" is {values[row]}:"
-                row += start
-                at = row if order is None else order[row]
-                raise ValueError(f"{option}: {name!r} of row {at}{shown} {what}".replace(" is nan:", " is missing:"))
+        check = partial(self._check, start)
 
         def ids(option: str, name: str) -> NDArray[np.uint64]:
             hashes = hash_strings(as_text(option, name, column(name)))
@@ -133,6 +126,9 @@ class TableRows:
         if weight is not None:
             good = (weight > 0) & (weight <= MAX_WEIGHT)
             check(good, "weight", columns.weight or "", f"must be above 0 and at most {MAX_WEIGHT:g}", weight)
+        value = None if columns.value is None else number("value", columns.value)
+        if value is not None:
+            check(~np.isinf(value), "value", columns.value or "", "must be finite", value)
         series, scores = [], []
         for version, name in columns.scores.items():
             p = number("score", name)
@@ -146,7 +142,7 @@ class TableRows:
                 slices=self._slices(column, n),
                 label=label.astype(np.int8),
                 corrected=np.zeros(n, np.bool_),
-                fields={} if columns.value is None else {"value": np.nan_to_num(number("value", columns.value))},
+                fields={} if value is None else {"value": np.nan_to_num(value)},
                 fresh=np.ones(n, np.bool_),
                 item=None if columns.item is None else item_blocks_of(ids("item", columns.item)),
                 copies=self._copies(start, end, label.astype(np.int8), weight),
@@ -154,6 +150,17 @@ class TableRows:
             _scored(n, series, scores),
             None if columns.request is None else ids("request", columns.request),
         )
+
+    def _check(
+        self, start: int, good: NDArray[np.bool_], option: str, name: str, what: str, values: NDArray[np.float64] | None
+    ) -> None:
+        """Raises ValueError for the first of the rows from `start` on that is not good."""
+        if good.all():
+            return
+        row = int(np.argmin(good))
+        shown = "" if values is None else f" is {values[row]}:"
+        at = start + row if self._order is None else self._order[start + row]
+        raise ValueError(f"{option}: {name!r} of row {at}{shown} {what}".replace(" is nan:", " is missing:"))
 
     def _slices(self, column: Callable[[str], pa.Array], n: int) -> NDArray[np.int64]:
         codes = [
@@ -206,24 +213,44 @@ def _shuffled(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     np.random.default_rng(0).shuffle(blocks[1:])  # the first version of the table stays the first
     order = (blocks[:, None] * width + np.arange(width)).ravel()
     rows = max(-(-n // _PANES), _FEWEST)  # of a pane
-    return order[order < n], _HOUR + np.arange(n) // rows * 60_000
+    return order[order < n], _2000 + np.arange(n) // rows * 60_000
 
 
 def _times(name: str, column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Event times in ms: integers are ms already, text is ISO 8601."""
     if column.null_count:
         raise ValueError(f"ts: {column.null_count} values of the column {name!r} are missing")
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
     try:
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_date(kind):
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            column = _parsed(column)
+        elif pa.types.is_date(kind):
             column = column.cast(pa.timestamp("us"))
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
         elif not pa.types.is_integer(kind):
             raise ValueError(f"ts: the column {name!r} is {kind}: must be integer ms, a timestamp or ISO 8601")
-        return np.ascontiguousarray(column.cast(pa.int64()).to_numpy())
+        ts = np.ascontiguousarray(column.cast(pa.int64()).to_numpy())
     except pa.ArrowException as error:
         raise ValueError(f"ts: the column {name!r} cannot be read as times: {error}") from None
+    good = (ts >= _2000) & (ts < _2000 * 1000)  # as of events: ms from then on look like no other unit
+    if not good.all():
+        row = int(np.argmin(good))
+        unit = "seconds" if ts[row] < _2000 else "microseconds or nanoseconds"
+        what = f"must be ms since the epoch, from 2000-01-01 on; {unit} instead of milliseconds?"
+        raise ValueError(f"ts: {name!r} of row {row} is {ts[row]}: {what}")
+    return ts
+
+
+def _parsed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """ISO 8601 as timestamps: UTC where no offset is named. Arrow reads texts with an offset, or texts without."""
+    try:
+        return column.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        plain = pc.match_substring_regex(column, r"\d(Z|z|[+-]\d\d(:?\d\d)?)$")
+        return pc.if_else(plain, column, pc.binary_join_element_wise(column, "Z", "")).cast(pa.timestamp("ns", "UTC"))
 
 
 def _numbers(option: str, name: str, column: pa.Array) -> NDArray[np.float64]:

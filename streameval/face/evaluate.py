@@ -105,7 +105,7 @@ def _evaluate(
     if paths is None and column_names(data) is None:
         data = as_table(data)  # a reader, say: what it has is known once it was read
     known = (column_names(data) or []) if paths is None else file_columns(paths[0])
-    columns = _columns(named, slices, known, settings)
+    columns = _columns(named, slices, known, settings, inline=clicks is None)
     if clicks is not None or (columns.label not in known and "type" in known) or settings.models:
         if baseline is not None:
             raise ValueError("baseline: what is joined in event time compares versions as they were deployed")
@@ -136,8 +136,10 @@ def _unbounded(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     return tree
 
 
-def _columns(named: Mapping[str, Any], slices: Sequence[str], known: Collection[str], settings: Settings) -> Columns:
-    """Which columns are meant. Raises ValueError for one that is named and not there."""
+def _columns(
+    named: Mapping[str, Any], slices: Sequence[str], known: Collection[str], settings: Settings, inline: bool
+) -> Columns:
+    """Which columns are meant. Raises ValueError for one that is named and not there. `inline`: no table of clicks has values."""
     there = ", ".join(known)
 
     def found(option: str) -> str | None:
@@ -169,7 +171,7 @@ def _columns(named: Mapping[str, Any], slices: Sequence[str], known: Collection[
             raise ValueError(f"slices = {name!r}: there is no such column; there are {there}")
         of_slices[dimension] = column
     valued = values_counted(settings) or settings.ranking.gain != "click"
-    if valued and found("value") is None:
+    if valued and inline and found("value") is None:
         raise ValueError(f"value: the settings need what clicks are worth; name a column of it; there are {there}")
     if settings.sampling.weights and found("weight") is None:
         raise ValueError(f"weight: sampling.weights needs a column that says what a row stands for; there are {there}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -18,8 +19,9 @@ from streameval.sketches.accumulate import sketched
 from streameval.sketches.layout import OVERALL_BITS, Layout, read_buckets, read_histogram
 from streameval.sketches.sparse import SparseVector
 
-_MAGIC, _VERSION = b"SEVH", 1
+_MAGIC, _VERSION = b"SEVH", 2  # 1 had no checksum of head and edges, and is read
 _HEAD = struct.Struct("<4sBBH")  # magic, version, bits, inner edges
+_CRC = struct.Struct("<I")  # of the head and the edges, behind them; the rest has its own
 _MOST_BITS = 16
 
 
@@ -138,8 +140,8 @@ class ScoreHistogram:
     def to_bytes(self) -> bytes:
         """The histogram, with a checksum; `from_bytes` reads it on any machine."""
         edges = np.array(self._layout.edges, "<f8").tobytes()
-        head = _HEAD.pack(_MAGIC, _VERSION, self._layout.bits, len(self._layout.edges))
-        return head + edges + codec.encode(self._vector)
+        head = _HEAD.pack(_MAGIC, _VERSION, self._layout.bits, len(self._layout.edges)) + edges
+        return head + _CRC.pack(zlib.crc32(head)) + codec.encode(self._vector)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -147,13 +149,16 @@ class ScoreHistogram:
         if len(data) < _HEAD.size:
             raise codec.CodecError(f"{len(data)} bytes: shorter than a histogram's head of {_HEAD.size}")
         magic, version, bits, count = _HEAD.unpack_from(data)
-        if magic != _MAGIC or version != _VERSION:
+        if magic != _MAGIC or version not in (1, _VERSION):
             raise codec.CodecError(f"starts with {magic!r} {version}: no histogram of format {_VERSION}")
         end = _HEAD.size + 8 * count
-        if len(data) < end:
+        begin = end if version == 1 else end + _CRC.size
+        if len(data) < begin:
             raise codec.CodecError(f"{len(data)} bytes: cut short")
+        if begin > end and _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
+            raise codec.CodecError("the checksum of the head does not match: the bytes are damaged")
         out = cls(bits, np.frombuffer(data[_HEAD.size : end], "<f8").tolist())
-        out._vector = codec.decode(data[end:])
+        out._vector = codec.decode(data[begin:])
         if out._vector.cells.size and not 0 <= out._vector.cells[-1] < out._layout.size:
             raise codec.CodecError("it has cells that no histogram has")
         return out

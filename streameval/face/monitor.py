@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from streameval.app import make_decoder
@@ -63,8 +64,12 @@ class Monitor:
         left out, and counted in the report. Raises ValueError for a table whose columns cannot be used, TypeError for
         what is no table.
         """
-        shown = iter(()) if impressions is None else self._batches(self._identified(as_table(impressions)))
-        clicked = iter(()) if clicks is None else self._batches(_of_clicks(as_table(clicks)))
+        shown = (
+            iter(())
+            if impressions is None
+            else self._batches(self._identified(_of_type("impression", as_table(impressions))))
+        )
+        clicked = iter(()) if clicks is None else self._batches(_of_type("click", as_table(clicks)))
         for batch in _in_step(shown, clicked):
             self._pipeline.take(batch)
 
@@ -119,10 +124,12 @@ class Monitor:
             yield replace(batch, shared=self._settings.one_log)
 
 
-def _of_clicks(table: pa.Table) -> pa.Table:
+def _of_type(kind: str, table: pa.Table) -> pa.Table:
+    """Rows that do not say what they are: one without a pClick would be taken for a click."""
     if "type" in table.column_names:
         return table
-    return table.append_column("type", pa.array(["click"] * table.num_rows, pa.string()))
+    kinds = pa.DictionaryArray.from_arrays(pa.array(np.zeros(table.num_rows, np.int8)), [kind])
+    return table.append_column("type", kinds)
 
 
 def _in_step(*inputs: Iterator[Batch]) -> Iterator[Batch]:

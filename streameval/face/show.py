@@ -27,5 +27,5 @@ def overall(snapshot: Snapshot) -> str:
     lines = ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
     events = ", ".join(f"{k} {v:,}" for k, v in snapshot.events.items() if isinstance(v, int) and v)
     invalid = snapshot.events.get("invalid") or {}
-    bad = "; dead letters: " + ", ".join(f"{k} {v:,}" for k, v in invalid.items()) if invalid else ""
-    return "\n".join([*lines, "", events + bad])
+    bad = "dead letters: " + ", ".join(f"{k} {v:,}" for k, v in invalid.items()) if invalid else ""
+    return "\n".join([*lines, "", "; ".join(filter(None, (events, bad))) or "no events"])

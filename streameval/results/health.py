@@ -1,8 +1,9 @@
 """Are the labels reliable? A dead click topic must not look like a calibration collapse.
 
 Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
-click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30). And one that has no
-time: not a single click in the whole run, while dozens of events could not be read.
+click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30). And two that have no
+time: not a single label of the whole run is a click, while dozens of clicks came after the attribution window, or dozens of
+events could not be read.
 """
 
 from __future__ import annotations
@@ -61,8 +62,12 @@ class HealthJudge:
             reason = conflicting
         elif (leapt := self._ahead(parts)) is not None:
             reason = leapt
-        elif refused >= join_panes.MIN_CLICKS and self._without_clicks(parts):
-            reason = f"no click was counted, and {refused} events were rejected, which may include clicks"
+        elif self._without_clicks(parts):
+            late = sum(part.joiner.counts["late_clicks"] for part in parts)
+            if late >= join_panes.MIN_CLICKS:
+                reason = f"no label is a click, and {late} clicks came later than join.attribution_window after their impression: do the clocks agree?"
+            elif refused >= join_panes.MIN_CLICKS:
+                reason = f"no click was counted, and {refused} events were rejected, which may include clicks"
         return JoinHealth(reason is None, reason, rate, overdue, _delays(parts)), silent
 
     def _clicks(self, parts: Sequence[Joined], end: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import streameval
 from streameval.app import replay
 from streameval.settings.tree import ConfigError, Settings
 from tests.aucs import auc_of
-from tests.face.tables import as_clicks, impressions
+from tests.face.tables import START, as_clicks, impressions
 
 OPEN_BANDIT = Path(__file__).parent / "data" / "open-bandit.parquet"
 
@@ -180,6 +181,21 @@ def test_the_order_of_rows_and_chunks_changes_nothing_when_there_are_times() -> 
     assert streameval.evaluate(mixed).report() == streameval.evaluate(table).report()
 
 
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%fZ", "%Y-%m-%d %H:%M:%S.%f+00:00", "both"]
+)
+def test_times_as_text_are_those_as_numbers(form: str) -> None:
+    """ISO 8601 with an offset and without one, which is UTC."""
+    table = impressions(2_000, hours=1)
+    times = [datetime.fromtimestamp(ms / 1000, UTC) for ms in table["ts"].to_pylist()]
+    forms = ["%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%fZ"] if form == "both" else [form]
+    texts = pa.array([when.strftime(forms[i % len(forms)]) for i, when in enumerate(times)])
+    want = streameval.evaluate(table, windows=["5m"]).report()
+    for column in (texts, texts.dictionary_encode()):
+        written = table.set_column(table.column_names.index("ts"), "ts", column)
+        assert streameval.evaluate(written, windows=["5m"]).report() == want
+
+
 @pytest.mark.parametrize("by", ["score", "label", "user"])
 def test_without_times_the_order_of_rows_means_nothing(by: str) -> None:
     """A table sorted by score or label is the same sample: nothing is late, no click is missing, no error shrinks."""
@@ -325,6 +341,9 @@ def test_without_users_there_is_no_gauc_and_rows_are_independent() -> None:
         ({"user_id": ["a", None]}, {}, "user: 'user_id' of row 1 is missing"),
         ({"user_id": [0.5, 0.25]}, {}, "user: the column 'user_id' is double: must be text or integers"),
         ({"ts": ["noon", "later"]}, {}, "ts: the column 'ts' cannot be read as times"),
+        ({"ts": [START, START // 1000]}, {}, r"ts: 'ts' of row 1 is 17\d{8}: must be ms .* seconds instead of milli"),
+        ({"ts": [START * 1000, START]}, {}, r"ts: 'ts' of row 0 is 17\d{14}: must be ms .* microseconds or nano"),
+        ({"w": [1, np.inf]}, {"value": "w", "weighting": "value"}, "value: 'w' of row 1 is inf: must be finite"),
         ({}, {"score": "p"}, "score = 'p': there is no such column; there are pclick"),
         ({}, {"user": "u"}, "user = 'u': there is no such column"),
         ({}, {"slices": ["country"]}, "slices = 'country': there is no such column"),
@@ -376,3 +395,10 @@ def test_users_and_requests_may_weigh_by_value() -> None:
         by_click.metric("gauc", version="v1")
     )  # each is worth 1
     assert by_value.metric("gauc_request", version="v1") is not None
+
+
+def test_what_clicks_are_worth_is_a_column_of_clicks() -> None:
+    shown, clicks = as_clicks(impressions(3_000))
+    worth = clicks.append_column("value", pa.array(np.ones(clicks.num_rows)))
+    result = streameval.evaluate(shown, clicks=worth, settings={"metrics": {"value": True}})
+    assert result.metric("value_per_impression", version="v1") == pytest.approx(result.metric("ctr", version="v1"))

@@ -103,3 +103,17 @@ def test_damaged_bytes_are_refused() -> None:
     for torn in (b"", data[:7], data[:20], data[:-1], b"XXXX" + data[4:], data[:4] + b"\x09" + data[5:]):
         with pytest.raises(CodecError):
             ScoreHistogram.from_bytes(torn)
+
+
+def test_no_byte_can_change_unnoticed() -> None:
+    data = ScoreHistogram(5, [0.1, 0.2]).add([0.3, 0.1], [1, 0]).to_bytes()
+    for i in range(len(data)):
+        with pytest.raises(CodecError):
+            ScoreHistogram.from_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
+
+
+def test_bytes_of_the_first_format_are_read() -> None:
+    histogram = ScoreHistogram(5, [0.1, 0.2]).add([0.3, 0.1], [1, 0])
+    data = histogram.to_bytes()
+    head = 8 + 8 * 2
+    assert ScoreHistogram.from_bytes(data[:4] + b"\x01" + data[5:head] + data[head + 4 :]) == histogram

@@ -125,3 +125,12 @@ def test_events_that_cannot_be_used_are_counted_and_tables_that_cannot_are_refus
         monitor.update({"user_id": ["a"], "pclick": [0.5], "clicked": [1]})
     with pytest.raises(ConfigError, match="attribution_window"):
         streameval.Monitor(attribution_window="half an hour")
+
+
+def test_an_impression_without_a_pclick_is_no_click() -> None:
+    shown, clicks = as_clicks(impressions(2_000))
+    pclick = pa.array([None, *shown["pclick"].to_pylist()[1:]], pa.float64())
+    lacking = shown.set_column(shown.column_names.index("pclick"), "pclick", pclick)
+    whole, some = (streameval.evaluate(table, clicks=clicks).report()["events"] for table in (shown, lacking))
+    assert (some["impressions"], some["clicks"]) == (whole["impressions"] - 1, whole["clicks"])
+    assert some["invalid"] == {**whole["invalid"], "missing_field": 1}

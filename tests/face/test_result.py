@@ -59,6 +59,13 @@ def test_it_prints_versions_and_the_comparison(result: streameval.Evaluation) ->
     assert text[-1].startswith("v2 against v1 is undecided: ")
 
 
+def test_it_prints_what_became_of_events_alone() -> None:
+    monitor = streameval.Monitor()
+    assert str(monitor.snapshot()).endswith("\n\nno events")
+    monitor.update({"impression_id": ["i"], "ts": [1], "user_id": ["u"], "pclick": [0.5]})
+    assert str(monitor.snapshot()).endswith("\n\ndead letters: out_of_range 1")
+
+
 def test_a_notebook_shows_names_as_text_not_as_markup() -> None:
     table = TABLE.append_column("arm", pa.array(["<b>bold</b>", "plain"] * 2_000))
     html = streameval.evaluate(table, version="arm")._repr_html_()

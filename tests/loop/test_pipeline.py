@@ -412,13 +412,13 @@ def test_users_are_renewed_also_after_the_clock_was_set_back(monkeypatch: pytest
 # -- time that is wrong ------------------------------------------------------------------------------------------
 
 
-def unit_log(click_unit: int, impression_unit: int = 1) -> list[bytes]:
-    """300 impressions in an hour, each with a click 20 s later; times divided by these."""
+def unit_log(click_unit: int, impression_unit: int = 1, delay: int = 20_000) -> list[bytes]:
+    """300 impressions in an hour, each with a click so many ms later; times divided by these."""
     rows: list[dict[str, object]] = []
     for i in range(300):
         ts = BASE + 12_000 * i
         shown = {"impression_id": f"i{i}", "user_id": f"u{i % 20}", "pclick": 0.1, "ts": ts // impression_unit}
-        rows += [shown, {"impression_id": f"i{i}", "ts": (ts + 20_000) // click_unit}]
+        rows += [shown, {"impression_id": f"i{i}", "ts": (ts + delay) // click_unit}]
     return [json.dumps(row).encode() for row in rows]
 
 
@@ -443,6 +443,15 @@ def test_clicks_in_seconds_are_refused_and_are_no_positives() -> None:
     assert result(snapshot, version="unknown").totals.clicks == 0
     assert not snapshot.join.reliable, "labels without a single click, while hundreds of events were refused"
     assert "300 events were rejected" in (snapshot.join.reason or "")
+
+
+def test_labels_without_a_click_are_not_reliable_when_all_clicks_come_after_the_attribution_window() -> None:
+    """As where the clicks' clock is hours ahead."""
+    snapshot = decoded(make_pipeline(), unit_log(click_unit=1, delay=5_400_000))
+    assert snapshot.events["late_clicks"] == 300
+    assert result(snapshot, version="unknown").totals.clicks == 0
+    assert not snapshot.join.reliable
+    assert "300 clicks came later than join.attribution_window" in (snapshot.join.reason or "")
 
 
 def test_both_kinds_in_seconds_are_refused_not_joined_in_a_window_a_thousand_times_as_long() -> None:

@@ -489,8 +489,20 @@ def test_a_csv_file_of_a_header_alone_has_no_events(tmp_path: Path, text: bytes)
 
 
 def test_a_csv_file_whose_first_line_names_no_columns_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_bytes(b"a,,c\n1,2,3\n")
+    (tmp_path / "t.csv").write_bytes(b",\n1,2\n")
     assert "first line must name the columns, and it does not; write a header" in Read(tmp_path / "t.csv").error
+    (tmp_path / "t.csv").write_bytes(b"a,,c\n1,2,3\n")
+    assert "first line names none of the columns that are wanted; write a header" in Read(tmp_path / "t.csv").error
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_a_column_of_a_csv_may_have_no_name(tmp_path: Path, kernel: bool) -> None:
+    """As pandas writes its index."""
+    rows = [b"," + HEADER, *(b"%d,%s" % (i, csv_row(i)) for i in range(3))]
+    (tmp_path / "t.csv").write_bytes(b"".join(rows))
+    got = Read(tmp_path / "t.csv", json_kernel=kernel)
+    assert got.ids == ["i0", "i1", "i2"]
+    assert not got.letters
 
 
 def test_a_tsv_file_is_split_at_tabs(tmp_path: Path) -> None:

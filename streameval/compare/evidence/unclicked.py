@@ -54,6 +54,8 @@ def statistics(found: Statistics, by_user: StrataSums, clicks: Ints, promised: R
     packed = found.packed.copy()
     for j in np.flatnonzero(on.any(axis=1)).tolist():
         packed[:, 0, j, V_CLU : V_IID + 1] = np.nan
+        if not (on[j] | (by_user.totals[0, j, :, M_CLICKS] > 0)).all():
+            continue  # the other arm has no click either, and has not promised enough to say so much
         many = np.where(on[j], promised[j] / FOR_A_CLICK, np.maximum(clicks[j], 1))
         for name, theta, fields in _calibration(by_user.totals[0, j], by_user.devs[0, j], on[j], many):
             packed[found.names.index(name), 0, j] = 0.0

@@ -34,6 +34,7 @@ _MOST_DEPLOYS = 1_000  # on record
 
 Placing = Callable[[Collection[RowName]], Mapping[tuple[int, RowName], Ints]]  # what open strata come to, by segment
 _Gains = Sequence[tuple[int, Mapping[RowName, Ints]]]  # (segment, rows) that a look adds, oldest first
+_Past = Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]]  # those of everything that was looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,14 @@ class Board:
         self,
         pane: int,
         gains: _Gains,
+        past: _Past,
         withheld: str | None,
         gauc: _Gains = (),
         placing: Placing = lambda keys: {},
         partitions: int = 1,
     ) -> list[Tracked]:
-        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add.
+        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add. `past`: all that
+        was looked at, this pane too.
 
         `gauc`: what windows of GAUC that end by then add, and corrections of older ones. `placing`: see `Placing`. `partitions`:
         that learn apart. Returns the comparisons that start over with the next pane, so with new cuts.
@@ -128,8 +131,11 @@ class Board:
             tracked.release()
             if runs:
                 self._begin_windows(tracked, pane)
-            for segment, rows in gains:  # corrections also when it is over
+            # corrections also when it is over. A pair is not compared before who served is the champion: what the segment
+            # had of it by then counts too, for its scores are placed with the segment
+            for segment, rows in gains if tracked.has_past else past():
                 self._gain(tracked, segment, rows)
+            tracked.has_past = True
             for segment, rows in gauc:
                 self._gain_gauc(tracked, segment, rows)
             if runs and withheld is None and tracked.is_due():
@@ -230,7 +236,7 @@ class Board:
                 anew.append(self.tracked[-1].id)
         return anew
 
-    def add_past(self, segments: Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]]) -> None:
+    def add_past(self, segments: _Past) -> None:
         """Adds what was looked at earlier to new comparisons that need it."""
         new = [tracked for tracked in self.tracked if not tracked.has_past]
         if new:
@@ -242,8 +248,8 @@ class Board:
 
     def rebuild(
         self,
-        segments: Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]],
-        gauc: Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]] = lambda: iter(()),
+        segments: _Past,
+        gauc: _Past = lambda: iter(()),
     ) -> None:
         """Makes the sums again, of every partition's segments that have been looked at."""
         for tracked in self.tracked:
@@ -358,6 +364,7 @@ class Board:
         deploy = self._watch.shadow(served.model, name, noticed - self._pane, noticed)
         self._add(deploy)
         self._track(deploy, "paired", served, other, noticed - self._pane, segment)
+        self.tracked[-1].has_past = False
 
     def _compare(self, deploy: Deploy, candidate: Series) -> None:
         """Sums count from the version's first pane, or from the first that nobody has looked at."""

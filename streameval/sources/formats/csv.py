@@ -303,7 +303,7 @@ def _parse(text: bytes, names: list[str], delimiter: str, n: int) -> pa.Table:
 def _header(line: bytes, delimiter: str) -> list[str]:
     text = line.decode("utf-8", "replace")
     names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
-    if not names or any(not name for name in names):
+    if not any(names):
         raise SourceError(_NO_HEADER)
     for place, name in enumerate(names, 1):
         first = names.index(name) + 1

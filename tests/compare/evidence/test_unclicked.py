@@ -80,6 +80,15 @@ def test_without_clicks_in_either_arm_there_is_no_difference() -> None:
     assert verdicts(rows)[0] == "undecided"
 
 
+@pytest.mark.filterwarnings("error")
+def test_beside_an_arm_that_has_no_click_and_promised_few_nothing_is_known() -> None:
+    rows = arms(np.random.default_rng(3), 1_000, (0.0, 0.0))
+    rows[0] = arms(np.random.default_rng(3), 400, (0.0, 0.0))[0]
+    some, clicks = found(rows)
+    assert clicks[0, 0] == 0
+    assert not np.isfinite([some[name].variance()[0, 0] for name in (MID, GAP, "log_loss", "auc")]).any()
+
+
 def test_luck_is_not_enough_whoever_clicks() -> None:
     # clicks in lumps: a block's vary by a factor of three
     rng = np.random.default_rng(4)

@@ -236,7 +236,7 @@ class Stream:
 
     def look(self, hour: int, rows: dict[Key, np.ndarray]) -> None:
         self.kept[hour] = rows
-        self.board.look(hour, [(hour, rows)], None)
+        self.board.look(hour, [(hour, rows)], self.segments, None)
         self.kept = {h: r for h, r in self.kept.items() if h >= hour + 1 - KEEP}
 
     def restarted(self, alpha: float = 0.05, anew: tuple[str, ...] = ()) -> Stream:

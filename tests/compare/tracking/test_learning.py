@@ -48,7 +48,7 @@ class World:
         cuts = [cut for cut in self.board.cuts() if cut <= number]
         segment = max([number // 60 * 60, *cuts])
         self.given.append((segment, rows))
-        self.board.look(number, [(segment, rows)], withheld)
+        self.board.look(number, [(segment, rows)], lambda: iter(self.given), withheld)
         return self.of(other)
 
     def of(self, candidate: Series | None) -> Comparison | None:
