@@ -56,6 +56,13 @@ def test_so_is_every_test_of_the_chaos_scripts() -> None:
         assert sum(takes(part, CHAOS, name) for part in known) == 1, name
 
 
+def test_pandas_is_hidden_from_no_test_that_needs_it() -> None:
+    rest = next(part for part in parts() if "tests" not in part and not any(a.startswith("tests/") for a in part))
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if path != Path(__file__) and "pandas" in path.read_text():
+            assert takes(rest, str(path.relative_to(ROOT)), ""), path
+
+
 @pytest.mark.parametrize(("uv", "by"), [("", ["pip"]), ("works", ["uv"]), ("fails", ["uv", "pip"])])
 def test_uv_installs_where_there_is_one_and_pip_what_it_cannot(tmp_path: Path, uv: str, by: list[str]) -> None:
     if shutil.which("make") is None:
