@@ -17,6 +17,7 @@ PARTS   := part-rest part-kafka part-deploy part-run part-kill part-soak part-br
 # two for each core: with all eleven, what has deadlines of its own (sessions of Kafka, a browser) met them late
 SIDE_BY_SIDE ?= $(shell echo $$((2 * $$(nproc))))
 WORKERS ?= $(shell nproc)
+READY   ?= ready# what comes before the tests; empty where it has been made
 PYTEST  := $(BIN)/python -m pytest
 FAST    := not slow and not kafka and not promtool
 # the tests start some hundreds of processes, each with a thousand modules: nobody compiles them twice
@@ -26,7 +27,7 @@ $(PARTS): export KAFKA_OPTS ?= -XX:TieredStopAtLevel=1
 # they start the program some hundred times, and as its users do: without pandas
 $(filter-out part-rest,$(PARTS)): export PYTHONPATH := $(CURDIR)/tests/hidden$(addprefix :,$(PYTHONPATH))
 
-.PHONY: help demo test test-fast check lint types kernels bytecode ready parts bench bench-record bench-compare docs clean $(PARTS)
+.PHONY: help demo test test-fast check lint types kernels bytecode ready bench bench-record bench-compare docs clean $(PARTS)
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -35,15 +36,12 @@ demo: $(VENV)/.run ## embedded broker + simulated traffic with a bad deploy + mo
 	@echo "== demo: embedded broker, simulated traffic, monitor and page in one process"
 	$(BIN)/streameval demo $(DEMO_ARGS)
 
-test: ready ## lint, type check and all tests
-	$(MAKE) --no-print-directory parts
+test: $(READY) ## lint, type check and all tests
+	@echo "== tests (parts that this machine lacks are skipped by name; STREAMEVAL_REQUIRE_ALL=1 makes that a failure)"
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j $(SIDE_BY_SIDE) $(PARTS)
 
 ready: $(VENV)/.dev # what comes before the tests
 	$(MAKE) --no-print-directory --output-sync=target -j 2 lint kernels bytecode
-
-parts: $(VENV)/.dev # all tests
-	@echo "== tests (parts that this machine lacks are skipped by name; STREAMEVAL_REQUIRE_ALL=1 makes that a failure)"
-	$(MAKE) --no-print-directory --keep-going --output-sync=target -j $(SIDE_BY_SIDE) $(PARTS)
 
 test-fast: $(VENV)/.dev ## the tests that need no broker and no patience; one process more than cores, for some of them wait
 	$(PYTEST) -q -n $$(($(WORKERS) + 1)) --dist worksteal -m "$(FAST)" $(addprefix --ignore=,$(WAITING) $(LONG)) $(TEST_ARGS)
