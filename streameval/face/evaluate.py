@@ -12,7 +12,7 @@ from streameval.app import replay
 from streameval.face.columns import Columns
 from streameval.face.labelled import evaluate_labelled
 from streameval.face.monitor import Monitor
-from streameval.face.options import WeightingName, make_settings
+from streameval.face.options import WeightingName, make_settings, several
 from streameval.face.result import Evaluation
 from streameval.face.tables import as_table, column_names, file_columns, is_table_file, read_table
 from streameval.loop.options import values_counted
@@ -77,7 +77,7 @@ def evaluate(
     options = make_settings(
         _unbounded(settings),
         windows=windows,
-        slices=[name.removeprefix("slices.") for name in slices],
+        slices=[name.removeprefix("slices.") for name in several("slices", slices)],
         edges=edges,
         quantiles=quantiles,
         weighting=weighting,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from streameval.settings.toml import validate
-from streameval.settings.tree import Settings
+from streameval.settings.tree import ConfigError, Settings
 
 WeightingName = Literal["impressions", "clicks", "uniform", "value"]
 
@@ -27,8 +27,8 @@ def make_settings(
         return settings
     tree: dict[str, Any] = {section: _copied(value) for section, value in (settings or {}).items()}
     given = {
-        ("windows", "sliding"): None if windows is None else tuple(windows),
-        ("slices", "dimensions"): tuple(slices) or None,
+        ("windows", "sliding"): None if windows is None else several("windows", windows),
+        ("slices", "dimensions"): several("slices", slices) or None,
         ("buckets", "edges"): None if edges is None else tuple(edges),
         ("buckets", "quantiles"): quantiles,
         ("users", "weighting"): weighting,
@@ -39,6 +39,13 @@ def make_settings(
         if value is not None:
             tree.setdefault(section, {})[key] = value
     return validate(tree)
+
+
+def several(option: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that an option gives. Raises ConfigError for a text alone, whose letters would be taken for names."""
+    if isinstance(names, str):
+        raise ConfigError(f'{option} = "{names}": must be a list, for example ["{names}"]')
+    return tuple(names)
 
 
 def _copied(value: Any) -> Any:

@@ -351,6 +351,8 @@ def test_without_users_there_is_no_gauc_and_rows_are_independent() -> None:
         ({"v": ["a", "b"]}, {"version": "v", "baseline": "c"}, "baseline = 'c': no such version; there are a, b"),
         ({"v": ["a", "b"]}, {"version": "v", "score": ["pclick"]}, "two ways to say the same"),
         ({}, {"windows": ["1h"]}, "windows: rows need a column of times"),
+        ({}, {"windows": "1h"}, r'windows = "1h": must be a list, for example \["1h"\]'),
+        ({"c": ["a", "b"]}, {"slices": "c"}, r'slices = "c": must be a list, for example \["c"\]'),
         ({}, {"clicks": {"impression_id": [], "ts": []}, "baseline": "v1"}, "versions as they were deployed"),
     ],
 )  # fmt: skip
