@@ -212,7 +212,7 @@ class LiveAuctions:
             known = self.history.at(int(panes[low]) * self._pane // HOUR)
             some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
             pairs, auctions.pair[some] = self.history.rows(known, pair[some])
-            tables, rest = known.tables._replace(rate=pairs.rate), Residuals(pairs.owed, known.of_position)
+            tables, rest = known.of_pairs(pairs.rate), Residuals(pairs.owed, known.of_position)
             mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
             numbers, number = np.unique(panes[low:high], return_inverse=True)
             sums = run_through(mine, server[low:high], number, tables, self._points, rest)
@@ -231,7 +231,7 @@ class LiveAuctions:
         """The requests that can be run, None: all; the others are counted by reason. `hours`: of requests, ascending."""
         sizes, slots = np.diff(stand.indptr), self._settings.slots
         asked = np.unique(hours[sizes > 0])
-        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).tables.shown.any()]
+        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).curves.shown.any()]
         if self.history.level == 0 and bool(sizes.all()) and all_fit(item, bid, position, slots):
             if not unknown:
                 return None

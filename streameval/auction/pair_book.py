@@ -1,0 +1,291 @@
+"""The labels of a history by pair: what tables of an hour are made of, and what they know of a pair.
+
+Everything that is known of a pair stands together, hour after hour. So it is found once, not in every hour, and another hour is
+added to all pairs in one pass, which also leaves out those that are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.entries import Hour
+from streameval.auction.history import PairCounts
+from streameval.auction.rerun import USER_GROUPS
+
+POSITION_BITS = 10  # of an entry's key, below the pair
+GROUP_BITS = USER_GROUPS.bit_length() - 1  # of it, below the position
+PLACE_BITS = POSITION_BITS + GROUP_BITS
+PAIR_BYTES, ENTRY_BYTES = 12, 8
+MOST_HOURS = 1 << 15  # of a book
+_HOUR, _PLACE, _SHOWN = 48, 32, 16  # bits below them in an entry; below the impressions are the clicks
+_MOST = (1 << 16) - 1
+
+
+class PairBook(NamedTuple):
+    """Pair i has the entries first[i] to first[i + 1] - 1, ascending by hour, position and group of users."""
+
+    begin: int  # the hour that those of entries are counted from
+    pairs: NDArray[np.uint64]  # ascending
+    first: NDArray[np.uint32]  # [pairs + 1]
+    entry: NDArray[np.uint64]  # hour, position and group, impressions, clicks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.pairs.size * PAIR_BYTES + self.entry.size * ENTRY_BYTES
+
+
+NO_BOOK = PairBook(0, np.empty(0, np.uint64), np.zeros(1, np.uint32), np.empty(0, np.uint64))
+
+
+class OfPairs(NamedTuple):
+    """Of pairs that have a history; clicks and impressions by the curve are [pairs, USER_GROUPS]."""
+
+    own: NDArray[np.bool_]  # which of those asked for
+    rate: NDArray[np.float32]
+    clicks: NDArray[np.float64]
+    chance: NDArray[np.float64]
+
+
+def with_hours(book: PairBook, hours: Sequence[tuple[int, Hour]], begin: int) -> PairBook:
+    """With further hours, ascending, and without those before `begin`."""
+    more = [_of_hour(number, *hour) for number, hour in hours]
+    while len(more) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
+        more = [
+            one if other is None else _merged(one, other, begin) for one, other in zip_longest(more[::2], more[1::2])
+        ]
+    return _merged(book, more[0] if more else NO_BOOK, begin)
+
+
+def below(book: PairBook, pair: int) -> PairBook:
+    """Of the pairs below one."""
+    n = int(np.searchsorted(book.pairs, np.uint64(pair)))
+    return PairBook(book.begin, book.pairs[:n].copy(), book.first[: n + 1].copy(), book.entry[: book.first[n]].copy())
+
+
+def hours_of(book: PairBook) -> dict[int, Hour]:
+    """The hours that a book was made of."""
+    numbers, columns = _by_hour(book)
+    hours, first = np.unique(numbers, return_index=True)
+    ends = [*first[1:].tolist(), numbers.size]
+    return {
+        book.begin + hour: Hour(*(column[low:high] for column in columns))
+        for hour, low, high in zip(hours.tolist(), first.tolist(), ends, strict=False)
+    }
+
+
+def entries_by_hour(book: PairBook) -> dict[int, int]:
+    """How many entries hours have."""
+    hours, many = np.unique(book.entry >> np.uint64(_HOUR), return_counts=True)
+    return {book.begin + hour: n for hour, n in zip(hours.astype(np.int64).tolist(), many.tolist(), strict=True)}
+
+
+@numba.njit(cache=True, nogil=True)
+def _of_hour(
+    number: int, keys: NDArray[np.uint64], impressions: NDArray[np.uint16], clicks: NDArray[np.uint16]
+) -> PairBook:
+    """Of one hour."""
+    pairs, first, entry = np.empty(keys.size, np.uint64), np.empty(keys.size + 1, np.uint32), np.empty_like(keys)
+    bits, places, n = np.uint64(PLACE_BITS), np.uint64((1 << PLACE_BITS) - 1), 0
+    for e in range(keys.size):
+        pair = keys[e] >> bits
+        if n == 0 or pairs[n - 1] != pair:
+            pairs[n], first[n] = pair, e
+            n += 1
+        counts = (np.uint64(impressions[e]) << np.uint64(_SHOWN)) | np.uint64(clicks[e])
+        entry[e] = ((keys[e] & places) << np.uint64(_PLACE)) | counts
+    first[n] = keys.size
+    return PairBook(number, pairs[:n].copy(), first[: n + 1].copy(), entry)
+
+
+@numba.njit(cache=True, nogil=True)
+def _merged(a: PairBook, b: PairBook, begin: int) -> PairBook:
+    """Both, without the hours before `begin`; those of one pair mostly follow in b upon those in a."""
+    room = a.pairs.size + b.pairs.size
+    pairs, first = np.empty(room, np.uint64), np.empty(room + 1, np.uint32)
+    entry = np.empty(_since(a, begin) + _since(b, begin), np.uint64)
+    later = (np.uint64(a.begin - begin) << np.uint64(_HOUR)), (np.uint64(b.begin - begin) << np.uint64(_HOUR))
+    over = np.uint64(max(0, begin - a.begin)), np.uint64(max(0, begin - b.begin))
+    place, n, m, i, j = np.uint64(_PLACE), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    while i < a.pairs.size or j < b.pairs.size:
+        of_a = j == b.pairs.size or (i < a.pairs.size and a.pairs[i] <= b.pairs[j])
+        one = a.pairs[i] if of_a else b.pairs[j]
+        e = e_end = f = f_end = np.int64(0)
+        if of_a:
+            e, e_end = np.int64(a.first[i]), np.int64(a.first[i + 1])
+            i += 1
+            while e < e_end and a.entry[e] >> np.uint64(_HOUR) < over[0]:
+                e += 1
+        if j < b.pairs.size and b.pairs[j] == one:
+            f, f_end = np.int64(b.first[j]), np.int64(b.first[j + 1])
+            j += 1
+            while f < f_end and b.entry[f] >> np.uint64(_HOUR) < over[1]:
+                f += 1
+        start = m
+        if e < e_end and f < f_end and (a.entry[e_end - 1] + later[0]) >> place >= (b.entry[f] + later[1]) >> place:
+            m = _together(a.entry[e:e_end], b.entry[f:f_end], later, entry, m)
+        else:
+            for k in range(e_end - e):
+                entry[m + k] = a.entry[e + k] + later[0]
+            m += e_end - e
+            for k in range(f_end - f):
+                entry[m + k] = b.entry[f + k] + later[1]
+            m += f_end - f
+        if m > start:
+            pairs[n], first[n] = one, start
+            n += 1
+    first[n] = m
+    return PairBook(begin, pairs[:n].copy(), first[: n + 1].copy(), entry[:m])
+
+
+@numba.njit(cache=True, nogil=True)
+def _since(book: PairBook, begin: int) -> int:
+    """How many entries are of hours from `begin` on."""
+    many, over = book.entry.size, np.uint64(max(0, begin - book.begin))
+    for i in range(book.pairs.size if over > 0 else 0):
+        for e in range(book.first[i], book.first[i + 1]):
+            if book.entry[e] >> np.uint64(_HOUR) >= over:
+                break
+            many -= 1
+    return many
+
+
+@numba.njit(cache=True, nogil=True)
+def _together(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], later: tuple[np.uint64, np.uint64], out: NDArray[np.uint64], m: int
+) -> int:
+    """Entries of one pair from m on, in order; returns where they end. Of one hour and place there is one, if it has room for both."""
+    i, j, start = 0, 0, m
+    place, shown, most = np.uint64(_PLACE), np.uint64(_SHOWN), np.uint64(_MOST)
+    while i < a.size or j < b.size:
+        if j == b.size or (i < a.size and (a[i] + later[0]) >> place <= (b[j] + later[1]) >> place):
+            new = a[i] + later[0]
+            i += 1
+        else:
+            new = b[j] + later[1]
+            j += 1
+        if (
+            m > start
+            and out[m - 1] >> place == new >> place
+            and ((out[m - 1] >> shown & most) + (new >> shown & most) <= most)
+        ):
+            out[m - 1] += new & np.uint64((1 << _PLACE) - 1)
+        else:
+            out[m] = new
+            m += 1
+    return m
+
+
+@numba.njit(cache=True, nogil=True)
+def counts_of(book: PairBook, low: int, high: int, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
+    """Of the hours `low` to `high`: (by pair and position; impressions and clicks [slots, USER_GROUPS, 2])."""
+    of_groups, own = np.zeros((slots, USER_GROUPS, 2), np.int64), np.zeros((slots, 2), np.int64)
+    room, n = min(book.entry.size, book.pairs.size * slots), 0
+    indptr, position = np.zeros(book.pairs.size + 1, np.int64), np.empty(room, np.int64)
+    impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
+    first_hour, last_hour = np.uint64(max(0, low - book.begin)), np.uint64(max(0, high + 1 - book.begin))
+    for i in range(book.pairs.size):
+        many = np.uint64(0)
+        for e in range(book.first[i], book.first[i + 1]):
+            one = book.entry[e]
+            hour = one >> np.uint64(_HOUR)
+            if hour < first_hour or hour >= last_hour:
+                continue
+            k, g, shown, clicked = _read(one)
+            own[k, 0] += np.int64(shown)
+            own[k, 1] += np.int64(clicked)
+            of_groups[k, g, 0] += np.int64(shown)
+            of_groups[k, g, 1] += np.int64(clicked)
+            many = k + np.uint64(1) if k >= many else many
+        for k in range(many):
+            if own[k, 0] > 0:
+                position[n], impressions[n], clicks[n] = k, own[k, 0], own[k, 1]
+                own[k, 0], own[k, 1] = 0, 0
+                n += 1
+        indptr[i + 1] = n
+    return PairCounts(indptr, position[:n].copy(), impressions[:n].copy(), clicks[:n].copy()), of_groups
+
+
+@numba.njit(inline="always")
+def _read(entry: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """(position, group, impressions, clicks), unsigned: an index that is not is asked whether it counts from the end."""
+    group = (entry >> np.uint64(_PLACE)) & np.uint64(USER_GROUPS - 1)
+    position = (entry >> np.uint64(_PLACE + GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
+    return position, group, (entry >> np.uint64(_SHOWN)) & np.uint64(_MOST), entry & np.uint64(_MOST)
+
+
+@numba.njit(cache=True, nogil=True)
+def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curve: NDArray[np.float64]) -> OfPairs:
+    """What the hours `low` to `high` say of n pairs, which ascend."""
+    own, rate = np.zeros(pair.size, np.bool_), np.empty(pair.size, np.float32)
+    clicks, chance = np.zeros((pair.size, USER_GROUPS)), np.zeros((pair.size, USER_GROUPS))
+    shown_at = np.zeros(curve.size, np.int64)
+    first_hour, last_hour = np.uint64(max(0, low - book.begin)), np.uint64(max(0, high + 1 - book.begin))
+    at, n = 0, 0
+    for i in range(pair.size):
+        step = 8
+        while at + step < book.pairs.size and book.pairs[at + step] < pair[i]:  # the next one is near
+            at += step
+            step *= 2
+        beyond = min(at + step, book.pairs.size)
+        while at < beyond:
+            middle = (at + beyond) // 2
+            if book.pairs[middle] < pair[i]:
+                at = middle + 1
+            else:
+                beyond = middle
+        if at == book.pairs.size:
+            break
+        if book.pairs[at] != pair[i]:
+            continue
+        many, every_click = np.uint64(0), np.uint64(0)
+        for e in range(book.first[at], book.first[at + 1]):
+            one = book.entry[e]
+            hour = one >> np.uint64(_HOUR)
+            if hour < first_hour or hour >= last_hour:
+                continue
+            k, g, shown, clicked = _read(one)
+            clicks[n, g] += np.float64(clicked)
+            chance[n, g] += np.float64(shown) * curve[k]
+            shown_at[k] += np.int64(shown)
+            every_click += clicked
+            many = k + np.uint64(1) if k >= many else many
+        if many == 0:
+            continue
+        every = 0.0
+        for k in range(many):
+            every += np.float64(shown_at[k]) * curve[k]
+            shown_at[k] = 0
+        rate[n] = np.float64(every_click) / every if every > 0.0 else np.nan
+        own[i] = True
+        n += 1
+    return OfPairs(own, rate[:n], clicks[:n], chance[:n])
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_hour(
+    book: PairBook,
+) -> tuple[NDArray[np.int64], tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]]:
+    """(the hour of every entry, ascending; keys, impressions and clicks)."""
+    size = book.entry.size
+    many = np.zeros(MOST_HOURS + 1, np.int64)
+    for one in book.entry:
+        many[np.int64(one >> np.uint64(_HOUR)) + 1] += 1
+    begin = np.cumsum(many)
+    number, keys = np.empty(size, np.int64), np.empty(size, np.uint64)
+    impressions, clicks = np.empty(size, np.uint16), np.empty(size, np.uint16)
+    for i in range(book.pairs.size):
+        for e in range(book.first[i], book.first[i + 1]):
+            hour = np.int64(book.entry[e] >> np.uint64(_HOUR))
+            position, group, shown, clicked = _read(book.entry[e])
+            to = begin[hour]
+            begin[hour] += 1
+            number[to], impressions[to], clicks[to] = hour, shown, clicked
+            keys[to] = (book.pairs[i] << np.uint64(PLACE_BITS)) | (position << np.uint64(GROUP_BITS)) | group
+    return number, (keys, impressions, clicks)
