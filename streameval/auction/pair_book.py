@@ -182,42 +182,50 @@ def _together(
     return m
 
 
+@numba.njit(inline="always")
+def _between(book: PairBook, pair: int, low: int, high: int) -> tuple[np.uint64, np.uint64]:
+    """Where the entries of a pair begin that are of the hours `low` to `high`, and where they end."""
+    first_hour, last_hour = np.uint64(max(0, low - book.begin)), np.uint64(max(0, high + 1 - book.begin))
+    first, end, one = np.uint64(book.first[pair]), np.uint64(book.first[pair + 1]), np.uint64(1)
+    while first < end and book.entry[first] >> np.uint64(_HOUR) < first_hour:
+        first += one
+    while first < end and book.entry[end - one] >> np.uint64(_HOUR) >= last_hour:
+        end -= one
+    return first, end
+
+
 @numba.njit(cache=True, nogil=True)
 def counts_of(book: PairBook, low: int, high: int, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
     """Of the hours `low` to `high`: (by pair and position; impressions and clicks [slots, USER_GROUPS, 2])."""
-    of_groups, own = np.zeros((slots, USER_GROUPS, 2), np.int64), np.zeros((slots, 2), np.int64)
-    room, n = min(book.entry.size, book.pairs.size * slots), 0
+    of_groups, own = np.zeros((slots * USER_GROUPS, 2), np.int64), np.zeros((slots, 2), np.int64)
+    room, n = min(book.entry.size, book.pairs.size * slots) + slots, np.uint64(0)
     indptr, position = np.zeros(book.pairs.size + 1, np.int64), np.empty(room, np.int64)
     impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
-    first_hour, last_hour = np.uint64(max(0, low - book.begin)), np.uint64(max(0, high + 1 - book.begin))
     for i in range(book.pairs.size):
+        first, end = _between(book, i, low, high)
         many = np.uint64(0)
-        for e in range(book.first[i], book.first[i + 1]):
-            one = book.entry[e]
-            hour = one >> np.uint64(_HOUR)
-            if hour < first_hour or hour >= last_hour:
-                continue
-            k, g, shown, clicked = _read(one)
+        for e in range(first, end):
+            place, shown, clicked = _read(book.entry[e])
+            k = place >> np.uint64(GROUP_BITS)
             own[k, 0] += np.int64(shown)
             own[k, 1] += np.int64(clicked)
-            of_groups[k, g, 0] += np.int64(shown)
-            of_groups[k, g, 1] += np.int64(clicked)
+            of_groups[place, 0] += np.int64(shown)
+            of_groups[place, 1] += np.int64(clicked)
             many = k + np.uint64(1) if k >= many else many
-        for k in range(many):
-            if own[k, 0] > 0:
-                position[n], impressions[n], clicks[n] = k, own[k, 0], own[k, 1]
-                own[k, 0], own[k, 1] = 0, 0
-                n += 1
+        for k in range(many):  # without a branch: of most positions, nobody can predict whether a pair was there
+            position[n], impressions[n], clicks[n] = k, own[k, 0], own[k, 1]
+            n += np.uint64(own[k, 0] > 0)
+            own[k, 0], own[k, 1] = 0, 0
         indptr[i + 1] = n
-    return PairCounts(indptr, position[:n].copy(), impressions[:n].copy(), clicks[:n].copy()), of_groups
+    counts = PairCounts(indptr, position[:n].copy(), impressions[:n].copy(), clicks[:n].copy())
+    return counts, of_groups.reshape((slots, USER_GROUPS, 2))
 
 
 @numba.njit(inline="always")
-def _read(entry: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
-    """(position, group, impressions, clicks), unsigned: an index that is not is asked whether it counts from the end."""
-    group = (entry >> np.uint64(_PLACE)) & np.uint64(USER_GROUPS - 1)
-    position = (entry >> np.uint64(_PLACE + GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
-    return position, group, (entry >> np.uint64(_SHOWN)) & np.uint64(_MOST), entry & np.uint64(_MOST)
+def _read(entry: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
+    """(position and group, impressions, clicks), unsigned: an index that is not is asked whether it counts from the end."""
+    place = (entry >> np.uint64(_PLACE)) & np.uint64((1 << PLACE_BITS) - 1)
+    return place, (entry >> np.uint64(_SHOWN)) & np.uint64(_MOST), entry & np.uint64(_MOST)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -225,8 +233,7 @@ def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curv
     """What the hours `low` to `high` say of n pairs, which ascend."""
     own, rate = np.zeros(pair.size, np.bool_), np.empty(pair.size, np.float32)
     clicks, chance = np.zeros((pair.size, USER_GROUPS)), np.zeros((pair.size, USER_GROUPS))
-    shown_at = np.zeros(curve.size, np.int64)
-    first_hour, last_hour = np.uint64(max(0, low - book.begin)), np.uint64(max(0, high + 1 - book.begin))
+    shown_at, flat_clicks, flat_chance = np.zeros(curve.size, np.int64), clicks.ravel(), chance.ravel()
     at, n = 0, 0
     for i in range(pair.size):
         step = 8
@@ -244,20 +251,18 @@ def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curv
             break
         if book.pairs[at] != pair[i]:
             continue
-        many, every_click = np.uint64(0), np.uint64(0)
-        for e in range(book.first[at], book.first[at + 1]):
-            one = book.entry[e]
-            hour = one >> np.uint64(_HOUR)
-            if hour < first_hour or hour >= last_hour:
-                continue
-            k, g, shown, clicked = _read(one)
-            clicks[n, g] += np.float64(clicked)
-            chance[n, g] += np.float64(shown) * curve[k]
+        first, end = _between(book, at, low, high)
+        if first == end:
+            continue
+        many, every_click, row = np.uint64(0), np.uint64(0), np.uint64(n * USER_GROUPS)
+        for e in range(first, end):
+            place, shown, clicked = _read(book.entry[e])
+            k, to = place >> np.uint64(GROUP_BITS), row + (place & np.uint64(USER_GROUPS - 1))
+            flat_clicks[to] += np.float64(clicked)
+            flat_chance[to] += np.float64(shown) * curve[k]
             shown_at[k] += np.int64(shown)
             every_click += clicked
             many = k + np.uint64(1) if k >= many else many
-        if many == 0:
-            continue
         every = 0.0
         for k in range(many):
             every += np.float64(shown_at[k]) * curve[k]
@@ -283,9 +288,9 @@ def _by_hour(
     for i in range(book.pairs.size):
         for e in range(book.first[i], book.first[i + 1]):
             hour = np.int64(book.entry[e] >> np.uint64(_HOUR))
-            position, group, shown, clicked = _read(book.entry[e])
+            place, shown, clicked = _read(book.entry[e])
             to = begin[hour]
             begin[hour] += 1
             number[to], impressions[to], clicks[to] = hour, shown, clicked
-            keys[to] = (book.pairs[i] << np.uint64(PLACE_BITS)) | (position << np.uint64(GROUP_BITS)) | group
+            keys[to] = (book.pairs[i] << np.uint64(PLACE_BITS)) | place
     return number, (keys, impressions, clicks)
