@@ -66,6 +66,7 @@ class LiveAuctions:
         self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
         self._shown: list[Impressions] = []
         self._others: list[Impressions] = []
+        self._codes = np.empty(0, np.int64)  # of the series that scored those that were run last
         self._done = _NEVER  # ms, on a pane's boundary: requests that ended before it have been run
         self.skipped: Counter[str] = Counter()
 
@@ -203,7 +204,8 @@ class LiveAuctions:
             if not on.size:
                 return []
             position, bid, pair, panes = position[on], bid[on], pair[on], panes[stays]
-        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32))
+        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32), self._codes)
+        self._codes = codes
         codes = np.append(codes, -1)
         server = np.searchsorted(codes[:-1], own)
         server[~np.isfinite(position[stand.indptr[:-1]]) | (codes[server] != own)] = -1

@@ -25,6 +25,7 @@ PAIR_BYTES, ENTRY_BYTES = 12, 8
 MOST_HOURS = 1 << 15  # of a book
 _HOUR, _PLACE, _SHOWN = 48, 32, 16  # bits below them in an entry; below the impressions are the clicks
 _MOST = (1 << 16) - 1
+_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
 
 
 class PairBook(NamedTuple):
@@ -45,22 +46,21 @@ NO_BOOK = PairBook(0, np.empty(0, np.uint64), np.zeros(1, np.uint32), np.empty(0
 
 
 class OfPairs(NamedTuple):
-    """Of pairs that have a history; clicks and impressions by the curve are [pairs, USER_GROUPS]."""
+    """Of pairs that have a history."""
 
     own: NDArray[np.bool_]  # which of those asked for
-    rate: NDArray[np.float32]
-    clicks: NDArray[np.float64]
-    chance: NDArray[np.float64]
+    rate: NDArray[np.float32]  # `rerun.ClickTables.rate`
+    owed: NDArray[np.float64]  # [pairs, USER_GROUPS], `rerun.Residuals.of_pair`
 
 
 def with_hours(book: PairBook, hours: Sequence[tuple[int, Hour]], begin: int) -> PairBook:
     """With further hours, ascending, and without those before `begin`."""
-    more = [_of_hour(number, *hour) for number, hour in hours]
-    while len(more) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
-        more = [
-            one if other is None else _merged(one, other, begin) for one, other in zip_longest(more[::2], more[1::2])
-        ]
-    return _merged(book, more[0] if more else NO_BOOK, begin)
+    parts = [one for one in (book, *(_of_hour(number, *hour) for number, hour in hours)) if one.pairs.size]
+    while len(parts) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
+        pairs = zip_longest(parts[::2], parts[1::2])
+        parts = [one if other is None else _merged(one, other, begin) for one, other in pairs]
+    whole = parts[0] if parts else NO_BOOK
+    return whole if whole.begin == begin else _merged(whole, NO_BOOK, begin)
 
 
 def below(book: PairBook, pair: int) -> PairBook:
@@ -231,9 +231,8 @@ def _read(entry: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64]:
 @numba.njit(cache=True, nogil=True)
 def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curve: NDArray[np.float64]) -> OfPairs:
     """What the hours `low` to `high` say of n pairs, which ascend."""
-    own, rate = np.zeros(pair.size, np.bool_), np.empty(pair.size, np.float32)
-    clicks, chance = np.zeros((pair.size, USER_GROUPS)), np.zeros((pair.size, USER_GROUPS))
-    shown_at, flat_clicks, flat_chance = np.zeros(curve.size, np.int64), clicks.ravel(), chance.ravel()
+    own, rate, owed = np.zeros(pair.size, np.bool_), np.empty(pair.size, np.float32), np.empty((pair.size, USER_GROUPS))
+    shown_at, clicks, chance = np.zeros(curve.size, np.int64), np.empty(USER_GROUPS), np.empty(USER_GROUPS)
     at, n = 0, 0
     for i in range(pair.size):
         step = 8
@@ -254,12 +253,13 @@ def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curv
         first, end = _between(book, at, low, high)
         if first == end:
             continue
-        many, every_click, row = np.uint64(0), np.uint64(0), np.uint64(n * USER_GROUPS)
+        clicks[:], chance[:] = 0.0, 0.0
+        many, every_click = np.uint64(0), np.uint64(0)
         for e in range(first, end):
             place, shown, clicked = _read(book.entry[e])
-            k, to = place >> np.uint64(GROUP_BITS), row + (place & np.uint64(USER_GROUPS - 1))
-            flat_clicks[to] += np.float64(clicked)
-            flat_chance[to] += np.float64(shown) * curve[k]
+            k, group = place >> np.uint64(GROUP_BITS), place & np.uint64(USER_GROUPS - 1)
+            clicks[group] += np.float64(clicked)
+            chance[group] += np.float64(shown) * curve[k]
             shown_at[k] += np.int64(shown)
             every_click += clicked
             many = k + np.uint64(1) if k >= many else many
@@ -268,9 +268,26 @@ def known_of(pair: NDArray[np.uint64], book: PairBook, low: int, high: int, curv
             every += np.float64(shown_at[k]) * curve[k]
             shown_at[k] = 0
         rate[n] = np.float64(every_click) / every if every > 0.0 else np.nan
+        _owe(clicks, chance, np.float64(every_click), owed[n])
         own[i] = True
         n += 1
-    return OfPairs(own, rate[:n], clicks[:n], chance[:n])
+    return OfPairs(own, rate[:n], owed[:n])
+
+
+@numba.njit(inline="always")
+def _owe(
+    clicks: NDArray[np.float64], chance: NDArray[np.float64], every_click: float, owed: NDArray[np.float64]
+) -> None:
+    """Writes `rerun.Residuals.of_pair` of a pair, [USER_GROUPS], of its clicks, and its impressions by the curve."""
+    every = 0.0
+    for four in range(0, 8, 4):  # as NumPy adds up 16
+        left, right = chance[four] + chance[8 + four], chance[2 + four] + chance[10 + four]
+        left, right = left + (chance[1 + four] + chance[9 + four]), right + (chance[3 + four] + chance[11 + four])
+        every += left + right
+    rate = every_click / every if every > 0.0 else 0.0
+    for g in range(USER_GROUPS):
+        rest = every * max(1.0 - chance[g] / every, _LEAST_REST) if every > 0.0 else 1.0
+        owed[g] = (clicks[g] - rate * chance[g]) / rest if every > 0.0 else 0.0
 
 
 @numba.njit(cache=True, nogil=True)

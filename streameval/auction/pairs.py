@@ -32,7 +32,7 @@ from streameval.auction.pair_book import (
     known_of,
     with_hours,
 )
-from streameval.auction.rerun import USER_GROUPS, ClickTables
+from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
 
@@ -43,7 +43,6 @@ _PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
 _ENTRY = 12  # bytes
 _DROPPED = GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
 _FORMAT = 2
-_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
 _WAITING = 1 << 16  # labels that are put into their hour in one go
 
 
@@ -151,9 +150,8 @@ class PairHistory:
 
     def _rows_of(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
         """`pair`: as in entries, ascending."""
-        own, rate, clicks, chance = known_of(pair, self._book, *_span(known.hours), known.curves.curve)
-        _owe(clicks, chance, clicks.sum(axis=1), chance.sum(axis=1))
-        return own, PairRows(rate, clicks)
+        own, rate, owed = known_of(pair, self._book, *_span(known.hours), known.curves.curve)
+        return own, PairRows(rate, owed)
 
     def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the queries of pairs are kept."""
@@ -272,22 +270,3 @@ def _entries(
             entries[n] = _entry(key[i], np.uint64(group[i]))
             n += 1
     return hours, entries, labels
-
-
-@numba.njit(cache=True, nogil=True)
-def _owe(
-    clicks: NDArray[np.float64],
-    chance: NDArray[np.float64],
-    every_click: NDArray[np.float64],
-    every_chance: NDArray[np.float64],
-) -> None:
-    """Makes `rerun.Residuals.of_pair` of n pairs, [n, USER_GROUPS], of their clicks, given impressions by the curve."""
-    for i in range(every_chance.size):
-        every = every_chance[i]
-        if not every > 0.0:
-            clicks[i] = 0.0
-            continue
-        rate = every_click[i] / every
-        for g in range(USER_GROUPS):
-            rest = every * max(1.0 - chance[i, g] / every, _LEAST_REST)
-            clicks[i, g] = (clicks[i, g] - rate * chance[i, g]) / rest
