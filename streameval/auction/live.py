@@ -216,7 +216,8 @@ class LiveAuctions:
             pairs, auctions.pair[some] = self.history.rows(known, pair[some])
             tables, rest = known.of_pairs(pairs.rate), Residuals(pairs.owed, known.of_position)
             mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
-            numbers, number = np.unique(panes[low:high], return_inverse=True)
+            begins = np.diff(panes[low:high], prepend=panes[low] - 1) > 0
+            numbers, number = panes[low:high][begins], np.cumsum(begins) - 1
             sums = run_through(mine, server[low:high], number, tables, self._points, rest)
             out.append(PaneSums(numbers, series, sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])))
         return out
