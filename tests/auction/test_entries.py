@@ -13,7 +13,7 @@ from streameval.auction import owed as owed_of_pairs
 from streameval.auction.entries import Counts, Hour, counted, packed, summed
 from streameval.auction.owed import Owed, PairRows
 from streameval.auction.pair_book import NO_BOOK, below, counts_of, entries_by_hour, hours_of, known_of, with_hours
-from streameval.auction.pairs import PairHistory, pair_of
+from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.rerun import USER_GROUPS
 from streameval.events.durations import HOUR
 
@@ -219,3 +219,30 @@ def test_pairs_are_found_where_they_stand_whatever_their_order() -> None:
     assert rows.rate[at] == pytest.approx(rate, rel=1e-6, nan_ok=True)
     assert history.rows(history.at(1), pair[:0])[1].size == 0
     assert (history.rows(history.at(0), pair)[1] == 0).all()
+
+
+def test_queries_that_no_longer_fit_are_taken_out_of_what_is_kept_by_pair() -> None:
+    """Whether their hour was put there before or not."""
+    rng = np.random.default_rng(6)
+    query, place = rng.integers(1, 2**62, 600).astype(np.uint64), rng.integers(0, 4, 600).astype(float)
+    pair, label = pair_of(query, query), (rng.random(600) < 0.3).astype(np.int8)
+    group = rng.integers(0, 16, 600)
+    small, whole = (PairHistory(4, "within_pairs", 3, budget) for budget in (36 * 350, 1 << 20))
+    for history in (small, whole):
+        for hour, some in ((1, slice(0, 300)), (2, slice(300, 600))):
+            on = np.ones(300, np.bool_) if history is small else small.knows(pair[some])
+            key = placed_keys(pair[some][on], place[some][on], 4)
+            history.add(key, label[some][on], np.full(key.size, hour * HOUR), group[some][on])
+            history.at(hour)
+    assert (small.level, whole.level) == (1, 0)
+    a, b = small.at(2), whole.at(2)
+    for mine, its in zip((a.of_position, *a.curves), (b.of_position, *b.curves), strict=True):
+        assert np.array_equal(mine, its)
+    (mine, at), (its, of) = small.rows(a, pair), whole.rows(b, pair)
+    assert np.array_equal(at > 0, small.knows(pair))
+    for column, other in zip(mine, its, strict=True):
+        assert np.array_equal(column[at], other[of], equal_nan=True)
+    again = PairHistory(4, "within_pairs", 3, 36 * 350)
+    again.restore(small.state())
+    assert np.array_equal(again.at(2).curves.curve, a.curves.curve)
+    assert again.nbytes == small.nbytes - small._owed[a.hours].nbytes
