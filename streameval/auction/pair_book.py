@@ -296,7 +296,7 @@ def _by_hour(
 ) -> tuple[NDArray[np.int64], tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]]:
     """(the hour of every entry, ascending; keys, impressions and clicks)."""
     size = book.entry.size
-    many = np.zeros(MOST_HOURS + 1, np.int64)
+    many = np.zeros(MOST_HOURS + 2, np.int64)
     for one in book.entry:
         many[np.int64(one >> np.uint64(_HOUR)) + 1] += 1
     begin = np.cumsum(many)

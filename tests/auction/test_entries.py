@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from streameval.auction import owed as owed_of_pairs
 from streameval.auction.entries import Counts, Hour, counted, packed, summed
 from streameval.auction.owed import Owed, PairRows
-from streameval.auction.pair_book import NO_BOOK, below, counts_of, entries_by_hour, hours_of, known_of, with_hours
+from streameval.auction.pair_book import (
+    MOST_HOURS,
+    NO_BOOK,
+    below,
+    counts_of,
+    entries_by_hour,
+    hours_of,
+    known_of,
+    with_hours,
+)
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.rerun import USER_GROUPS
 from streameval.events.durations import HOUR
@@ -246,3 +255,18 @@ def test_queries_that_no_longer_fit_are_taken_out_of_what_is_kept_by_pair() -> N
     again.restore(small.state())
     assert np.array_equal(again.at(2).curves.curve, a.curves.curve)
     assert again.nbytes == small.nbytes - small._owed[a.hours].nbytes
+
+
+def test_a_book_has_its_last_hour_however_far_it_is_from_the_first() -> None:
+    labels = hours_given(np.random.default_rng(7), [0])
+    hour = hour_of(labels)
+    book = with_hours(NO_BOOK, [(5, hour), (5 + MOST_HOURS, hour)], 5)
+    assert [*hours_of(book)] == [*entries_by_hour(book)] == [5, 5 + MOST_HOURS]
+    assert all(np.array_equal(a, b) for a, b in zip(hours_of(book)[5 + MOST_HOURS], hour, strict=True))
+    history = PairHistory(4, "within_pairs", 1 << 20, 1 << 20)
+    key, label = np.arange(1, 5).astype(np.uint64) << np.uint64(14), np.ones(4, np.int8)
+    for far in (1, 3, 2 + MOST_HOURS):
+        history.add(key, label, np.full(4, far * HOUR), np.zeros(4, np.int64))
+    assert history.at(2 + MOST_HOURS).curves.impressions.sum() == 8, (
+        "what is too old to be told from what is new is left out"
+    )
