@@ -71,12 +71,11 @@ def below(book: PairBook, pair: int) -> PairBook:
 
 def hours_of(book: PairBook) -> dict[int, Hour]:
     """The hours that a book was made of."""
-    numbers, columns = _by_hour(book)
-    hours, first = np.unique(numbers, return_index=True)
-    ends = [*first[1:].tolist(), numbers.size]
+    ends, columns = _by_hour(book)
+    first = np.append(0, ends[:-1])
     return {
-        book.begin + hour: Hour(*(column[low:high] for column in columns))
-        for hour, low, high in zip(hours.tolist(), first.tolist(), ends, strict=False)
+        book.begin + hour: Hour(*(column[first[hour] : ends[hour]] for column in columns))
+        for hour in np.flatnonzero(ends > first).tolist()
     }
 
 
@@ -294,20 +293,19 @@ def _owe(
 def _by_hour(
     book: PairBook,
 ) -> tuple[NDArray[np.int64], tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]]:
-    """(the hour of every entry, ascending; keys, impressions and clicks)."""
+    """(where the entries of every hour end; keys, impressions and clicks, by hour)."""
     size = book.entry.size
     many = np.zeros(MOST_HOURS + 2, np.int64)
     for one in book.entry:
         many[np.int64(one >> np.uint64(_HOUR)) + 1] += 1
-    begin = np.cumsum(many)
-    number, keys = np.empty(size, np.int64), np.empty(size, np.uint64)
+    ends, keys = np.cumsum(many)[:-1], np.empty(size, np.uint64)  # of the hours before, until they are there
     impressions, clicks = np.empty(size, np.uint16), np.empty(size, np.uint16)
     for i in range(book.pairs.size):
         for e in range(book.first[i], book.first[i + 1]):
-            hour = np.int64(book.entry[e] >> np.uint64(_HOUR))
+            hour = book.entry[e] >> np.uint64(_HOUR)
             place, shown, clicked = _read(book.entry[e])
-            to = begin[hour]
-            begin[hour] += 1
-            number[to], impressions[to], clicks[to] = hour, shown, clicked
+            to = np.uint64(ends[hour])
+            ends[hour] += 1
+            impressions[to], clicks[to] = shown, clicked
             keys[to] = (book.pairs[i] << np.uint64(PLACE_BITS)) | place
-    return number, (keys, impressions, clicks)
+    return ends, (keys, impressions, clicks)
