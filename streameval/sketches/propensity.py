@@ -188,7 +188,7 @@ def strata_deltas(
     """
     n = 0
     for j in range(ends.size):
-        n = _add_pane(cuts[j], cuts[j + 1], scores, rows, grid, at, sign, room, n)
+        n = _add_pane(cuts[j], cuts[j + 1], scores, rows, grid, at, sign=sign, room=room, n=n)
         ends[j] = n
 
 
