@@ -20,6 +20,7 @@ from streameval.sketches.blocks import blocks_of
 from streameval.sketches.directory import mix
 
 _SHORT = 64  # candidates, up to which insertion is the fastest
+_NO_CODES = np.empty(0, np.int64)
 _NO_SHADOW = Shadow(np.zeros(0, np.int64), np.empty(0, np.int32), np.empty(0))
 
 
@@ -96,39 +97,52 @@ def _arrange(
     position: NDArray[np.float64],
     shown: int,
 ) -> bool:
-    """Sorts the rows of every request by position, item and id; False: one has too many, or a candidate twice."""
+    """Sorts the rows of every request by position, item and id; False: one has too many, or a candidate twice.
+
+    Shown rows mostly come in order, so they are inserted; each of the others is compared with all, without a branch. Indices are
+    unsigned: one that is not is asked whether it counts from the end.
+    """
     place, items, rows = np.empty(_SHORT), np.empty(_SHORT, np.uint64), np.empty(_SHORT, np.int64)
+    to = np.empty(_SHORT, np.uint64)
+    one = np.uint64(1)
     for r in range(indptr.size - 1):
-        begin, n, top = indptr[r], indptr[r + 1] - indptr[r], 0
+        begin, n, top = np.uint64(indptr[r]), np.uint64(indptr[r + 1] - indptr[r]), np.uint64(0)
         if n > _SHORT:
             return False
-        for i in range(n):
-            row = order[begin + i]
-            of_item, own = item[row], np.inf
-            if row < shown:
-                top += 1
-                own = -1.0 if np.isnan(position[row]) else position[row]
-            to = i
-            while to > 0:
-                before = place[to - 1]
+        while top < n and order[begin + top] < shown:  # rows of a request come in their order, so these come first
+            row = np.uint64(order[begin + top])
+            of_item, own = item[row], -1.0 if np.isnan(position[row]) else position[row]
+            here = top
+            while here > 0:
+                before = place[here - one]
                 if before < own:
                     break
                 if before == own:
-                    if items[to - 1] < of_item:
+                    if items[here - one] < of_item:
                         break
-                    if items[to - 1] == of_item and ids[rows[to - 1]] <= ids[row]:
+                    if items[here - one] == of_item and ids[rows[here - one]] <= ids[row]:
                         break
-                place[to], items[to], rows[to] = before, items[to - 1], rows[to - 1]
-                to -= 1
-            place[to], items[to], rows[to] = own, of_item, row
+                place[here], items[here], rows[here] = before, items[here - one], rows[here - one]
+                here -= one
+            place[here], items[here], rows[here] = own, of_item, np.int64(row)
+            top += one
         twice = False
         for i in range(top, n):
-            twice |= i > top and items[i] == items[i - 1]
-            for other in range(top):
-                twice |= items[other] == items[i]
+            of_item, lower = item[np.uint64(order[begin + i])], top
+            for j in range(top):
+                twice |= items[j] == of_item
+            for j in range(top, i):
+                twice |= items[j] == of_item
+                is_lower = np.uint64(items[j] < of_item)
+                lower += is_lower
+                to[j] += one - is_lower
+            items[i], to[i] = of_item, lower
         if twice:
             return False
-        order[begin : begin + n], at[begin : begin + n] = rows[:n], place[:n]
+        for i in range(top, n):
+            rows[to[i]], place[i] = order[begin + i], np.inf
+        for i in range(n):
+            order[begin + i], at[begin + i] = rows[i], place[i]
     return True
 
 
@@ -222,23 +236,49 @@ def _put(column: NDArray[Any], to: NDArray[np.int64], out: NDArray[Any]) -> None
 
 
 def auctions_of(
-    parts: Sequence[Impressions], arranged: Arranged, bid: NDArray[np.float64], pair: NDArray[np.int32]
+    parts: Sequence[Impressions],
+    arranged: Arranged,
+    bid: NDArray[np.float64],
+    pair: NDArray[np.int32],
+    likely: NDArray[np.int64] = _NO_CODES,
 ) -> tuple[Auctions, NDArray[np.int64], NDArray[np.int32]]:
-    """(rows as auctions, the series codes of their scores, that of the first row of each); bids and pairs by place."""
-    many = max(max(part.series.max(initial=-1), _shadow(part).series.max(initial=-1)) for part in parts) + 1
-    number = np.full(many, -1, np.int64)  # by code
+    """(rows as auctions, the series codes of their scores, that of the first row of each); bids and pairs by place.
+
+    `likely`: these codes, as a rule.
+    """
     bounds = np.cumsum([0, *map(len, parts)]).tolist()
     to = [arranged.to[low:high] for low, high in pairwise(bounds)]
-    for part, places in zip(parts, to, strict=True):
-        _number_series(_shadow(part), part.series, part.pclick, places, number)
-    codes = np.flatnonzero(number >= 0)
-    number[codes] = np.arange(codes.size)
-    score = np.full((codes.size, pair.size), np.nan)
+    codes, score = likely, _scores(parts, to, likely, pair.size)
+    if score is None:
+        codes = _codes(parts, to)
+        score = _scores(parts, to, codes, pair.size)
+        assert score is not None
     user, own = np.empty(arranged.indptr.size - 1, np.uint64), np.empty(arranged.indptr.size - 1, np.int32)
     for part, places in zip(parts, to, strict=True):
-        _write_scores(_shadow(part), part.series, part.pclick, places, number, score)
         _write_first(part.user, part.series, places, arranged.indptr, arranged.request, user, own)
     return Auctions(arranged.indptr, blocks_of(user), bid, pair, score), codes, own
+
+
+def _codes(parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The series that have scored any of the rows that stand anywhere."""
+    many = max(max(part.series.max(initial=-1), _shadow(part).series.max(initial=-1)) for part in parts) + 1
+    scored = np.zeros(many, np.bool_)
+    for part, places in zip(parts, to, strict=True):
+        _mark_series(_shadow(part), part.series, part.pclick, places, scored)
+    return np.flatnonzero(scored)
+
+
+def _scores(
+    parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]], codes: NDArray[np.int64], places: int
+) -> NDArray[np.float64] | None:
+    """[codes, places]; None: others have scored, too, or one of these has not."""
+    number = np.full(codes.max(initial=-1) + 1, -1)  # by code
+    number[codes] = np.arange(codes.size)
+    score, scored = np.empty((codes.size, places)), np.zeros(codes.size, np.bool_)
+    for part, at in zip(parts, to, strict=True):
+        if not _write_scores(_shadow(part), part.series, part.pclick, at, number, scored, score):
+            return None
+    return score if bool(scored.all()) else None
 
 
 def _shadow(rows: Impressions) -> Shadow:
@@ -246,23 +286,23 @@ def _shadow(rows: Impressions) -> Shadow:
 
 
 @numba.njit(cache=True, nogil=True)
-def _number_series(
+def _mark_series(
     shadow: Shadow,
     own: NDArray[np.int32],
     p: NDArray[np.float64],
     to: NDArray[np.int64],
-    number: NDArray[np.int64],
+    scored: NDArray[np.bool_],
 ) -> None:
-    """Makes 0 of what has scored any of the rows that stand anywhere."""
+    """Marks what has scored any of the rows that stand anywhere."""
     indptr, series, _ = shadow
     for row in range(to.size):
         if to[row] < 0:
             continue
         if not np.isnan(p[row]):
-            number[own[row]] = 0
+            scored[own[row]] = True
         if indptr.size:
             for k in range(indptr[row], indptr[row + 1]):
-                number[series[k]] = 0
+                scored[series[k]] = True
 
 
 @numba.njit(cache=True, nogil=True)
@@ -272,18 +312,29 @@ def _write_scores(
     p: NDArray[np.float64],
     to: NDArray[np.int64],
     number: NDArray[np.int64],
+    scored: NDArray[np.bool_],
     score: NDArray[np.float64],
-) -> None:
+) -> bool:
+    """Writes the scores of every place that a row stands at. False: a series that has scored is none of those that have a number."""
     indptr, series, pclick = shadow
     for row in range(to.size):
         at = to[row]
         if at < 0:
             continue
+        for v in range(score.shape[0]):
+            score[v, at] = np.nan
         if indptr.size:
             for k in range(indptr[row], indptr[row + 1]):
-                score[number[series[k]], at] = pclick[k]
+                v = number[series[k]] if series[k] < number.size else -1
+                if v < 0:
+                    return False
+                score[v, at], scored[v] = pclick[k], True
         if not np.isnan(p[row]):
-            score[number[own[row]], at] = p[row]
+            v = number[own[row]] if own[row] < number.size else -1
+            if v < 0:
+                return False
+            score[v, at], scored[v] = p[row], True
+    return True
 
 
 @numba.njit(cache=True, nogil=True)

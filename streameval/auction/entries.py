@@ -1,20 +1,18 @@
 """Impressions and clicks by 64-bit keys, ascending: what the history of pairs is made of.
 
-Lists are merged, not sorted together: an hour comes to hold its labels in order. Tables are of a day of such hours: their pairs are
-those of the tables before and of the newest hour, and every hour is added to them, some pairs at a time, in one pass over both.
+Lists are merged, not sorted together: an hour comes to hold its labels in order. By pair they are in `pair_book`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 _MOST = np.iinfo(np.uint16).max  # impressions of an entry of an hour; more are several
-_CHUNK = 1 << 15  # pairs and positions that are added up at a time: half a megabyte stays near the processor
 
 
 class Hour(NamedTuple):
@@ -64,115 +62,6 @@ def packed(counts: Counts) -> Hour:
         keys = np.repeat(keys, many)
         impressions, clicks = (np.clip(np.repeat(column, many) - before, 0, _MOST) for column in (impressions, clicks))
     return Hour(keys, impressions.astype(np.uint16), clicks.astype(np.uint16))
-
-
-class PairSums(NamedTuple):
-    """Of hours, by pair and position, and by position and group of users."""
-
-    pairs: NDArray[np.uint64]  # ascending
-    indptr: NDArray[np.int64]  # [pairs + 1], where the entries of each pair begin and the last ones end
-    position: NDArray[np.int64]  # of entries, ascending within a pair
-    impressions: NDArray[np.int64]
-    clicks: NDArray[np.int64]
-    of_groups: NDArray[np.int64]  # [slots, groups, 2] impressions and clicks
-
-
-def summed_by_pair(hours: Sequence[Hour], pairs: NDArray[np.uint64], slots: int, bits: tuple[int, int]) -> PairSums:
-    """Sums of hours; `pairs`: all that are in any of them, ascending, and maybe others, which are left out.
-
-    `bits` of keys below the pair: of the position, and below it of the group.
-    """
-    of_groups = np.zeros((slots, 1 << bits[1], 2), np.int64)
-    step = max(1, _CHUNK // slots)
-    sums, begin = np.empty((min(step, pairs.size), slots, 2), np.int64), [0] * len(hours)
-    columns: list[list[NDArray[Any]]] = [[], [], [], [], []]
-    for first in range(0, pairs.size, step):
-        some = pairs[first : first + step]
-        own = sums[: some.size]
-        own[:] = 0
-        for i, hour in enumerate(hours):
-            begin[i] = _add_hour(some, hour.keys, hour.impressions, hour.clicks, begin[i], bits, own, of_groups)
-        for column, more in zip(columns, _shown(some, own), strict=True):
-            column.append(more)
-    if not pairs.size:
-        columns = [[column] for column in _shown(pairs, sums)]
-    kept, sizes, position, impressions, clicks = (np.concatenate(column) for column in columns)
-    return PairSums(kept, np.append(0, np.cumsum(sizes)), position, impressions, clicks, of_groups)
-
-
-@numba.njit(cache=True, nogil=True)
-def with_pairs(pairs: NDArray[np.uint64], keys: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    """Ascending pairs, and those of entries by ascending keys, which have so many bits below the pair; each once."""
-    out, low = np.empty(pairs.size + keys.size, np.uint64), np.uint64(bits)
-    n = i = j = 0
-    while i < pairs.size or j < keys.size:
-        if j == keys.size or (i < pairs.size and pairs[i] <= keys[j] >> low):
-            one = pairs[i]
-            i += 1
-        else:
-            one = keys[j] >> low
-        while j < keys.size and keys[j] >> low == one:
-            j += 1
-        out[n] = one
-        n += 1
-    return out[:n].copy()
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_hour(
-    pairs: NDArray[np.uint64],
-    keys: NDArray[np.uint64],
-    impressions: NDArray[np.uint16],
-    clicks: NDArray[np.uint16],
-    begin: int,
-    bits: tuple[int, int],
-    sums: NDArray[np.int64],
-    of_groups: NDArray[np.int64],
-) -> int:
-    """Adds the entries of some pairs, of which the first is the one at `begin`, to [pairs, slots, 2]; returns where they end."""
-    position_bits, group_bits = np.uint64(bits[0]), np.uint64(bits[1])
-    positions, groups = (np.uint64(1) << position_bits) - np.uint64(1), (np.uint64(1) << group_bits) - np.uint64(1)
-    at, e = 0, begin
-    while e < keys.size:
-        place = keys[e] >> group_bits
-        pair = place >> position_bits
-        while at < pairs.size and pairs[at] < pair:
-            at += 1
-        if at == pairs.size:
-            break
-        position, group = np.int64(place & positions), np.int64(keys[e] & groups)
-        sums[at, position, 0] += impressions[e]
-        sums[at, position, 1] += clicks[e]
-        of_groups[position, group, 0] += impressions[e]
-        of_groups[position, group, 1] += clicks[e]
-        e += 1
-    return e
-
-
-@numba.njit(cache=True, nogil=True)
-def _shown(
-    pairs: NDArray[np.uint64], sums: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(pairs that were shown, how many positions each, these, their impressions, their clicks) of [pairs, slots, 2]."""
-    many, room, slots = 0, 0, sums.shape[1]
-    for i in range(pairs.size):
-        before = room
-        for k in range(slots):
-            room += sums[i, k, 0] > 0
-        many += room > before
-    kept, sizes, position = np.empty(many, np.uint64), np.zeros(many, np.int64), np.empty(room, np.int64)
-    impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
-    at = n = 0
-    for i in range(pairs.size):
-        before = n
-        for k in range(slots):
-            if sums[i, k, 0] > 0:
-                position[n], impressions[n], clicks[n] = k, sums[i, k, 0], sums[i, k, 1]
-                n += 1
-        if n > before:
-            kept[at], sizes[at] = pairs[i], n - before
-            at += 1
-    return kept, sizes, position, impressions, clicks
 
 
 @numba.njit(cache=True, nogil=True)

@@ -23,13 +23,12 @@ class ByRequest(NamedTuple):
 @numba.njit(cache=True, nogil=True)
 def apart_at(ts: NDArray[np.int64], end: int) -> int:
     """How many rows come before the first one that is not before `end`; all of them if another one follows that is."""
-    first = 0
-    while first < ts.size and ts[first] < end:
-        first += 1
-    for i in range(first, ts.size):
-        if ts[i] < end:
-            return ts.size
-    return first
+    first, apart = 0, True
+    for i in range(ts.size):
+        first += ts[i] < end
+    for i in range(first):
+        apart &= ts[i] < end
+    return first if apart else ts.size
 
 
 @numba.njit(cache=True, nogil=True)

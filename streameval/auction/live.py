@@ -66,6 +66,7 @@ class LiveAuctions:
         self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
         self._shown: list[Impressions] = []
         self._others: list[Impressions] = []
+        self._codes = np.empty(0, np.int64)  # of the series that scored those that were run last
         self._done = _NEVER  # ms, on a pane's boundary: requests that ended before it have been run
         self.skipped: Counter[str] = Counter()
 
@@ -203,7 +204,8 @@ class LiveAuctions:
             if not on.size:
                 return []
             position, bid, pair, panes = position[on], bid[on], pair[on], panes[stays]
-        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32))
+        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32), self._codes)
+        self._codes = codes
         codes = np.append(codes, -1)
         server = np.searchsorted(codes[:-1], own)
         server[~np.isfinite(position[stand.indptr[:-1]]) | (codes[server] != own)] = -1
@@ -212,9 +214,10 @@ class LiveAuctions:
             known = self.history.at(int(panes[low]) * self._pane // HOUR)
             some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
             pairs, auctions.pair[some] = self.history.rows(known, pair[some])
-            tables, rest = known.tables._replace(rate=pairs.rate), Residuals(pairs.owed, known.of_position)
+            tables, rest = known.of_pairs(pairs.rate), Residuals(pairs.owed, known.of_position)
             mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
-            numbers, number = np.unique(panes[low:high], return_inverse=True)
+            begins = np.diff(panes[low:high], prepend=panes[low] - 1) > 0
+            numbers, number = panes[low:high][begins], np.cumsum(begins) - 1
             sums = run_through(mine, server[low:high], number, tables, self._points, rest)
             out.append(PaneSums(numbers, series, sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])))
         return out
@@ -231,7 +234,7 @@ class LiveAuctions:
         """The requests that can be run, None: all; the others are counted by reason. `hours`: of requests, ascending."""
         sizes, slots = np.diff(stand.indptr), self._settings.slots
         asked = np.unique(hours[sizes > 0])
-        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).tables.shown.any()]
+        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).curves.shown.any()]
         if self.history.level == 0 and bool(sizes.all()) and all_fit(item, bid, position, slots):
             if not unknown:
                 return None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streameval.auction.rerun import USER_GROUPS
 from streameval.sketches.directory import mix
 
-_MOST = 1 << 14  # rows, about 150 bytes each, and four times as many pairs, of about 25; then it begins anew
+_MOST = 1 << 15  # rows, about 150 bytes each, and four times as many pairs, of about 25; then it begins anew
 
 
 class PairRows(NamedTuple):
@@ -60,7 +60,8 @@ class Owed:
             known, rows = make(new[order])
             self._row[before : self._pairs] = 0
             self._row[before + order[known]] = self._added(rows)
-        return self._rows, self._row[at]
+        _read(self._row, at)
+        return self._rows, at
 
     def _added(self, rows: PairRows) -> NDArray[np.int64]:
         """Where rows stand, now that they are kept."""
@@ -102,3 +103,10 @@ def _find(
             n += 1
         found[i] = table[at]
     return n
+
+
+@numba.njit(cache=True, nogil=True)
+def _read(row: NDArray[np.int32], at: NDArray[np.int32]) -> None:
+    """Makes rows of where pairs stand."""
+    for i in range(at.size):
+        at[i] = row[at[i]]

@@ -1,8 +1,9 @@
 """What a running stream remembers of clicks by (query, ad) and position: by the hour in which labels became final.
 
-An entry is 12 bytes for a pair, a position, a group of users and an hour, 65,535 impressions of them at most; the tables of one hour
-have 12 bytes a pair, whose rate is a number of 32 bits. When they would not fit the memory, only a share of the queries is kept: those
-with the lowest hashes, half as many each time, so that a query that is kept has its whole history.
+An entry is of a pair, a position, a group of users and an hour, 65,535 impressions of them at most: 12 bytes until an hour's tables
+need it, then 8 beside the others of its pair, which has 12. When they would not fit the memory, only a share of the queries is kept: those
+with the lowest hashes, half as many each time, so that a query that is kept has its whole history. The memory is counted as it was
+when each hour had its entries and tables: a share that was kept is not another one after a restart by a newer program.
 """
 
 from __future__ import annotations
@@ -14,23 +15,34 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed, summed_by_pair, with_pairs
-from streameval.auction.history import ClickCurves, PairCounts, curves_of, nearest_shown, tables_of
+from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed
+from streameval.auction.history import ClickCurves, curves_of, nearest_shown
 from streameval.auction.owed import Owed, PairRows
-from streameval.auction.rerun import USER_GROUPS, ClickTables
+from streameval.auction.pair_book import (
+    GROUP_BITS,
+    MOST_HOURS,
+    NO_BOOK,
+    PAIR_BYTES,
+    PLACE_BITS,
+    POSITION_BITS,
+    below,
+    counts_of,
+    entries_by_hour,
+    hours_of,
+    known_of,
+    with_hours,
+)
+from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
 
-POSITION_BITS = 10  # of a key, below the pair
-_QUERY_BITS = 20  # above it: so the entries of a query stand together, and those of the lowest hashes come first
+_QUERY_BITS = (
+    20  # of a key, above the pair: so the entries of a query stand together, and those of the lowest hashes come first
+)
 _PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
-_ENTRY, _PAIR = 12, 12  # bytes
-_GROUP_BITS = USER_GROUPS.bit_length() - 1
-_DROPPED = _GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
-_PLACE_BITS = POSITION_BITS + _GROUP_BITS  # of an entry's key, below the pair
+_ENTRY = 12  # bytes
+_DROPPED = GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
 _FORMAT = 2
-_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
-_NO_PAIRS = np.empty(0, np.uint64)
 _WAITING = 1 << 16  # labels that are put into their hour in one go
 
 
@@ -60,7 +72,7 @@ def _entry(key: np.uint64, group: np.uint64) -> np.uint64:
     """The key of an entry, of one of `placed_keys` and a group of users: pair, position, group."""
     place = key & np.uint64((1 << POSITION_BITS) - 1)
     pair = key >> np.uint64(POSITION_BITS + _DROPPED)
-    return (pair << np.uint64(_PLACE_BITS)) | (place << np.uint64(_GROUP_BITS)) | group
+    return (pair << np.uint64(PLACE_BITS)) | (place << np.uint64(GROUP_BITS)) | group
 
 
 @numba.njit(cache=True, nogil=True)
@@ -75,15 +87,13 @@ def _of_first_group(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class HourTables(NamedTuple):
     """What is known at the start of an hour."""
 
-    pairs: NDArray[np.uint64]  # ascending, as in entries; the last rate of `tables` is that of all others
-    tables: ClickTables
     curves: ClickCurves
     hours: tuple[int, ...]  # that it is of
     of_position: NDArray[np.float64]  # [slots, USER_GROUPS], see `rerun.Residuals`
 
-    def numbers(self, pair: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """Where pairs stand in the tables."""
-        return _numbers(pair >> np.uint64(_DROPPED), self.pairs)
+    def of_pairs(self, rate: NDArray[np.float32]) -> ClickTables:
+        """As auctions read them, with the rates of the pairs that there are."""
+        return ClickTables(rate, self.curves.curve, self.curves.reference, self.curves.shown)
 
 
 class PairHistory:
@@ -93,14 +103,15 @@ class PairHistory:
         """`budget`: bytes."""
         self._slots = slots
         self._curve: Literal["within_pairs", "observed"] = curve
-        self._length = hours
+        self._length = min(hours, MOST_HOURS)
         self.budget = budget
         self.level = 0  # the queries of the lowest 2 ** -level hashes are kept
-        self._hours: dict[int, Hour] = {}
+        self._book = NO_BOOK
+        self._in_book: dict[int, int] = {}  # entries of its hours that are not forgotten
+        self._hours: dict[int, Hour] = {}  # labels that are not in the book
         self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
         self._new = 0  # labels that wait
         self._made: dict[int, HourTables] = {}
-        self._pairs, self._of = _NO_PAIRS, set[int]()  # of the tables made last; hours whose pairs are all among them
         self._owed: dict[tuple[int, ...], Owed] = {}  # by the hours of tables
 
     def add(
@@ -121,7 +132,8 @@ class PairHistory:
         found = self._made.get(hour)
         if found is None:
             self._settle()
-            found = self._make(tuple(h for h in sorted(self._hours) if hour - self._length < h <= hour))
+            known = sorted({*self._in_book, *self._hours})
+            found = self._make(tuple(h for h in known if hour - self._length < h <= hour))
             self._made[hour] = found
             for old in sorted(self._made)[:-2]:  # a request may have begun in the hour before
                 del self._made[old]
@@ -138,14 +150,8 @@ class PairHistory:
 
     def _rows_of(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
         """`pair`: as in entries, ascending."""
-        number = _numbers(pair, known.pairs)
-        own = number < known.pairs.size
-        pair, number = pair[own], number[own]
-        clicks, chance = np.zeros((2, pair.size, USER_GROUPS))
-        for hour in known.hours:
-            _add_groups(pair, *self._hours.get(hour, NO_HOUR), known.tables.curve, clicks, chance)
-        _owe(clicks, chance, clicks.sum(axis=1), chance.sum(axis=1))
-        return own, PairRows(known.tables.rate[number], clicks)
+        own, rate, owed = known_of(pair, self._book, *_span(known.hours), known.curves.curve)
+        return own, PairRows(rate, owed)
 
     def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the queries of pairs are kept."""
@@ -153,8 +159,11 @@ class PairHistory:
 
     def forget_before(self, hour: int) -> None:
         """Hours that the tables of `hour` and later ones do not have."""
-        for old in [h for h in self._hours if h <= hour - self._length]:
-            del self._hours[old]
+        for hours in (self._hours, self._in_book):
+            for old in [h for h in hours if h <= hour - self._length]:
+                del hours[old]
+        if not self._in_book:
+            self._book = NO_BOOK
 
     def forget_tables_before(self, hour: int) -> None:
         """Tables of hours that are over; who asks for them nevertheless has them made again."""
@@ -162,23 +171,23 @@ class PairHistory:
             del self._made[old]
         in_use = {made.hours for made in self._made.values()}
         self._owed = {hours: owed for hours, owed in self._owed.items() if hours in in_use}
-        if not self._made:
-            self._pairs, self._of = _NO_PAIRS, set()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the entries, those that wait, and the tables."""
+        """Bytes of the entries, those that wait, and what was looked up."""
         entries = sum(hour.keys.size for hour in self._hours.values()) * _ENTRY
-        owed = sum(kept.nbytes for kept in self._owed.values())
-        return entries + self._new * 9 + sum(made.pairs.size for made in self._made.values()) * _PAIR + owed
+        return entries + self._new * 9 + self._book.nbytes + sum(kept.nbytes for kept in self._owed.values())
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
         self._settle()
+        hours = {hour: columns for hour, columns in hours_of(self._book).items() if hour in self._in_book}
+        for hour, columns in self._hours.items():
+            hours[hour] = packed(summed([hours.get(hour, NO_HOUR).counts(), columns.counts()]))
         return {
             "format": _FORMAT,
             "level": self.level,
-            "hours": [[hour, *columns] for hour, columns in sorted(self._hours.items())],
+            "hours": [[hour, *columns] for hour, columns in sorted(hours.items())],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -186,25 +195,27 @@ class PairHistory:
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
             entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
-            position = (entry >> np.uint64(_GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
+            position = (entry >> np.uint64(GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
             on = position < self._slots  # there may have been more then
             self._hours[hour] = packed(summed([Hour(entry[on], impressions[on], clicks[on]).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        self._of.difference_update(self._waiting)
         for hour, parts in self._waiting.items():
             new = counted(np.concatenate([key for key, _ in parts]), np.concatenate([label for _, label in parts]))
             self._hours[hour] = self._within(packed(summed([self._hours.get(hour, NO_HOUR).counts(), new])))
         self._waiting, self._new = {}, 0
-        while (
-            sum(hour.keys.size for hour in self._hours.values()) * (_ENTRY + 2 * _PAIR) > self.budget
-            and self.level < _QUERY_BITS
-        ):
+        while self._entries() * (_ENTRY + 2 * PAIR_BYTES) > self.budget and self.level < _QUERY_BITS:
             self.level += 1
             self._hours = {hour: self._within(columns) for hour, columns in self._hours.items()}
-            self._made, self._owed, self._pairs, self._of = {}, {}, _NO_PAIRS, set()
+            self._book = below(self._book, 1 << (64 - PLACE_BITS - self.level))
+            sizes = entries_by_hour(self._book)
+            self._in_book = {hour: sizes.get(hour, 0) for hour in self._in_book}
+            self._made, self._owed = {}, {}
+
+    def _entries(self) -> int:
+        return sum(hour.keys.size for hour in self._hours.values()) + sum(self._in_book.values())
 
     def _within(self, hour: Hour) -> Hour:
         """Of the queries that are kept."""
@@ -214,19 +225,26 @@ class PairHistory:
         return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
-        pairs = self._pairs
-        for hour in hours:
-            if hour not in self._of:
-                pairs = with_pairs(pairs, self._hours[hour].keys, _PLACE_BITS)
-        sums = summed_by_pair(
-            [self._hours[hour] for hour in hours], pairs, self._slots, bits=(POSITION_BITS, _GROUP_BITS)
-        )
-        self._pairs, self._of = sums.pairs, set(hours)
-        counts = PairCounts(sums.indptr, sums.position, sums.impressions, sums.clicks)
+        self._write(hours)
+        counts, of_groups = counts_of(self._book, *_span(hours), self._slots)
         curves = curves_of(counts, self._slots, self._curve)
-        tables = tables_of(counts, curves)
-        tables = tables._replace(rate=np.append(tables.rate, np.nan).astype(np.float32))
-        return HourTables(sums.pairs, tables, curves, hours, _of_position(sums.of_groups, curves))
+        return HourTables(curves, hours, _of_position(of_groups, curves))
+
+    def _write(self, hours: tuple[int, ...]) -> None:
+        """Has these hours in the book."""
+        new = sorted((hour, self._hours.pop(hour)) for hour in hours if hour in self._hours)
+        for hour, columns in new:
+            self._in_book[hour] = self._in_book.get(hour, 0) + columns.keys.size
+        if not self._in_book:
+            return
+        begin = max(min(self._in_book), max(self._in_book) - MOST_HOURS)
+        if new or begin > self._book.begin:
+            self._book = with_hours(self._book, new, begin)
+
+
+def _span(hours: tuple[int, ...]) -> tuple[int, int]:
+    """(the first, the last) of hours."""
+    return (hours[0], hours[-1]) if hours else (0, -1)
 
 
 def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
@@ -252,69 +270,3 @@ def _entries(
             entries[n] = _entry(key[i], np.uint64(group[i]))
             n += 1
     return hours, entries, labels
-
-
-@numba.njit(cache=True, nogil=True)
-def _numbers(pair: NDArray[np.uint64], pairs: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """Where pairs, as in entries, stand in `pairs`, which are ascending; their number: nowhere.
-
-    Those of one query stand together there: if they come one after the other, it is looked up once.
-    """
-    out = np.empty(pair.size, np.int32)
-    of_query = np.uint64(64 - POSITION_BITS - _QUERY_BITS - _DROPPED)
-    query, low, high = np.uint64(0), 0, -1
-    for i in range(pair.size):
-        own = pair[i]
-        if high < 0 or own >> of_query != query:
-            query = own >> of_query
-            low = np.searchsorted(pairs, query << of_query)
-            high = low + np.searchsorted(pairs[low:], (query + np.uint64(1)) << of_query)
-        at = low + np.searchsorted(pairs[low:high], own)
-        out[i] = at if at < high and pairs[at] == own else pairs.size
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _owe(
-    clicks: NDArray[np.float64],
-    chance: NDArray[np.float64],
-    every_click: NDArray[np.float64],
-    every_chance: NDArray[np.float64],
-) -> None:
-    """Makes `rerun.Residuals.of_pair` of n pairs, [n, USER_GROUPS], of their clicks, given impressions by the curve."""
-    for i in range(every_chance.size):
-        every = every_chance[i]
-        if not every > 0.0:
-            clicks[i] = 0.0
-            continue
-        rate = every_click[i] / every
-        for g in range(USER_GROUPS):
-            rest = every * max(1.0 - chance[i, g] / every, _LEAST_REST)
-            clicks[i, g] = (clicks[i, g] - rate * chance[i, g]) / rest
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_groups(
-    pairs: NDArray[np.uint64],
-    keys: NDArray[np.uint64],
-    impressions: NDArray[np.uint16],
-    clicks: NDArray[np.uint16],
-    curve: NDArray[np.float64],
-    clicked: NDArray[np.float64],
-    chance: NDArray[np.float64],
-) -> None:
-    """Adds the entries of n pairs, ascending, to [n, USER_GROUPS]: clicks, and impressions by the curve."""
-    bits, group_bits = np.uint64(_PLACE_BITS), np.uint64(_GROUP_BITS)
-    positions, groups = np.uint64((1 << POSITION_BITS) - 1), np.uint64(USER_GROUPS - 1)
-    at = 0
-    for i in range(pairs.size):
-        first, step = pairs[i] << bits, 8
-        while at + step < keys.size and keys[at + step] < first:  # the next one is near
-            at += step
-            step *= 2
-        at += np.searchsorted(keys[at : at + step + 1], first)
-        while at < keys.size and keys[at] >> bits == pairs[i]:
-            place, group = np.int64((keys[at] >> group_bits) & positions), np.int64(keys[at] & groups)
-            clicked[i, group] += clicks[at]
-            chance[i, group] += impressions[at] * curve[place]
-            at += 1

@@ -132,22 +132,26 @@ def ranked(
     rank: NDArray[np.float64],
 ) -> int:
     """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; -1: one has no score."""
-    n, most = 0, best.size
-    for j in range(start, end):
+    n, most, one = (
+        np.uint64(0),
+        np.uint64(best.size),
+        np.uint64(1),
+    )  # unsigned: not asked whether they count from the end
+    for j in range(np.uint64(start), np.uint64(end)):
         p = score[j]
         if np.isnan(p):
             return -1
         value = bid[j] * (p if squash == 1.0 else p**squash)
         if n < most:
-            n += 1
-        elif not rank[most - 1] < value:
+            n += one
+        elif not rank[most - one] < value:
             continue
-        at = n - 1
-        while at > 0 and rank[at - 1] < value:  # of equal ones the first stays in front
-            best[at], rank[at] = best[at - 1], rank[at - 1]
-            at -= 1
+        at = n - one
+        while at > 0 and rank[at - one] < value:  # of equal ones the first stays in front
+            best[at], rank[at] = best[at - one], rank[at - one]
+            at -= one
         best[at], rank[at] = j, value
-    return n
+    return int(n)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -16,7 +16,7 @@ from streameval.sketches.propensity import (
     PropensityRows,
     PropensityScores,
     StrataRoom,
-    strata_delta,
+    strata_deltas,
 )
 from streameval.sketches.sparse import SparseVector
 
@@ -55,11 +55,13 @@ class PropensityCounts:
         room = self._reserved(int(scored.series.max(initial=-1)) + 1, scored.series.size)
         scores = PropensityScores(scored.series, scored.row, scored.p, known.loss, known.part)
         rows = PropensityRows(label, propensity)
-        cuts = np.stack(known.cuts, axis=1)  # [panes + 1, givers]
-        for j, number in enumerate(known.panes):
-            ranges = np.stack((cuts[j], cuts[j + 1]), axis=1)
-            n = strata_delta(ranges, scores, rows, self._grid, self._at, sign, room)
-            panes.add(number, SparseVector(room.cells[:n].copy(), room.values[:n].copy()))
+        cuts, ends = np.stack(known.cuts, axis=1), np.zeros(len(known.panes), np.int64)
+        strata_deltas(cuts, scores, rows, self._grid, self._at, sign, room, ends)
+        n = int(ends.max(initial=0))
+        cells, values, start = room.cells[:n].copy(), room.values[:n].copy(), 0
+        for number, end in zip(known.panes, ends.tolist(), strict=True):
+            panes.add(number, SparseVector(cells[start:end], values[start:end]))
+            start = end
 
     def _reserved(self, series: int, scores: int) -> StrataRoom:
         room = self._room

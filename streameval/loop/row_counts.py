@@ -142,9 +142,9 @@ class RowCounts:
         self.background.call(self._observe, labelled, scored, +1, self._codes())
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
         if self.auctions is not None:
-            fresh, window = labelled.fresh, self.policy.attribution_window
-            marks = self.joiner.table.mark[rows[fresh]]
-            self.auctions.label(marks, labelled.label[fresh], labelled.ts[fresh] + window, labelled.user[fresh])
+            fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
+            marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
+            self.auctions.label(marks, labelled.label[fresh], final, labelled.user[fresh])
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
         self.counted.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)
         if self.listener is not None:

@@ -127,10 +127,9 @@ class StrataRoom(NamedTuple):
 
     @classmethod
     def of(cls, series: int, bins: int, scores: int) -> StrataRoom:
-        """For so many."""
-        n = series * bins * STRATUM_SUMS
-        shape = series, bins, STRATUM_SUMS
-        return cls(np.zeros(shape, np.int64), *(np.empty(k, np.int64) for k in (scores, n + scores, n + scores)))
+        """For so many, whatever panes they are of."""
+        shape, most = (series, bins, STRATUM_SUMS), (STRATUM_SUMS + 1) * scores
+        return cls(np.zeros(shape, np.int64), *(np.empty(k, np.int64) for k in (scores, most, most)))
 
 
 @numba.njit(inline="always")
@@ -172,32 +171,52 @@ def _known(first: int, end: int, rows: PropensityRows, grid: PropensityGrid) -> 
 
 
 @numba.njit(cache=True, nogil=True)
-def strata_delta(
-    ranges: NDArray[np.int64],
+def strata_deltas(
+    cuts: NDArray[np.int64],
     scores: PropensityScores,
     rows: PropensityRows,
     grid: PropensityGrid,
     at: tuple[int, int, int],
     sign: int,
     room: StrataRoom,
-) -> int:
-    """Adds the scores of `ranges` [k, 2] up to cells of a flat vector, ascending, in `room.cells` and `room.values`.
+    ends: NDArray[np.int64],
+) -> None:
+    """Adds the scores of panes up to cells of flat vectors, in `room.cells` and `room.values`, one vector behind the other.
 
-    `at`: cells of a series' vector, and where its tallies of sums and of clicks begin, in this order. Returns how many
-    cells there are.
+    Pane j has the scores cuts[j, k] to cuts[j + 1, k] - 1 for every k; its cells ascend, and end at ends[j]. `at`: cells of a
+    series' vector, and where its tallies of sums and of clicks begin, in this order.
     """
+    n = 0
+    for j in range(ends.size):
+        n = _add_pane(cuts[j], cuts[j + 1], scores, rows, grid, at, sign=sign, room=room, n=n)
+        ends[j] = n
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_pane(
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    scores: PropensityScores,
+    rows: PropensityRows,
+    grid: PropensityGrid,
+    at: tuple[int, int, int],
+    sign: int,
+    room: StrataRoom,
+    n: int,
+) -> int:
+    """Writes the cells of a pane from n on; returns where they end."""
     series, row, p, loss, curve_part = scores
     sums, clicks, cells, values = room
     size, at_sums, at_clicks = at
     flat, bins = sums.ravel(), sums.shape[1]
     first, end = row.size, 0
-    for r in range(len(ranges)):
-        if ranges[r, 0] < ranges[r, 1]:  # rows ascend
-            first, end = min(first, row[ranges[r, 0]]), max(end, row[ranges[r, 1] - 1] + 1)
+    for r in range(begins.size):
+        if begins[r] < ends[r]:  # rows ascend
+            first, end = min(first, row[begins[r]]), max(end, row[ends[r] - 1] + 1)
     known = _known(first, end, rows, grid)
     found = 0
-    for r in range(len(ranges)):
-        for j in range(ranges[r, 0], ranges[r, 1]):
+    for r in range(begins.size):
+        for j in range(begins[r], ends[r]):
             k = np.uint64(j)  # an index that is unsigned is not asked whether it counts from the end
             i = np.uint64(row[k]) - np.uint64(first)
             b = known.bin[i]
@@ -215,7 +234,7 @@ def strata_delta(
                 clicks[found] = series[k] * size + at_clicks + b * SCORE_BINS + score
                 found += 1
     order = np.sort(clicks[:found])
-    n, c = 0, 0
+    c = 0
     for s in range(sums.shape[0]):
         for b in range(sums.shape[1]):
             if sums[s, b, STRATUM_N]:

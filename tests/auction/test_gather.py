@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streameval.auction.arrange import _distinct, arranged
-from streameval.auction.grouping import ByRequest, grouped, meet
+from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of
+from streameval.auction.grouping import ByRequest, apart_at, grouped, meet
+from streameval.events.batch import Impressions, Shadow
 
 
 @pytest.mark.parametrize("requests", [1, 40, 400])  # 1: too many candidates for insertion
@@ -62,3 +63,32 @@ def test_rows_are_grouped_by_request_with_their_times() -> None:
         rows = request == of
         assert np.array_equal(number == one, rows[:3_000])
         assert (size[one], first[one], last[one]) == (rows.sum(), ts[rows].min(), ts[rows].max())
+
+
+def test_rows_before_a_time_are_told_apart_only_where_none_comes_again() -> None:
+    ts = np.array([3, 1, 4, 6, 5, 9])
+    assert [apart_at(ts, end) for end in (0, 1, 5, 7, 10)] == [0, 0, 3, 5, 6]
+    assert [apart_at(ts, end) for end in (2, 4, 6)] == [6, 2, 6]
+    assert apart_at(ts[:0], 5) == 0
+
+
+@pytest.mark.parametrize("likely", [[], [0, 2, 5], [0, 2], [2, 5], [0, 2, 4, 5], [0, 2, 99], [1, 3, 5]])
+def test_scores_are_found_whoever_was_thought_to_have_given_them(likely: list[int]) -> None:
+    rng = np.random.default_rng(2)
+    n, whole = 30, np.zeros(30, np.int64)
+    indptr = np.append(0, np.cumsum(rng.integers(0, 2, n)))
+    p = np.where(np.arange(n) % 7 == 3, np.nan, rng.random(n))
+    rows = Impressions(
+        np.arange(n, dtype=np.int32), *(np.arange(n).astype(np.uint64) for _ in range(1)), whole,
+        *(np.arange(n).astype(np.uint64) for _ in range(3)), np.where(np.arange(n) < 20, 0, 5).astype(np.int32), p, whole,
+        whole.astype(np.int8), shadow=Shadow(indptr, np.full(indptr[-1], 2, np.int32), rng.random(int(indptr[-1]))),
+    )  # fmt: skip
+    order = rng.permutation(n)[:25]  # the others stand nowhere
+    stand = Arranged.of(order, np.array([0, 10, 25]), n)
+    auctions, codes, own = auctions_of([rows], stand, np.ones(25), np.zeros(25, np.int32), np.array(likely, np.int64))
+    assert codes.tolist() == [0, 2, 5]
+    assert own.tolist() == rows.series[order[[0, 10]]].tolist()
+    for place, row in enumerate(order.tolist()):
+        shadow = rows.shadow.pclick[indptr[row]] if indptr[row] < indptr[row + 1] else np.nan
+        expected = [p[row] if row < 20 else np.nan, shadow, np.nan if row < 20 else p[row]]
+        assert np.array_equal(auctions.score[:, place], expected, equal_nan=True)

@@ -35,7 +35,7 @@ from streameval.sketches.propensity import (
     PropensityStrata,
     StrataRoom,
     score_bins,
-    strata_delta,
+    strata_deltas,
 )
 
 BOUNDS = (0.0, *FINE_EDGES, 1.0)
@@ -159,9 +159,9 @@ def counted(
     room = StrataRoom.of(1, bins, n)
     size = bins * (STRATUM_SUMS + SCORE_BINS)
     grid, rows = PropensityGrid.of(strata), PropensityRows(label, propensity)
-    made = strata_delta(
-        np.array([[0, n // 3], [n // 3, n]]), scores, rows, grid, (size, 0, bins * STRATUM_SUMS), 1, room
-    )
+    ends, at = np.zeros(1, np.int64), (size, 0, bins * STRATUM_SUMS)
+    strata_deltas(np.array([[0, n // 3], [n // 3, n]]), scores, rows, grid, at, 1, room, ends)
+    made = ends[0]
     assert np.all(np.diff(room.cells[:made]) > 0)
     assert np.all(room.values[:made] != 0)
     assert not room.sums.any()
