@@ -82,6 +82,11 @@ def plan(
         raise click.UsageError("choose a difference to detect: --auc, --log-loss or --gauc")
     if not all(effect and math.isfinite(effect) for effect in wanted.values()):
         raise click.UsageError("the difference to detect must not be 0; for example --auc -0.005")
+    for metric in ("auc", "gauc"):
+        if abs(wanted.get(metric, 0.0)) >= 1.0:
+            raise click.UsageError(
+                f"--{metric} {wanted[metric]:g}: must be between -1 and 1; for example --{metric} -0.005"
+            )
     comparisons = [] if url is None else monitor_at(url, token_file).comparisons(model, None)
     plans = []
     for metric, effect in wanted.items():

@@ -56,7 +56,16 @@ def test_it_says_how_many_impressions_a_difference_needs(asked) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--auc", "0"), ("--auc", "nan"), ("--auc", "-0.1", "--alpha", "1"), ("--auc", "1", "--ctr", "0")]
+    "arguments",
+    [
+        (),
+        ("--auc", "0"),
+        ("--auc", "nan"),
+        ("--auc", "-5"),
+        ("--gauc", "1"),
+        ("--auc", "-0.1", "--alpha", "1"),
+        ("--auc", "0.5", "--ctr", "0"),
+    ],
 )
 def test_what_cannot_be_planned_is_wrong_usage(asked, arguments) -> None:
     assert run(*arguments)[0] == 2
