@@ -22,6 +22,7 @@ from streameval.join.rows import Table
 from streameval.loop import rows_on_disk
 from streameval.store import container
 from streameval.store.errors import StoreError
+from streameval.testing import history_content, readers_see
 from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
 
 LONG: dict[str, Any] = {"join": {"attribution_window": "25m"}}  # 27,000 impressions wait
@@ -219,6 +220,35 @@ def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_p
     assert process.keeper.state().failures == 1
     names = newest(folder)["read_with_it"]
     assert len(names) == len(set(names)) == 2
+
+
+def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(tmp_path: Path) -> None:
+    plain, folder = in_memory("plain"), tmp_path / "checkpoints" / "partition-00000"
+    process, before = Process(tmp_path, ALIGN, **LONG), set[str]()
+    done = killed = kills = 0
+    with leaving(0):
+        while done < stream().order.size:
+            for done, batch in stream().batches(process.pipeline.catalog, 4000, True, process.begin):
+                process.pipeline.take(batch)
+                process.settle()
+                if sizes(folder).keys() <= before:
+                    continue
+                if done > killed:  # nobody closes it; what it has done since its last checkpoint is done again
+                    killed, kills = done, kills + 1
+                    process = Process(tmp_path, ALIGN, **LONG)
+                    break
+                write(process)
+                before = set(sizes(folder))
+    assert kills >= 6
+    process.pipeline.finish()
+    report = readers_see(process.pipeline, with_history=False).report()
+    process.keeper.close()
+    assert {**plain.report, **report, "checkpoints": 0, "uptime_s": 0} == {
+        **plain.report,
+        "checkpoints": 0,
+        "uptime_s": 0,
+    }
+    assert history_content(tmp_path / "history.sqlite") == plain.history
 
 
 def test_ingest_waits_for_a_slow_disk_when_a_checkpoint_would_have_much_to_write(
