@@ -28,6 +28,7 @@ from streameval.loop.rows_on_disk import (
     files_named,
     open_rows,
     put_named,
+    rows_wait,
     work_on_rows,
     write_named,
 )
@@ -46,7 +47,6 @@ BEGIN_SECONDS = 1.0  # between two checks whether it is known where reading of a
 HISTORY_SECONDS = 5.0  # between two checks for panes to write
 FOLD_SECONDS = 300.0
 ROWS_AGAIN_SECONDS = 10.0  # after rows could not be written
-_MANY_SEGMENTS = 8  # of a partition, still in memory, at which ingest waits for the disk
 _MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
 
 
@@ -267,9 +267,7 @@ class PartitionKeeper:
         self._job = _Job(self._writer.submit(_write, held.files, tree), note)
 
     def _rows_wait(self) -> bool:
-        """Whether more rows could be on disk than a thread can write while a batch is counted."""
-        joiners = (part.joiner for part in self._pipeline.partitions.values())
-        return any(one.cold.due(one.front, one.waiting) >= _MANY_SEGMENTS for one in joiners if one.cold.rows)
+        return any(rows_wait(part.joiner) for part in self._pipeline.partitions.values())
 
     def _keep_rows(self, partitions: Sequence[int]) -> None:
         for partition in sorted(partitions, key=lambda partition: self._held[partition].rows_at):

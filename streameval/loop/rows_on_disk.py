@@ -24,6 +24,9 @@ from streameval.store.errors import DamagedError, StoreError
 
 log = logging.getLogger(__name__)
 
+# of a partition, not on the disk yet, at which ingest waits for it: segments, and rows that a checkpoint would have to write
+_MANY_SEGMENTS, _MANY_ROWS = 8, 3 << 18
+
 
 class RowsWork(NamedTuple):
     """What another thread calls, and what the loop calls with what has come of it."""
@@ -37,17 +40,38 @@ def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) 
     that a restart has found."""
     freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
     if freezing is not None:
-        return RowsWork(partial(_write, files, freezing), partial(_put_on_disk, joiner))
-    block = joiner.written.early(joiner.table, slice(joiner.cold.end(joiner.front), joiner.front + joiner.known))
+        return RowsWork(partial(_write, files, freezing, _in_use(joiner)), partial(_put_on_disk, joiner))
+    block = joiner.written.early(joiner.table, _in_memory(joiner))
     if block is not None:
-        return RowsWork(partial(_write_block, files, block), lambda written: written.result())
+        return RowsWork(partial(_write_early, files, block, _in_use(joiner)), lambda written: written.result())
     if unchecked:
         file = unchecked.pop()
         return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, joiner, file))
     return None
 
 
-def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
+def rows_wait(joiner: Joiner) -> bool:
+    """Whether more rows could be on disk than a thread can write while a batch is counted."""
+    if not joiner.cold.rows:
+        return False
+    segments, rows = joiner.cold.due(joiner.front, joiner.waiting), joiner.written.unwritten(_in_memory(joiner))
+    return segments >= _MANY_SEGMENTS or rows >= _MANY_ROWS
+
+
+def _in_memory(joiner: Joiner) -> slice:
+    """The rows that are in no segment."""
+    return slice(joiner.cold.end(joiner.front), joiner.front + joiner.known)
+
+
+def _in_use(joiner: Joiner) -> frozenset[str]:
+    """The names of the files that a checkpoint of now would name."""
+    ids = joiner.cold.filter.file
+    names = [segment.file.path.name for segment in joiner.cold.segments] + ([] if ids is None else [ids.name])
+    return frozenset(names + [block.name for block in joiner.written.blocks if block.name is not None])
+
+
+def _write(files: Checkpoints, freezing: Freezing, in_use: frozenset[str]) -> tuple[RowsFile, IdFilter]:
+    files.forget_rows(in_use)
     path = files.save_rows(freezing.content)
     layout, size = container.layout(path)
     file = RowsFile(path, freezing.end - freezing.first, layout, size)
@@ -56,6 +80,11 @@ def _write(files: Checkpoints, freezing: Freezing) -> tuple[RowsFile, IdFilter]:
         path = files.save_ids(known.content())
         known.file = FilterFile(path.name, path.stat().st_size, known.used)
     return file, known
+
+
+def _write_early(files: Checkpoints, block: WrittenBlock, in_use: frozenset[str]) -> None:
+    files.forget_rows(in_use)
+    _write_block(files, block)
 
 
 def _write_block(files: Checkpoints, block: WrittenBlock) -> None:

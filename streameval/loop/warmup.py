@@ -17,6 +17,7 @@ import numpy as np
 
 from streameval.counting.references import PROMISED
 from streameval.join.cold.filter import IdFilter
+from streameval.join.cold.ids import SortedIds
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment
 from streameval.loop.pipeline import Pipeline
@@ -97,9 +98,10 @@ def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]])
 def _go_to_disk_and_back() -> None:
     """Ids of rows on disk, and numbers of checkpoints."""
     ids = np.arange(1, 3, dtype=np.uint64)
-    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, ids, np.arange(ids.size, dtype=np.uint32), ids[:1])
+    in_order = SortedIds.apart(ids, np.arange(ids.size, dtype=np.uint32))
+    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, in_order)
     known = IdFilter.of([segment.marked])
-    known.add(*segment.marked)
+    known.add(segment.file.mark, ids)
     Lookup([segment]).find(ids[known.known(ids)], known)
     numbers = np.arange(2)
     widen(narrow(numbers), numbers.size)

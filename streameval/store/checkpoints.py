@@ -6,8 +6,8 @@ partition claims the next epoch by making `<epoch>.epoch`, which only one can. A
 does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
 looking and renaming, its file would be sorted before all of the new owner's.
 
-Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that no
-checkpoint names any more are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
+Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none
+names any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
 others is damaged. Which ids they have is in a file `ids-<epoch>-<number>`, which can be made anew from theirs.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
@@ -21,7 +21,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,17 @@ class Checkpoints:
         self._ids_number += 1
         return self._save_named(f"ids-{self.epoch:010}-{self._ids_number:010}", tree, container.TIGHT)
 
+    def forget_rows(self, needed: Collection[str]) -> None:
+        """Deletes files of rows, and of ids, that no checkpoint names, but for those `needed`: what the next one may name.
+
+        Without it, those that are out of use before any checkpoint names them would pile up until the next. Raises as `save`.
+        """
+        self._check_fence()
+        try:
+            self._forget_unnamed(self._rows_named(self._kept()).union(needed))
+        except OSError as error:
+            raise StoreError(f"{self.folder}: old files cannot be deleted: {error.strerror}") from None
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _save_named(self, name: str, tree: Mapping[str, Any], align: int) -> Path:
@@ -172,15 +183,22 @@ class Checkpoints:
 
     def _forget_old(self) -> None:
         """Deletes what is older than the last `keep` checkpoints, and what unfinished writes have left."""
-        keep = sorted(self._files())[-self._keep :]
+        keep = self._kept()
         oldest = keep[0].name[:21] if keep else ""
-        named = self._rows_named(keep)
+        self._forget_unnamed(self._rows_named(keep))
         for path in self.folder.iterdir():
             unfinished = path.name.endswith(".partial")
             old = re.match(r"\d{10}-\d{10}", path.name) and path.name[:21] < oldest
             passed = (found := _EPOCH.fullmatch(path.name)) and int(found[1]) < self.epoch
-            unnamed = (of := _ROWS.fullmatch(path.name)) and int(of[1]) <= self.epoch and path.name not in named
-            if unfinished or old or passed or unnamed:
+            if unfinished or old or passed:
+                path.unlink(missing_ok=True)
+
+    def _kept(self) -> list[Path]:
+        return sorted(self._files())[-self._keep :]
+
+    def _forget_unnamed(self, needed: Collection[str]) -> None:
+        for path in self.folder.iterdir():
+            if (of := _ROWS.fullmatch(path.name)) and int(of[1]) <= self.epoch and path.name not in needed:
                 path.unlink(missing_ok=True)
 
     def _rows_named(self, checkpoints: Sequence[Path]) -> frozenset[str]:

@@ -24,10 +24,11 @@ from numpy.typing import DTypeLike, NDArray
 from streameval.store.errors import DamagedError, StoreError
 
 _MAGIC = b"SEVC"
-CHECKPOINT_FORMAT = 8
+CHECKPOINT_FORMAT = 9
 # 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own;
-# 7: panes whole, see `counting.windows._unpack`, and all rows that wait, see `join.cold.written`
-_READ = (5, 6, 7, CHECKPOINT_FORMAT)
+# 7: panes whole, see `counting.windows._unpack`, and all rows that wait, see `join.cold.written`;
+# 8: files of rows with ids and their rows apart, see `join.cold.ids`
+_READ = (5, 6, 7, 8, CHECKPOINT_FORMAT)
 _HEAD = struct.Struct("<4sIQI")
 TIGHT = 64  # bytes
 _READ_AT_ONCE = 1 << 20  # bytes

@@ -89,6 +89,27 @@ def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_files_of_rows_go_when_neither_a_checkpoint_nor_their_owner_needs_them(tmp_path: Path) -> None:
+    old = owner(tmp_path)
+    named, read_with_it = old.save_rows({}).name, old.save_rows({}).name
+    old.save({"n": 1, "rows_files": [named], "read_with_it": [read_with_it]}, {})
+    needed, gone, of_ids = old.save_rows({}).name, old.save_rows({}).name, old.save_ids({}).name
+    assert files_of_rows(tmp_path) == {named, read_with_it, needed, gone, of_ids}
+    old.forget_rows({needed})
+    assert files_of_rows(tmp_path) == {named, read_with_it, needed}
+    new = owner(tmp_path)
+    of_new = new.save_rows({}).name
+    with pytest.raises(FencedError):
+        old.forget_rows(set())
+    assert files_of_rows(tmp_path) == {named, read_with_it, needed, of_new}
+    new.forget_rows({of_new})  # it has written no checkpoint yet: those of the owner before count
+    assert files_of_rows(tmp_path) == {named, read_with_it, of_new}
+
+
+def files_of_rows(folder: Path) -> set[str]:
+    return {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")}
+
+
 def test_pickles_lie_apart_and_are_read_only_from_where_nobody_else_can_write(tmp_path: Path) -> None:
     files = owner(tmp_path / "p")
     files.save({"n": 1}, {"0": b"pickled"})

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Codes
 from streameval.join.cold.filter import IdFilter, Marked
 from streameval.join.cold.ground import ALIGN, empty, give_back, will_need, will_need_rows
+from streameval.join.cold.ids import SortedIds
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
@@ -29,6 +30,7 @@ from streameval.join.times import RowTimes
 _MANY = 64  # segments
 _MOST = 1 << 24  # rows of a segment
 _ONE_BY_ONE = 256  # rows whose pages are asked for one by one; of more the system reads some for others
+_NO_PLACES = np.empty(0, np.uint32)
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
 
 
@@ -46,7 +48,7 @@ class Freezing:
     def enter(self, mark: int) -> IdFilter:
         """The filter with these ids, too, maybe a new one; `mark` of their file. Another thread may call it while rows are looked up."""
         if self.known.used + self.ids.size > self.known.capacity:
-            return IdFilter.of([*self.others, Marked(mark, np.sort(self.ids))])
+            return IdFilter.of([*self.others, Marked(mark, SortedIds.apart(np.sort(self.ids), _NO_PLACES))])
         self.known.add(mark, self.ids)
         return self.known
 
@@ -125,7 +127,7 @@ class ColdRows:
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
             segment.file = RowsFile(file.path, file.rows, None)
-            segment.ids, segment.at, segment.fence = segment.file.index()
+            segment.ids = segment.file.ids()
             runs.put(segment.run())
             _map(table, segment)
             some = self.changed(0, self.end(0))
@@ -221,7 +223,7 @@ class ColdRows:
         """Bytes of memory, without the pages that clicks have changed."""
         if not self.segments:
             return 0
-        return self._changed.nbytes + self.filter.nbytes + sum(segment.fence.nbytes for segment in self.segments)
+        return self._changed.nbytes + self.filter.nbytes + sum(segment.ids.fence.nbytes for segment in self.segments)
 
     @property
     def filter_size(self) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.words64 import load64
+from streameval.join.cold.ids import PAGE_BYTES, SortedIds, cut
 from streameval.sketches.directory import mix
 
 _BITS = 16  # an id
@@ -86,9 +87,9 @@ def _add(words: NDArray[np.uint64], ids: NDArray[np.uint64], mark: np.uint64, sh
 
 
 class _Parts(NamedTuple):
-    """Ascending ids of segments."""
+    """Ids of segments."""
 
-    places: NDArray[np.int64]  # addresses
+    places: NDArray[np.int64]  # [part, 5]: see `SortedIds.places`
     marks: NDArray[np.uint64]
     cuts: NDArray[np.int64]  # [part, range]: the first id of a range
 
@@ -99,9 +100,15 @@ def _add_ranges(words: NDArray[np.uint64], parts: _Parts, ranges: tuple[int, int
     places, marks, cuts = parts
     blocks = np.uint64(words.size // _WORDS)
     for number in range(ranges[0], ranges[1]):
-        for part in range(places.size):
-            for place in range(cuts[part, number], cuts[part, number + 1]):
-                _set(words, blocks, shifts, load64(places[part] + 8 * place), marks[part])
+        for part in range(marks.size):
+            pages, _, per_page, _, _ = places[part]
+            slot = cuts[part, number] % per_page
+            address = pages + cuts[part, number] // per_page * PAGE_BYTES + 8 * slot
+            for _ in range(cuts[part, number], cuts[part, number + 1]):
+                _set(words, blocks, shifts, load64(address), marks[part])
+                slot, address = slot + 1, address + 8
+                if slot == per_page:
+                    slot, address = 0, address + PAGE_BYTES - 8 * per_page
 
 
 @numba.njit(cache=True, nogil=True)
@@ -119,7 +126,7 @@ class Marked(NamedTuple):
     """The ids of a segment."""
 
     mark: int
-    ids: NDArray[np.uint64]  # ascending
+    ids: SortedIds
 
 
 def mark_of(name: str) -> int:
@@ -160,8 +167,11 @@ class IdFilter:
             return
         marks, parts = zip(*segments, strict=True)
         edges = np.arange(1, _RANGES, dtype=np.uint64) * np.uint64(2**64 // _RANGES)
-        cuts = np.array([[0, *np.searchsorted(part, edges).tolist(), part.size] for part in parts], np.int64)
-        places = np.array([part.ctypes.data for part in parts], np.int64)
+        places = np.array([part.places for part in parts], np.int64)
+        cuts = np.zeros((len(parts), _RANGES + 1), np.int64)
+        for one, part in zip(cuts, places, strict=True):
+            cut(part, edges, one[1:-1])
+            one[-1] = part[1]
         some = _Parts(places, np.array(marks, np.uint64), cuts)
         each = _RANGES // _THREADS  # whole blocks: a thread writes to no word of another
 

@@ -1,7 +1,6 @@
 """Which rows on disk have some ids: one call for all segments, of which there may be hundreds.
 
-In which page of a segment's ids, which are in order, one is, the first ids of all pages say, which are in memory (`fence_of`). So
-an id costs one page of each segment that it may be in, and the page that holds their rows, and both can be asked for at once.
+An id costs one page of each segment that it may be in (see `ids`), and all of them can be asked for at once.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.words64 import load64
 from streameval.join.cold.filter import IdFilter, some_segments
 from streameval.join.cold.ground import will_need
-from streameval.join.cold.segment import PAGE_IDS, Segment
+from streameval.join.cold.ids import first_in_page, id_at, page_of
+from streameval.join.cold.segment import Segment
 
 _AT_ONCE = 4096  # pages of ids that are asked for before one is looked into; more are read as they are touched
 
@@ -26,12 +25,7 @@ class Lookup:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = list(segments)
         self._ids = [segment.ids for segment in segments]  # stay where they are as long as this does
-        self._fences = [segment.fence for segment in segments]
-        places = [
-            [ids.ctypes.data, ids.size, fence.ctypes.data, fence.size]
-            for ids, fence in zip(self._ids, self._fences, strict=True)
-        ]
-        self._places = np.array(places, np.int64).reshape(len(places), 4)
+        self._places = np.array([ids.places for ids in self._ids], np.int64).reshape(len(self._ids), 5)
         self._marks = np.array([segment.file.mark for segment in segments], np.uint64)
 
     def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -40,12 +34,12 @@ class Lookup:
         pages = _full(likely, lambda out: _pages(self._places, self._marks, known.words, wanted, out))
         if len(pages) <= _AT_ONCE:
             for _, number, page in pages.tolist():
-                for column in (self._ids[number], self._segments[number].at):
-                    will_need(column, page * PAGE_IDS, (page + 1) * PAGE_IDS)
+                for array, begin, end in self._ids[number].arrays_of_page(page):
+                    will_need(array, begin, end)
         where, number, row = _full(wanted.size, lambda out: _find(self._places, wanted, pages, out)).T
         for one in np.unique(number).tolist():
-            segment, here = self._segments[one], number == one
-            row[here] = segment.at[row[here]].astype(np.int64) + segment.first
+            here = number == one
+            row[here] = self._ids[one].rows_of(row[here]) + self._segments[one].first
         return where, row
 
 
@@ -58,18 +52,6 @@ def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.i
         if n <= room:
             return out[:n]
         room = n
-
-
-@numba.njit(inline="always")
-def _first_not_less(ids: int, low: int, high: int, wanted: np.uint64) -> int:
-    """The place of the first of the ascending ids at an address that is not less than one; it is from `low` to `high`."""
-    while low < high:
-        middle = (low + high) // 2
-        if load64(ids + 8 * middle) < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @numba.njit(cache=True, nogil=True)
@@ -86,9 +68,8 @@ def _pages(
     for i in range(wanted.size):
         for number in some[: some_segments(known, wanted[i], marks, some)]:
             if n < len(out):
-                _, _, fence, pages = places[number]
-                page = max(_first_not_less(fence, 0, pages, wanted[i]) - 1, 0)
-                out[n, 0], out[n, 1], out[n, 2] = i, number, page
+                _, _, _, fence, pages = places[number]
+                out[n, 0], out[n, 1], out[n, 2] = i, number, page_of(fence, pages, wanted[i])
             n += 1
     return n
 
@@ -101,9 +82,9 @@ def _find(
     returns how many."""
     n = 0
     for i, number, page in pages:
-        ids, size, _, _ = places[number]
-        at = _first_not_less(ids, page * PAGE_IDS, min((page + 1) * PAGE_IDS, size), wanted[i])
-        while at < size and load64(ids + 8 * at) == wanted[i]:
+        words, size, per_page, _, _ = places[number]
+        at = first_in_page(words, per_page, size, page, wanted[i])
+        while at < size and id_at(words, per_page, at) == wanted[i]:
             if n < len(found):
                 found[n, 0], found[n, 1], found[n, 2] = i, number, at
             n += 1

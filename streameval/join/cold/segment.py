@@ -1,7 +1,7 @@
 """A segment: consecutive rows whose labels are mature, in one file that is written once and for all.
 
 The file holds the table's columns of these rows, what their runs still keep (scores of who did not serve, policies),
-and their ids in order with the row of each, and the first of each page of ids. Labels change later, too: the rows that did are named by checkpoints, with
+and their ids in order with the row of each (`ids`). Labels change later, too: the rows that did are named by checkpoints, with
 what has become of them; the file stays as it is.
 """
 
@@ -20,11 +20,10 @@ from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
 from streameval.join.cold.filter import Marked, mark_of
 from streameval.join.cold.ground import Extent, map_over, mapped
+from streameval.join.cold.ids import SortedIds, in_pages
 from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
 from streameval.join.times import block_times
-
-PAGE_IDS = 512  # ids in order, of a page
 
 
 class RowsFile:
@@ -41,15 +40,17 @@ class RowsFile:
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
 
-    def index(self) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint64]]:
-        """(ids, ascending; the row of each, those of equal ids ascending; see `fence_of`). Raises OSError."""
-        if self.lost:
-            return np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.uint64)
-        places = self._layout["index"]
+    def ids(self) -> SortedIds:
+        """The rows' ids in order. Raises OSError."""
+        places = self._layout.get("index")
+        if places is None:  # lost
+            return SortedIds.apart(np.empty(0, np.uint64), np.empty(0, np.uint32))
+        if "pages" in places:
+            (pages,) = self._arrays(places, ("pages",))
+            return SortedIds.of_pages(self.rows, pages, self._small(places, "fence"))
+        fence = self._small(places, "fence") if "fence" in places else None
         ids, at = self._arrays(places, ("ids", "at"))
-        if "fence" in places:
-            return ids, at, self._small(places, "fence")
-        return ids, at, fence_of(ids)  # written before there were any
+        return SortedIds.apart(ids, at, fence)  # as it was at first, and before fences
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the greatest time of every block of rows. Raises OSError."""
@@ -85,15 +86,13 @@ class Segment:
     file: RowsFile
     first: int
     end: int
-    ids: NDArray[np.uint64]  # ascending
-    at: NDArray[np.uint32]  # the row of each, from `first`; where ids are equal, ascending
-    fence: NDArray[np.uint64]  # in memory
+    ids: SortedIds  # rows count from `first`
     codes: Codes | None = None  # what the file's codes mean here; None: the same
 
     @staticmethod
     def of(file: RowsFile, first: int, codes: Codes | None = None) -> Segment:
         """Of a file. Raises OSError."""
-        return Segment(file, first, first + file.rows, *file.index(), codes)
+        return Segment(file, first, first + file.rows, file.ids(), codes)
 
     @property
     def series(self) -> set[int]:
@@ -150,13 +149,8 @@ def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
 
 def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
     order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    return {"ids": ordered, "at": order.astype(np.uint32), "fence": fence_of(ordered)}
-
-
-def fence_of(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The first of each page of ascending ids, a copy."""
-    return ids[::PAGE_IDS].copy()
+    pages, fence = in_pages(ids[order], order.astype(np.uint32))
+    return {"pages": pages, "fence": fence}
 
 
 def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, NDArray[Any]] | None:

@@ -17,7 +17,7 @@ from streameval.events.batch import Codes
 from streameval.join.cold.segment import distinct, means_the_same
 from streameval.join.rows import Table, split_fields
 
-_LEFT = 2  # blocks that are left to the next checkpoint: by then their rows may be on disk for good
+_LEFT = 1  # blocks that are left to the next checkpoint: by then their rows may be on disk for good
 _MOST = 1 << 18  # rows of a block: of a block that is not whole every checkpoint has the rows
 
 
@@ -78,11 +78,15 @@ class WrittenRows:
         self._leave_out(here.start)
         return self._begin(table, slice(here.start, here.stop - _LEFT * self._rows))
 
+    def unwritten(self, here: slice) -> int:
+        """How many of the rows are in no block."""
+        return here.stop - (max(self.blocks[-1].end, here.start) if self.blocks else here.start)
+
     def _begin(self, table: Table, here: slice) -> WrittenBlock | None:
         """The next block, which is to be written; None: there are too few rows."""
-        at = self.blocks[-1].end if self.blocks else here.start
-        if not self._rows or at + self._rows > here.stop:
+        if not self._rows or self.unwritten(here) < self._rows:
             return None
+        at = self.blocks[-1].end if self.blocks else here.start
         block = WrittenBlock(at, at + self._rows, None, table.unchanging(slice(at, at + self._rows)))
         self.blocks.append(block)
         return block

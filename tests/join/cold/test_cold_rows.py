@@ -21,6 +21,7 @@ import pytest
 from streameval.join.cold import filter as filter_module
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.ground import ALIGN
+from streameval.join.cold.ids import PAGE_IDS
 from streameval.join.cold.segment import RowsFile
 from streameval.loop import keeper as keeper_module
 from streameval.loop.keeper import PartitionKeeper
@@ -275,23 +276,41 @@ def test_the_filter_is_read_from_its_file_or_made_anew(
     assert run.history == plain.history
 
 
-def test_files_and_checkpoints_of_before_there_were_fences_and_filters_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fences", [True, False])
+def test_files_and_checkpoints_of_before_ids_shared_pages_with_rows_or_had_fences_and_filters_are_read(
+    fences: bool, tmp_path: Path
+) -> None:
+    kinds: list[set[bool]] = []
+
+    def look(folder: Path) -> None:
+        named = [container.layout(path)[0] for path in folder.glob("rows-*")]
+        kinds.append({"pages" in tree["index"] for tree in named if "index" in tree})
+
     def as_before(folder: Path) -> None:
         """Has every file hold what the program wrote then."""
         for path in [*folder.glob("rows-*"), *folder.glob("*.checkpoint")]:
             tree = container.read(path)
-            tree.get("index", {}).pop("fence", None)
-            ((tree.get("monitor") or {}).get("joiner", {}).get("cold") or {}).pop("filter", None)
+            if "index" in tree:
+                tree["index"] = apart(tree["index"]["pages"], tree["columns"]["id"].size, fences)
+            if not fences:
+                ((tree.get("monitor") or {}).get("joiner", {}).get("cold") or {}).pop("filter", None)
             path.unlink()  # the old bytes may still be mapped
             container.write(path, tree, align=container.PAGE if "columns" in tree else container.TIGHT)
-        named = [container.layout(path)[0] for path in folder.glob("rows-*")]
-        assert [tree for tree in named if "index" in tree]
-        assert not any("fence" in tree.get("index", {}) for tree in named)
+        look(folder)
 
     plain = in_memory()
-    run = Run(tmp_path / "disk", stream(), ALIGN, stops={62_000: as_before, 87_000: nothing})
+    run = Run(tmp_path / "disk", stream(), ALIGN, stops={62_000: as_before, 87_000: look})
+    assert kinds == [{False}, {False, True}]
     assert run.report == plain.report
     assert run.history == plain.history
+
+
+def apart(pages: np.ndarray, rows: int, fence: bool) -> dict[str, np.ndarray]:
+    """What files had instead of these pages."""
+    ids = pages[:, :PAGE_IDS].reshape(-1)[:rows]
+    assert (np.diff(ids.astype(np.float64)) >= 0).all()
+    at = pages.view(np.uint32)[:, 2 * PAGE_IDS : 3 * PAGE_IDS].reshape(-1)[:rows]
+    return {"ids": ids, "at": at, **({"fence": ids[::512].copy()} if fence else {})}
 
 
 def second_file(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import mmap
 from pathlib import Path
 
@@ -13,8 +14,14 @@ from hypothesis import strategies as st
 from streameval.join.cold import ground, lookup
 from streameval.join.cold.filter import IdFilter
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
+from streameval.join.cold.ids import PAGE_IDS, SortedIds
 from streameval.join.cold.lookup import Lookup
-from streameval.join.cold.segment import PAGE_IDS, RowsFile, Segment, _in_order
+from streameval.join.cold.segment import RowsFile, Segment, _in_order
+from streameval.join.policy import CLICKED
+from streameval.store import container
+from tests.join.cold.traffic import START
+
+DATA = Path(__file__).parent / "data"
 
 small = st.integers(0, 20)
 hashes = st.integers(0, (1 << 64) - 1)
@@ -22,10 +29,15 @@ near_the_ends = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1
 lists = st.one_of(*(st.lists(kind, max_size=60) for kind in (small, hashes, near_the_ends, st.one_of(small, hashes))))
 
 
-def segment(ids: np.ndarray, first: int) -> Segment:
-    index = _in_order(ids)
+def segment(ids: np.ndarray, first: int, apart: bool = False) -> Segment:
+    """Of these rows' ids; `apart`: as files had them at first."""
+    if apart:
+        order = np.argsort(ids, kind="stable")
+        in_order = SortedIds.apart(ids[order], order.astype(np.uint32))
+    else:
+        in_order = SortedIds.of_pages(ids.size, **_in_order(ids))
     file = RowsFile(Path(f"rows-{first}"), ids.size, None)
-    return Segment(file, first, first + ids.size, index["ids"], index["at"], index["fence"])
+    return Segment(file, first, first + ids.size, in_order)
 
 
 def find(segments: list[Segment], asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +46,8 @@ def find(segments: list[Segment], asked: np.ndarray) -> tuple[np.ndarray, np.nda
 
 @given(lists, lists, lists)
 def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: list[int], wanted: list[int]) -> None:
-    segments = [segment(np.array(ids, np.uint64), first) for ids, first in ((there, 1000), ([], 2000), (then, 2000))]
+    parts = ((there, 1000, True), ([], 2000, True), ([], 2000, False), (then, 2000, False))
+    segments = [segment(np.array(ids, np.uint64), first, apart) for ids, first, apart in parts]
     asked = np.array(wanted + there[:5] + then[:5], np.uint64)
     where, rows = find(segments, asked)
     expected = {
@@ -49,18 +62,21 @@ def test_every_row_that_has_an_id_is_found_and_no_other(there: list[int], then: 
     assert set(found) == expected
 
 
-def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
-    where, rows = find([segment(np.full(5000, 7, np.uint64), 0)], np.array([6, 7, 8], np.uint64))
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows(apart: bool) -> None:
+    where, rows = find([segment(np.full(5000, 7, np.uint64), 0, apart)], np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
 
 
-@pytest.mark.parametrize("edge", [-1, 0, 1])
-def test_an_id_at_the_edge_of_a_page_is_found_on_both_sides_of_it(edge: int) -> None:
-    ids = np.arange(10, 10 + 4 * PAGE_IDS, 2, dtype=np.uint64)
-    first = PAGE_IDS + edge
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("edge", [-2, -1, 0, 1])
+def test_an_id_at_the_edge_of_a_page_is_found_on_both_sides_of_it(edge: int, apart: bool) -> None:
+    per_page = 512 if apart else PAGE_IDS
+    ids = np.arange(10, 10 + 4 * per_page, 2, dtype=np.uint64)
+    first = per_page + edge
     ids[first : first + 3] = ids[first]
-    where, rows = find([segment(ids, 0)], np.array([ids[first], ids[first] - np.uint64(1)], np.uint64))
+    where, rows = find([segment(ids, 0, apart)], np.array([ids[first], ids[first] - np.uint64(1)], np.uint64))
     assert where.tolist() == [0, 0, 0]
     assert rows.tolist() == [first, first + 1, first + 2]
 
@@ -153,11 +169,39 @@ def test_what_an_id_is_looked_for_in_is_asked_for_and_no_more(monkeypatch: pytes
     asked: list[tuple[int, int, int]] = []
     monkeypatch.setattr(lookup, "will_need", lambda column, first, end: asked.append((column.ctypes.data, first, end)))
     rng = np.random.default_rng(0)
-    segments = [segment(rng.integers(0, 1 << 64, 50_000, dtype=np.uint64), first) for first in (0, 50_000)]
-    find(segments, segments[1].ids[30_000:30_001])
-    for column in (segments[1].ids, segments[1].at):
-        there = [(first, end) for address, first, end in asked if address == column.ctypes.data]
-        assert [first <= 30_000 < end and end - first == PAGE_IDS for first, end in there] == [True]
+    ids = [rng.integers(0, 1 << 64, 50_000, dtype=np.uint64) for _ in range(2)]
+    segments = [segment(ids[0], 0), segment(ids[1], 50_000), segment(ids[1], 100_000, apart=True)]
+    ordered = np.sort(ids[1])
+    where, rows = find(segments, ordered[30_000:30_001])
+    assert (ids[1][rows - [50_000, 100_000]] == ordered[30_000]).all()
+    assert where.tolist() == [0, 0]
+    pages, apart = segments[1].ids, segments[2].ids
+    for array, page in ((pages.words, 30_000 // PAGE_IDS), (apart.words, 30_000 // 512), (apart.rows, 30_000 // 512)):
+        there = [(first, end) for address, first, end in asked if address == array.ctypes.data]
+        assert there == [(512 * page, 512 * (page + 1))]
+    assert len(asked) <= 3 + 2  # another segment is asked for without need hardly ever
     asked.clear()
-    find(segments, segments[1].ids[:5000])  # many find each other's pages read
+    find(segments, ordered[:5000])  # many find each other's pages read
     assert not asked
+
+
+def test_a_file_of_before_ids_and_rows_shared_pages_is_read(tmp_path: Path) -> None:
+    name = "rows-0000000001-0000000001"  # written by the program of commit df67b45, which had them apart
+    (tmp_path / name).write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
+    container.check(tmp_path / name)
+    layout, size = container.layout(tmp_path / name)
+    one = Segment.of(RowsFile(tmp_path / name, ALIGN, layout, size), 5 * ALIGN)
+    number = np.arange(ALIGN)
+    ids = ((number * 7919 + 13) % 65_536 + 1).astype(np.uint64)
+    where, rows = find([one, segment(ids + np.uint64(100_000), 0)], ids)
+    assert (where == number).all()
+    assert (rows == number + 5 * ALIGN).all()
+    assert not find([one], np.arange(70_000, 80_000, dtype=np.uint64))[0].size
+    columns = {"ts": np.int64, "pclick": np.float64, "state": np.uint8, "id": np.uint64}
+    table = {column: empty(6 * ALIGN, dtype) for column, dtype in columns.items()}
+    one.file.map_over(table, 5 * ALIGN)
+    here = slice(5 * ALIGN, None)
+    assert (table["id"][here] == ids).all()
+    assert (table["ts"][here] == START + number * 20).all()
+    assert (table["pclick"][here] == (number % 97 + 1) / 100).all()
+    assert (table["state"][here] & CLICKED == (number % 5 == 0) * CLICKED).all()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,8 +19,10 @@ from streameval.join.cold import written
 from streameval.join.cold.ground import ALIGN
 from streameval.join.policy import JoinPolicy
 from streameval.join.rows import Table
+from streameval.loop import rows_on_disk
 from streameval.store import container
 from streameval.store.errors import StoreError
+from streameval.testing import history_content, readers_see
 from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
 
 LONG: dict[str, Any] = {"join": {"attribution_window": "25m"}}  # 27,000 impressions wait
@@ -50,9 +53,9 @@ def sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")}
 
 
-def at_once() -> Any:
-    """Rows in memory go to a file as soon as there are enough for one."""
-    return patch.object(written, "_LEFT", 0)
+def leaving(files: int) -> Any:
+    """So many files of rows in memory are left to a checkpoint; 0: they are written as soon as there are rows enough for one."""
+    return patch.object(written, "_LEFT", files)
 
 
 @contextmanager
@@ -128,7 +131,7 @@ def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoin
     early: bool, tmp_path: Path
 ) -> None:
     process, folder = half(tmp_path)
-    with at_once() if early else nullcontext():
+    with leaving(0 if early else 2):
         process.settle()
         before = sizes(folder)
         first, own, named = write(process), checkpoint_size(folder), newest(folder)["read_with_it"]
@@ -158,7 +161,7 @@ def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(
 
 def test_a_disk_that_was_full_when_a_file_could_be_written_early_gets_it_with_a_checkpoint(tmp_path: Path) -> None:
     process, folder = half(tmp_path)
-    with full_once() as refused, at_once():
+    with full_once() as refused, leaving(0):
         process.settle()
     assert refused
     assert process.keeper.state().failures == 1
@@ -182,9 +185,33 @@ def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
     assert {path.name for path in folder.glob("rows-*")} == needed
 
 
+def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+    process, folder = half(tmp_path, 8_000)
+    before, written = newest(folder), set[str]()
+    with leaving(0):
+        for upto in range(12_000, 100_000, 4_000):
+            go_on(process, upto)
+            process.settle()
+            written |= sizes(folder).keys()
+    cold, blocks = process.cold, process.pipeline.partitions[0].joiner.written.blocks
+    assert newest(folder) == before
+    assert cold.filter.file is not None
+    used = {one.file.path.name for one in cold.segments} | {block.name for block in blocks} | {cold.filter.file.name}
+    there = sizes(folder).keys()
+    assert used <= there
+    assert len(there - used) <= 3  # what has gone out of use since the last was written
+    assert len(written - there) >= 4
+    write(process)
+    tree = newest(folder)
+    assert {*tree["rows_files"], *tree["read_with_it"]} == sizes(folder).keys()
+
+
 def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_path: Path) -> None:
     process, folder = half(tmp_path)
-    with full_once() as refused:
+    with full_once() as refused, leaving(2):
         write(process)
     assert refused
     assert process.keeper.state().failures == 1
@@ -193,6 +220,59 @@ def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_p
     assert process.keeper.state().failures == 1
     names = newest(folder)["read_with_it"]
     assert len(names) == len(set(names)) == 2
+
+
+def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(tmp_path: Path) -> None:
+    plain, folder = in_memory("plain"), tmp_path / "checkpoints" / "partition-00000"
+    process, before = Process(tmp_path, ALIGN, **LONG), set[str]()
+    done = killed = kills = 0
+    with leaving(0):
+        while done < stream().order.size:
+            for done, batch in stream().batches(process.pipeline.catalog, 4000, True, process.begin):
+                process.pipeline.take(batch)
+                process.settle()
+                if sizes(folder).keys() <= before:
+                    continue
+                if done > killed:  # nobody closes it; what it has done since its last checkpoint is done again
+                    killed, kills = done, kills + 1
+                    process = Process(tmp_path, ALIGN, **LONG)
+                    break
+                write(process)
+                before = set(sizes(folder))
+    assert kills >= 6
+    process.pipeline.finish()
+    report = readers_see(process.pipeline, with_history=False).report()
+    process.keeper.close()
+    assert {**plain.report, **report, "checkpoints": 0, "uptime_s": 0} == {
+        **plain.report,
+        "checkpoints": 0,
+        "uptime_s": 0,
+    }
+    assert history_content(tmp_path / "history.sqlite") == plain.history
+
+
+def test_ingest_waits_for_a_slow_disk_when_a_checkpoint_would_have_much_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written, "_MOST", 4096)
+    monkeypatch.setattr(rows_on_disk, "_MANY_ROWS", 3 * 4096)
+    write_now, left = container.write, []
+
+    def slow(path: Path, *given: Any, **named: Any) -> int:
+        time.sleep(0.4 if path.name.startswith("rows-") else 0.0)
+        return write_now(path, *given, **named)
+
+    monkeypatch.setattr(container, "write", slow)
+    process = Process(tmp_path, ALIGN, **LONG)
+    for done, batch in stream().batches(process.pipeline.catalog, 1000, True):
+        process.pipeline.take(batch)
+        process.keeper.tick()
+        joiner = process.pipeline.partitions[0].joiner
+        left.append(joiner.written.unwritten(slice(joiner.cold.end(joiner.front), joiner.front + joiner.known)))
+        if done > 30_000:
+            break
+    assert joiner.written.blocks
+    assert max(left) < 4 * 4096
 
 
 @pytest.mark.parametrize("how", ["missing", "with another bit"])
