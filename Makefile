@@ -13,7 +13,7 @@ LONG    := tests/laws tests/fuzz
 # those with a process of ours of their own, and waits of a minute and more: beside the other tests of Kafka, not behind them
 RUNS    := $(addprefix tests/integration/test_,alerts.py run_process.py wrong_broker.py)
 # the longest first, so that none of them is left alone in the end
-PARTS   := part-rest part-kafka part-deploy part-run part-kill part-soak part-browser part-disk part-broker part-golden part-groups
+PARTS   := part-rest part-deploy part-browser part-kafka part-kill part-run part-soak part-disk part-broker part-groups part-golden
 # two for each core: with all eleven, what has deadlines of its own (sessions of Kafka, a browser) met them late
 SIDE_BY_SIDE ?= $(shell echo $$((2 * $$(nproc))))
 WORKERS ?= $(shell nproc)
