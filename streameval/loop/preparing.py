@@ -1,6 +1,6 @@
 """Before the first event is read: kernels are made ready, and readers are told how far that is.
 
-The first start on a machine waits for what the first batch needs, a sixth of it all, and has the rest compiled while it reads. Labels
+The first start on a machine waits for what the first batch needs, an eighth of it all, and has the rest compiled while it reads. Labels
 are due later, as a rule; where they are due at once, of a backlog, the loop compiles what it needs with the helpers.
 """
 
