@@ -36,9 +36,8 @@ from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
 
-_QUERY_BITS = (
-    20  # of a key, above the pair: so the entries of a query stand together, and those of the lowest hashes come first
-)
+# of a key, above the pair: so the entries of a query stand together, and those of the lowest hashes come first
+_QUERY_BITS = 20
 _PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
 _ENTRY = 12  # bytes
 _DROPPED = GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad

@@ -132,11 +132,8 @@ def ranked(
     rank: NDArray[np.float64],
 ) -> int:
     """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; -1: one has no score."""
-    n, most, one = (
-        np.uint64(0),
-        np.uint64(best.size),
-        np.uint64(1),
-    )  # unsigned: not asked whether they count from the end
+    # unsigned: not asked whether they count from the end
+    n, most, one = np.uint64(0), np.uint64(best.size), np.uint64(1)
     for j in range(np.uint64(start), np.uint64(end)):
         p = score[j]
         if np.isnan(p):
