@@ -115,3 +115,9 @@ class BlockSums:
     blocks: NDArray[np.int64]
     scalars: NDArray[np.int64]
     items: NDArray[np.int64] | None = None
+
+    def rows(self) -> NDArray[np.int64]:
+        """The same as rows int64[..., width]: blocks, scalars, items."""
+        by = (*self.scalars.shape[:-1], -1)
+        parts = [self.blocks.reshape(by), self.scalars] + ([] if self.items is None else [self.items.reshape(by)])
+        return np.concatenate(parts, axis=-1)

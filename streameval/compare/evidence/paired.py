@@ -140,6 +140,12 @@ def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bo
     return Statistics(names, out.reshape(len(names), *shape, STATISTIC_FIELDS))
 
 
+def gauc_sums(rows: NDArray[np.int64]) -> BlockSums:
+    """Of GAUC rows int64[..., width], or of other rows of their form."""
+    blocks, scalars = (np.ascontiguousarray(part) for part in np.split(rows, (cells.BLOCKS * cells.GAUC_CELLS,), -1))
+    return BlockSums(blocks.reshape(*rows.shape[:-1], cells.BLOCKS, cells.GAUC_CELLS), scalars)
+
+
 def gauc_statistic(sums: BlockSums) -> Statistic:
     """Of GAUC rows alone, or of other rows of their form; harm, more being better: [..., G, 2], [..., 5] -> [...]."""
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]

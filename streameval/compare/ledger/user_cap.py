@@ -17,9 +17,9 @@ from streameval.events.durations import DAY
 from streameval.sketches.directory import mix
 
 MOST_USERS = 1 << 22  # of a day; the impressions of further ones are all beyond
-_FEWEST = 1 << 6  # cells; few so that a warm-up compiles what makes it grow. The table is at most three quarters full
-
-
+# cells; few so that a warm-up compiles what makes it grow. The table is at most half full: beyond it, half the time is spent
+# on looking further
+_FEWEST = 1 << 6
 _COUNT = np.uint64(0xFF)  # the bits of a cell that count, of a user whose mixed hash has the others; 0: nobody's
 
 
@@ -123,7 +123,7 @@ class UserCap:
                 self._day = day
                 self._used[0] = 0
                 self._empty(_FEWEST)
-            limit = min(self._cells.size * 3 // 4, MOST_USERS)
+            limit = min(self._cells.size // 2, MOST_USERS)
             table = _Cells(self._cells, self._used, limit)
             i = _count(i, (self._day + 1) * DAY, self._cap, arrivals, table, limit == MOST_USERS)
             if i < user.size and int(ts[i]) // DAY <= self._day:
@@ -146,7 +146,7 @@ class UserCap:
             state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
         )  # an older checkpoint's
         size = _FEWEST
-        while size * 3 // 4 < cells.size:
+        while size // 2 < cells.size:
             size *= 2
         self._used[0] = cells.size
         self._empty(size)

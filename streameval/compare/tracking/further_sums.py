@@ -9,11 +9,12 @@ from typing import Protocol
 
 import numpy as np
 
-from streameval.compare.evidence import means, paired, policy, snips
+from streameval.compare.evidence import means, policy, snips
 from streameval.compare.evidence.means import ArmTerms, MeanSums
+from streameval.compare.evidence.paired import gauc_statistic, gauc_sums, oriented_gauc
 from streameval.compare.evidence.partial import PartialAuc
 from streameval.compare.evidence.ratio import Ints, Statistic
-from streameval.compare.ledger.list_rows import ListMetrics
+from streameval.compare.ledger.list_rows import GAUC_WIDTH, ListMetrics
 from streameval.compare.ledger.partial import PAUC
 from streameval.compare.ledger.pieces import RowPieces
 from streameval.compare.ledger.policy import OWN_POLICY
@@ -22,12 +23,12 @@ from streameval.compare.ledger.row_shape import CLICK_YIELD, RowShape
 from streameval.compare.ledger.snips import SNIPS
 from streameval.compare.ledger.values import V_ITEMS, V_N, V_SQUARES, V_WORTH, VALUE, VALUE_CELLS
 from streameval.compare.ledger.wide_sums import reals, squares
+from streameval.compare.tracking.windowed_sums import BEFORE_ALL, WindowedSums
 from streameval.sketches import blocks as cells
-from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, GAUC_SCALARS, PAIR_SCALARS, SCALE, SERIES_CELLS, BlockSums
+from streameval.sketches.blocks import BLOCKS, PAIR_SCALARS, SCALE, SERIES_CELLS
 
 _SCALARS = BLOCKS * SERIES_CELLS
 _ITEMS = _SCALARS + PAIR_SCALARS
-_FIRST = -(1 << 62)  # where the first window begins
 SideValues = tuple[float | None, float | None]  # of baseline and candidate; None: not known
 
 
@@ -81,7 +82,7 @@ class ArmMeans:
         self._of = rows
         self._rows: dict[int, Ints] = {}  # int64[2, k] by segment
         self._strata: dict[int, MeanSums | None] = {}  # until a segment changes
-        self._starts = [_FIRST]
+        self._starts = [BEFORE_ALL]
         self._made: MeanSums | None = None
 
     def gain(self, segment: int, candidate: bool, row: Ints) -> None:
@@ -168,10 +169,7 @@ class PairTerms:
 
     def __init__(self, metric: str, pieces: RowPieces, read: PairPiece) -> None:
         self._metric, self._pieces, self._read = metric, pieces, read
-        width = next(piece.width for piece, _ in pieces if piece.metric == metric)
-        self._total = np.zeros(width, np.int64)
-        self._starts = [_FIRST]
-        self._before = [np.zeros(width, np.int64)]  # of each window: what is of segments before it
+        self._sums = WindowedSums(next(piece.width for piece, _ in pieces if piece.metric == metric))
         self._found: Statistic | None = None
 
     def gain(self, segment: int, candidate: bool, row: Ints) -> None:
@@ -179,11 +177,7 @@ class PairTerms:
         piece = self._pieces.of(self._metric, row)
         if not piece.any():
             return
-        some = self._read.turned(piece) if candidate else piece
-        self._total += some
-        for start, before in zip(self._starts, self._before, strict=True):
-            if segment < start:
-                np.add(before, some, out=before)
+        self._sums.gain(segment, self._read.turned(piece) if candidate else piece)
         self._found = None
 
     def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
@@ -191,23 +185,22 @@ class PairTerms:
 
     def begin(self, segment: int) -> None:
         """See `FurtherSums`."""
-        self._starts.append(segment)
-        self._before.append(self._total.copy())
+        self._sums.begin(segment)
         self._found = None
 
     def statistic(self) -> Statistic:
         """See `FurtherSums`."""
         if self._found is None:
-            self._found = self._read.statistic((self._total - np.array(self._before))[None])
+            self._found = self._read.statistic(self._sums.windows())
         return self._found
 
     def levels(self) -> SideValues:
         """See `FurtherSums`."""
-        return self._read.levels(self._total)
+        return self._read.levels(self._sums.total)
 
     def reason(self) -> str | None:
         """See `FurtherSums`."""
-        return self._read.reason(self._total)
+        return self._read.reason(self._sums.total)
 
 
 class ListTerms:
@@ -215,9 +208,7 @@ class ListTerms:
 
     def __init__(self, metric: str, lists: ListMetrics) -> None:
         self._metric, self._lists = metric, lists
-        self._starts = [_FIRST]
-        self._total = _no_rows()
-        self._before = [_no_rows()]
+        self._sums = WindowedSums(GAUC_WIDTH)
         self._found: Statistic | None = None
 
     def gain(self, segment: int, candidate: bool, row: Ints) -> None:
@@ -228,44 +219,30 @@ class ListTerms:
         part = self._lists.of(self._metric, row)
         if not part.any():
             return
-        cut = BLOCKS * GAUC_CELLS
-        some = BlockSums(part[:cut].reshape(BLOCKS, GAUC_CELLS), part[cut:])
-        if candidate:
-            some = paired.oriented_gauc(some)
-        into = [self._total]
-        into += [before for start, before in zip(self._starts, self._before, strict=True) if segment < start]
-        for sums in into:
-            np.add(sums.blocks, some.blocks, out=sums.blocks)
-            np.add(sums.scalars, some.scalars, out=sums.scalars)
+        self._sums.gain(segment, oriented_gauc(gauc_sums(part)).rows() if candidate else part)
         self._found = None
 
     def begin(self, segment: int) -> None:
         """See `FurtherSums`."""
-        self._starts.append(segment)
-        self._before.append(BlockSums(self._total.blocks.copy(), self._total.scalars.copy()))
+        self._sums.begin(segment)
         self._found = None
 
     def statistic(self) -> Statistic:
         """See `FurtherSums`."""
         if self._found is None:
-            blocks = self._total.blocks - np.array([b.blocks for b in self._before])
-            scalars = self._total.scalars - np.array([b.scalars for b in self._before])
-            self._found = paired.gauc_statistic(BlockSums(blocks[None], scalars[None]))
+            self._found = gauc_statistic(gauc_sums(self._sums.windows()))
         return self._found
 
     def levels(self) -> SideValues:
         """See `FurtherSums`."""
-        lists, d = self._total.blocks.sum(axis=0).tolist()
-        own = int(self._total.scalars[cells.G_W_SERVER])
+        sums = gauc_sums(self._sums.total)
+        lists, d = sums.blocks.sum(axis=0).tolist()
+        own = int(sums.scalars[cells.G_W_SERVER])
         return (own / SCALE / lists, (own + d) / SCALE / lists) if lists else (None, None)
 
     def reason(self) -> str | None:
         """See `FurtherSums`."""
         return None if np.isfinite(self.statistic().theta[0, 0]) else "no_requests"
-
-
-def _no_rows() -> BlockSums:
-    return BlockSums(np.zeros((BLOCKS, GAUC_CELLS), np.int64), np.zeros(GAUC_SCALARS, np.int64))
 
 
 def _clicks(row: Ints) -> Ints:

@@ -11,6 +11,7 @@ from streameval.compare.evidence.ratio import Ints, Reals, Statistics
 from streameval.compare.evidence.split import StrataSums
 from streameval.compare.ledger.placements import ITEMS, SCALARS, WIDTH
 from streameval.compare.tracking.sums import RowName, shared_by
+from streameval.compare.tracking.windowed_sums import BEFORE_ALL
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SCALE, SERIES_CELLS
@@ -22,7 +23,7 @@ class SplitSums:
     def __init__(self, baseline: Series, candidate: Series, weighed: bool = False, floor: int = 0) -> None:
         """`floor`: of clicks, for arms that have hardly any (see `unclicked`); a sampled log does not know what was promised."""
         self._arms, self._floor = (baseline, candidate), 0 if weighed else floor
-        self._starts: list[int] = [-(1 << 62)]
+        self._starts: list[int] = [BEFORE_ALL]
         self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
         # by user, spread, by item: of segments, and of the windows, until they change
         self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}

@@ -14,15 +14,15 @@ import numpy as np
 
 from streameval.compare.evidence import joint, paired
 from streameval.compare.evidence.evidence import Capped
-from streameval.compare.evidence.paired import oriented, oriented_gauc
+from streameval.compare.evidence.paired import gauc_sums, oriented, oriented_gauc
 from streameval.compare.evidence.ratio import FEWEST_ITEMS, Ints, Reals, Statistics
 from streameval.compare.ledger.exposure import EXPOSED, turned
+from streameval.compare.ledger.list_rows import GAUC_WIDTH
+from streameval.compare.tracking.windowed_sums import BEFORE_ALL, WindowedSums
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import (
     BLOCKS,
-    GAUC_CELLS,
-    GAUC_SCALARS,
     PAIR_CELLS,
     PAIR_SCALARS,
     SCALE,
@@ -103,14 +103,12 @@ class PairedSums:
         """`floor`: of clicks, for arms; a pair has one number of clicks."""
         del floor
         self._forth, self._back, self._weighed = (baseline, candidate), (candidate, baseline), weighed
-        self._total = self._empty()
-        self._before = [self._empty()]  # of each window: what is of segments before it
+        self._starts = [BEFORE_ALL]
+        self._rows, self._gauc = WindowedSums(_WIDTH), WindowedSums(GAUC_WIDTH)
+        self._whole = _sums(self._rows.total)  # views
         self._is_capped = False  # whether what is apart is known
-        self._apart: tuple[BlockSums, list[BlockSums]] | None = None  # the same of that; None: there is none yet
+        self._apart: WindowedSums | None = None  # the same of that; None: there is none yet
         self._exposed = np.zeros(EXPOSED, np.int64)
-        self._gauc = self._empty_gauc()
-        self._gauc_before = [self._empty_gauc()]
-        self._starts: list[int] = [-(1 << 62)]
         self._made: BlockSums | None = None  # the windows, and what they come to, until something is gained
         self._clicks: Ints | None = None
         self._found: Statistics | None = None
@@ -122,47 +120,38 @@ class PairedSums:
         if not back and key != self._forth:
             return
         self._changed()
-        self._gain(segment, row[:_WIDTH], back, self._total, self._before)
+        self._gain(segment, row[:_WIDTH], back, self._rows)
         if row.size >= 2 * _WIDTH:
             self._is_capped = True
             apart = row[_WIDTH : 2 * _WIDTH]
             if apart.any():
                 if self._apart is None:
-                    self._apart = self._empty(), [self._empty() for _ in self._starts]
-                self._gain(segment, apart, back, *self._apart)
+                    self._apart = WindowedSums(_WIDTH, self._starts)
+                self._gain(segment, apart, back, self._apart)
         if row.size % _WIDTH:
             self._exposed += turned(row[-EXPOSED:]) if back else row[-EXPOSED:]
 
-    def _gain(self, segment: int, row: Ints, back: bool, total: BlockSums, befores: list[BlockSums]) -> None:
-        some = oriented(_sums(row)) if back else _sums(row)
-        self._add(total, some)
-        for start, before in zip(self._starts, befores, strict=True):
-            if segment < start:
-                self._add(before, some)
+    @staticmethod
+    def _gain(segment: int, row: Ints, back: bool, into: WindowedSums) -> None:
+        into.gain(segment, oriented(_sums(row)).rows() if back else row)
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
         """See `ComparisonSums`."""
-        cut = BLOCKS * GAUC_CELLS
-        some = BlockSums(row[:cut].reshape(BLOCKS, GAUC_CELLS), row[cut : cut + GAUC_SCALARS])
+        some = row[:GAUC_WIDTH]
         if key == self._back:
-            some = oriented_gauc(some)
+            some = oriented_gauc(gauc_sums(some)).rows()
         elif key != self._forth:
             return
         self._changed()
-        self._add(self._gauc, some)
-        for start, before in zip(self._starts, self._gauc_before, strict=True):
-            if segment < start:
-                self._add(before, some)
+        self._gauc.gain(segment, some)
 
     def begin(self, segment: int) -> None:
         """See `ComparisonSums`."""
         self._starts.append(segment)
-        self._gauc_before.append(BlockSums(self._gauc.blocks.copy(), self._gauc.scalars.copy()))
         self._changed()
-        for total, befores in [(self._total, self._before)] + ([] if self._apart is None else [self._apart]):
-            before = self._empty()
-            self._add(before, total)
-            befores.append(before)
+        for sums in (self._rows, self._gauc, self._apart):
+            if sums is not None:
+                sums.begin(segment)
 
     def clicks(self) -> Ints:
         """See `ComparisonSums`."""
@@ -181,7 +170,7 @@ class PairedSums:
     def statistics(self) -> Statistics:
         """See `ComparisonSums`."""
         if self._found is None:
-            self._found = paired.statistics(self._windows(), _less(self._gauc, self._gauc_before), self._weighed)
+            self._found = paired.statistics(self._windows(), gauc_sums(self._gauc.windows()), self._weighed)
         return self._found
 
     def correlation(self) -> Reals:
@@ -196,7 +185,7 @@ class PairedSums:
             return None
         if self._apart is None:
             return Capped(self.clicks(), self.statistics().without("gauc", *but), self.correlation())
-        windows, apart = self._windows(), _less(*self._apart)
+        windows, apart = self._windows(), _sums(self._apart.windows())
         assert windows.items is not None
         assert apart.items is not None
         windows = BlockSums(windows.blocks - apart.blocks, windows.scalars - apart.scalars, windows.items - apart.items)
@@ -206,13 +195,13 @@ class PairedSums:
 
     def impressions(self) -> int:
         """See `ComparisonSums`."""
-        return int(self._total.blocks[:, cells.PAIR_N].sum())
+        return int(self._whole.blocks[:, cells.PAIR_N].sum())
 
     def totals(self) -> tuple[Ints, Ints]:
         """See `ComparisonSums`."""
-        sums = self._total.blocks.sum(axis=0)
+        sums = self._whole.blocks.sum(axis=0)
         baseline, candidate = np.zeros(SERIES_CELLS, np.int64), np.zeros(SERIES_CELLS, np.int64)
-        server = self._total.scalars
+        server = self._whole.scalars
         for out, p, other in ((baseline, cells.PAIR_P, 0), (candidate, cells.PAIR_P_OTHER, 1)):
             out[cells.N], out[cells.Y], out[cells.P] = sums[cells.PAIR_N], sums[cells.PAIR_Y], sums[p]
             out[cells.L] = sums[cells.PAIR_L] + other * sums[cells.D]
@@ -222,26 +211,27 @@ class PairedSums:
 
     def gauc(self) -> tuple[float | None, float | None]:
         """See `ComparisonSums`."""
-        weight, wd = self._gauc.blocks.sum(axis=0).tolist()
-        own = int(self._gauc.scalars[cells.G_W_SERVER])
+        sums = gauc_sums(self._gauc.total)
+        weight, wd = sums.blocks.sum(axis=0).tolist()
+        own = int(sums.scalars[cells.G_W_SERVER])
         return (own / SCALE / weight, (own + wd) / SCALE / weight) if weight else (None, None)
 
     def blocks(self) -> int:
         """See `ComparisonSums`."""
-        return int((self._total.blocks[:, cells.PAIR_N] > 0).sum())
+        return int((self._whole.blocks[:, cells.PAIR_N] > 0).sum())
 
     def clustered_by(self) -> str:
         """See `ComparisonSums`."""
-        assert self._total.items is not None
-        return shared_by(self._total.items[:, cells.PAIR_N], int(self._total.blocks[:, cells.PAIR_N].sum()))
+        assert self._whole.items is not None
+        return shared_by(self._whole.items[:, cells.PAIR_N], int(self._whole.blocks[:, cells.PAIR_N].sum()))
 
     def strict(self) -> Ints:
         """The scalars of the first window, int64[k]."""
-        return self._total.scalars.copy()
+        return self._whole.scalars.copy()
 
     def whole(self) -> BlockSums:
         """The sums of the first window."""
-        return self._total
+        return self._whole
 
     def exposed(self) -> Ints:
         """What is weighted by inverse propensity in the first window, int64[EXPOSED] (see `exposure`)."""
@@ -249,40 +239,20 @@ class PairedSums:
 
     def _windows(self) -> BlockSums:
         if self._made is None:
-            self._made = _less(self._total, self._before)
+            self._made = _sums(self._rows.windows())
         return self._made
 
     def _changed(self) -> None:
         self._made = self._clicks = self._found = self._together = None
 
-    @staticmethod
-    def _empty() -> BlockSums:
-        return _sums(np.zeros(_ITEMS + BLOCKS * PAIR_CELLS, np.int64))
 
-    @staticmethod
-    def _empty_gauc() -> BlockSums:
-        return BlockSums(np.zeros((BLOCKS, GAUC_CELLS), np.int64), np.zeros(GAUC_SCALARS, np.int64))
-
-    @staticmethod
-    def _add(into: BlockSums, some: BlockSums) -> None:
-        np.add(into.blocks, some.blocks, out=into.blocks)
-        np.add(into.scalars, some.scalars, out=into.scalars)
-        if into.items is not None and some.items is not None:
-            np.add(into.items, some.items, out=into.items)
-
-
-def _less(total: BlockSums, before: list[BlockSums]) -> BlockSums:
-    """[1, J, ...]: the windows' own."""
-    items = None if total.items is None else np.array([b.items for b in before])
-    each = BlockSums(np.array([b.blocks for b in before]), np.array([b.scalars for b in before]), items)
-    whole = BlockSums(total.blocks[None], total.scalars[None], None if total.items is None else total.items[None])
-    return paired.windows(whole, each)
-
-
-def _sums(row: Ints) -> BlockSums:
-    """Views of a row of the ledger."""
-    blocks, items = (part.reshape(BLOCKS, PAIR_CELLS) for part in (row[:_SCALARS], row[_ITEMS:_WIDTH]))
-    return BlockSums(blocks, row[_SCALARS:_ITEMS], items)
+def _sums(rows: Ints) -> BlockSums:
+    """Of rows of the ledger, int64[..., width]: views of a single one."""
+    blocks, scalars, items = (
+        np.ascontiguousarray(part) for part in np.split(rows[..., :_WIDTH], (_SCALARS, _ITEMS), -1)
+    )
+    by = (*rows.shape[:-1], BLOCKS, PAIR_CELLS)
+    return BlockSums(blocks.reshape(by), scalars, items.reshape(by))
 
 
 def shared_by(by_item: Ints, impressions: int) -> str:
