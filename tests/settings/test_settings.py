@@ -243,6 +243,7 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ("[metrics]\ncost_ratio = 0", "metrics.cost_ratio = 0: must be greater than 0"),
         ("[metrics]\ncost_ratio = inf", "metrics.cost_ratio = Infinity: must be a finite number"),
         # at odds with each other
+        ('[compare]\nhorizon = "20m"', 'compare.horizon = "20m": must be longer than min_duration = "1h"'),
         ('[join]\ncorrection_horizon = "10m"', 'join.correction_horizon = "10m": must be at least attribution_window + request_gap'),
         ('[windows]\npane = "999ms"', 'windows.pane = "999ms": must be at least "1s": every pane costs time'),
         ("[ranking]\nk = [1, 0]", "ranking.k = [1, 0]: 0 must be between 1 and 1000; [] turns ranking metrics off"),
