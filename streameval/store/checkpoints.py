@@ -172,6 +172,11 @@ class Checkpoints:
     def _check_fence(self) -> None:
         try:
             highest = self._highest()
+        except FileNotFoundError:
+            raise StoreError(
+                f"{self.folder}: it was deleted, or its disk unmounted, while this worker was running; put it back, or restart "
+                "to start over"
+            ) from None
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot be read: {error.strerror}") from None
         if highest < self.epoch:

@@ -139,6 +139,16 @@ def test_a_pickle_of_another_user_is_refused(tmp_path: Path) -> None:
         files.load()
 
 
+def test_a_folder_that_is_gone_says_so_and_can_be_put_back(tmp_path: Path) -> None:
+    files = owner(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(StoreError, match=r"deleted, or its disk unmounted, .* put it back, or restart"):
+        files.save({"n": 1}, {})
+    (tmp_path / "there").rename(tmp_path / "here")
+    files.save({"n": 2}, {})
+    assert number(files) == 2
+
+
 def test_an_emptied_folder_is_told_from_a_lost_partition(tmp_path: Path) -> None:
     files = owner(tmp_path)
     for path in tmp_path.iterdir():
