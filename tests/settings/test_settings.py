@@ -301,6 +301,31 @@ def test_a_mistake_in_the_environment_is_one_line_too(tmp_path: Path, name: str,
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ('[server]\ntoken = "hunter2"', {}),
+        ('[kafka]\npassword = "hunter2"', {}),
+        ('[kafka]\nsasl_password = "hunter2"', {}),
+        ('[kafka]\nclient_options = "sasl.password=hunter2"', {}),
+        ('[kafkas.client_options]\n"ssl.key.password" = "hunter2"', {}),
+        ("", {"STREAMEVAL_KAFKA__PASSWORD": "hunter2"}),
+        ("", {"STREAMEVAL_PASSWORD": "hunter2"}),
+        ("", {"STREAMEVAL_KAFKA__CLIENT_OPTIONS": '{"sasl.password": "hunter2"}'}),
+        ("kafka = 1", {"STREAMEVAL_KAFKA__PASSWORD": "hunter2"}),
+    ],
+)
+def test_a_password_where_none_belongs_is_not_in_the_error(tmp_path: Path, text: str, environ: dict[str, str]) -> None:
+    message = error_of(tmp_path, text, environ)
+    assert "hunter2" not in message
+    assert "..." in message
+
+
+@pytest.mark.parametrize("key", ["token_file", "token_scope"])
+def test_where_a_secret_is_may_be_shown(tmp_path: Path, key: str) -> None:
+    assert f"server.{key} = 17" in error_of(tmp_path, f"[server]\n{key} = 17", {})
+
+
 def test_the_environment_cannot_go_below_what_is_no_section(tmp_path: Path) -> None:
     message = error_of(tmp_path, "join = 1", {"STREAMEVAL_JOIN__SCORE_AT": "label"})
     assert message == 'STREAMEVAL_JOIN__SCORE_AT = "label": "join" is no section in the TOML file; write it as [join]'
