@@ -232,10 +232,12 @@ def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
     feed(pipeline, 100, 100)
     while keeper.state().failures < 2:  # one that was begun before may still go well
         written(keeper)
+    assert keeper.state().failing == 1
     assert keeper.state().oldest == good  # its age grows: what an alert looks at
     assert "cannot be written: No space left on device; the previous one is kept" in caplog.text
     monkeypatch.setattr(container, "write", real)
     written(keeper, 2)
+    assert keeper.state().failing == 0
     assert (keeper.state().oldest or 0) >= (good or 0) + 60
     _, other, _ = make(tmp_path)
     assert other.take(frozenset({0})) == {("impressions", 0): 200}
