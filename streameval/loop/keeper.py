@@ -223,6 +223,7 @@ class PartitionKeeper:
         self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
         self._numbers.never_written = sum(at is None for at in written)
         self._numbers.failing = sum(held.failing for held in self._held.values())
+        self._numbers.claimed = len(self._fenced)
         count_rows(self._pipeline.partitions.values(), self._numbers)
         return self._numbers.copy()
 

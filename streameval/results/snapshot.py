@@ -132,6 +132,7 @@ class CheckpointState:
     rows_bytes: int = 0  # of those files
     rows_lost: int = 0  # impressions whose file was damaged or missing
     failing: int = 0  # partitions whose last attempt at one failed
+    claimed: int = 0  # partitions that another worker has claimed, and Kafka has not taken from this one
 
     def copy(self) -> CheckpointState:
         """As it is now."""

@@ -203,7 +203,7 @@ def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
     assert other.take(frozenset({0})) == {("impressions", 0): 100}
     feed(frozen, 100, 50)  # it does not know yet
     keeper.release(frozenset({0}))
-    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+    assert (keeper.holds(0), keeper.state().fenced, keeper.state().claimed) == (False, 1, 1)
     assert "claimed by another worker" in caplog.text
     assert not frozen.partitions
     keeper.tick()

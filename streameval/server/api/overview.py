@@ -161,6 +161,11 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(
             f"checkpoints: {snapshot.checkpoints.failing} partitions cannot be written now, their last good ones stay; the log says why"
         )
+    if snapshot.checkpoints is not None and snapshot.checkpoints.claimed:
+        out.append(
+            f"checkpoints: {snapshot.checkpoints.claimed} partitions were claimed by another worker and are not counted here; "
+            "do two groups share store.path?"
+        )
     if snapshot.history is not None and snapshot.history.failing:
         out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
     if snapshot.history is not None and snapshot.history.skipped:

@@ -102,6 +102,7 @@ class Checkpoints(Shape):
     rows_bytes: int
     rows_lost: int
     failing: int
+    claimed: int
 
 
 class History(Shape):
