@@ -172,7 +172,7 @@ class Pipeline:
         end = frames[0].end
         refused = sum(sum(reading.invalid.values()) for reading in self._readings.values())
         read = SourceSeen(self.inputs[-1], refused, self._evaluator.mean_score(parts))
-        health, silent = self._health.judge([Joined(m.joiner, m.panes, m.leaps) for m in partitions], end, read)
+        health, silent = self._health.judge(self._joined(), end, read)
         if complete:
             self._comparisons.advance(self._counted())
         reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, [*self._missing(), *silent]))}
@@ -345,6 +345,9 @@ class Pipeline:
         for part in self.partitions.values():
             part.scoreboard.users.budget = share
         return share
+
+    def _joined(self) -> list[Joined]:
+        return [Joined(p, m.joiner, m.panes, m.leaps) for p, m in sorted(self.partitions.items())]
 
     def _counted(self) -> list[Counted]:
         return [self.partitions[p].counted for p in sorted(self.partitions)]

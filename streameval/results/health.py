@@ -2,9 +2,9 @@
 
 Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
 click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30), or, while the run has too few
-clicks to know its CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. And two that
-have no time: not a single label of the whole run is a click, while dozens of clicks came after the attribution window, or dozens
-of events could not be read.
+clicks to know its CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are asked
+of all partitions together, the second of each by itself, too. And two that have no time: not a single label of the whole run is a
+click, while dozens of clicks came after the attribution window, or dozens of events could not be read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from streameval.settings.units import format_duration
 class Joined:
     """What one partition knows of its join."""
 
+    partition: int
     joiner: Joiner
     panes: PaneStats
     leaps: Sequence[Leaps]  # by input
@@ -57,7 +58,9 @@ class HealthJudge:
         found, clicks = self._clicks(parts, end)
         rate = found / clicks if clicks else None
         silent = self._silent(parts, end, source)
-        never, now = self._without_clicks(parts), silent[-1][2] if silent and silent[-1][1] >= end else None
+        if len(parts) > 1:  # a part of the clicks may be missing: of one broker, or what one producer writes
+            silent = [*self._silent_alone(parts, end, source, silent), *silent]
+        never, now = self._without_clicks(parts), next((why for _, last, why in reversed(silent) if last >= end), None)
         reason = None
         if (lost := join_panes.lost(found, clicks)) is not None:
             reason = lost
@@ -140,6 +143,18 @@ class HealthJudge:
                     out.append((first, pane, _unheard(parts, source.clicks_from, length, score * shown)))
             first, shown = None, 0
         return out
+
+    def _silent_alone(
+        self, parts: Sequence[Joined], end: int, source: SourceSeen, together: list[tuple[int, int, str]]
+    ) -> list[tuple[int, int, str]]:
+        """The same of each partition by itself, where not all were silent; the one that lasts longest last."""
+        found = [
+            (first, last, f"partition {part.partition}: {why}")
+            for part in parts
+            for first, last, why in self._silent([part], end, source)
+            if not any(start <= first and last <= stop for start, stop, _ in together)
+        ]
+        return sorted(found, key=lambda one: one[1])
 
 
 def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: float) -> str:

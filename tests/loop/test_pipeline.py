@@ -168,6 +168,26 @@ def test_a_click_log_that_was_silent_at_first_leaves_that_time_unreliable(shared
         assert snapshot.join.reliable is (clicks > 3), clicks  # at 3 no pane with a click is complete
 
 
+@pytest.mark.parametrize("since", [0, 1_800_000])
+def test_a_partition_whose_clicks_do_not_come_is_not_hidden_by_the_others(since: int) -> None:
+    events = traffic(12_000, minutes=60, seed=3)
+    user = {e.id: e.user for e in events if isinstance(e, Shown)}
+
+    def taken(event: Event) -> bool:
+        return isinstance(event, Shown) or event.ts < BASE + since or hash_of(user[event.id]) % 4 != 2
+
+    pipeline = make_pipeline()
+    for start in range(0, len(events), 500):
+        for p in range(4):
+            mine = [e for e in events[start : start + 500] if hash_of(user[e.id]) % 4 == p and taken(e)]
+            if mine:
+                pipeline.take(make_batch(mine, pipeline.catalog, p))
+    snapshot = readers_see(pipeline)
+    assert snapshot.join.reason.startswith("partition 2: no clicks for ")
+    assert all(result(snapshot, window).reliable_reason == snapshot.join.reason for window in ("5m", "1h", "all"))
+    assert feed(make_pipeline(), events, 500, partitions=4).join.reliable
+
+
 def test_too_few_impressions_for_a_click_are_no_silence() -> None:
     events = [e for e in traffic(400, minutes=10, ctr=0.2) if isinstance(e, Shown)]  # 80 predicted
     assert feed(make_pipeline(), events, 100).join.reliable
