@@ -161,7 +161,7 @@ def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: 
     reason = f"no clicks for {length}, where the scores predict about {predicted:.0f}"
     if any(part.joiner.counts["clicks"] for part in parts):
         return reason
-    return f"{reason}: no click has ever come from {clicks_from!r}; is it the right one, and does anything write to it?"
+    return f"{reason}: no click has ever been read from {clicks_from!r}; is that where clicks are written to?"
 
 
 def _by_pane(parts: Sequence[Joined], end: int) -> tuple[dict[int, int], dict[int, int]]:

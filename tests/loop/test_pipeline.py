@@ -147,7 +147,7 @@ def test_a_click_input_that_is_silent_from_the_very_start_is_not_taken_for_a_ctr
     snapshot = readers_see(pipeline)
     assert not snapshot.join.reliable
     assert "where the scores predict about" in snapshot.join.reason
-    assert "no click has ever come from 'tapped'" in snapshot.join.reason
+    assert "no click has ever been read from 'tapped'" in snapshot.join.reason
     for window in ("5m", "1h", "all"):
         assert result(snapshot, window).reliable_reason == snapshot.join.reason
 
