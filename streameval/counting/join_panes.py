@@ -25,6 +25,7 @@ MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration 
 MIN_CLICKS = 50  # clicks before the join rate is judged
 MIN_CONFLICTS = 10  # impressions refused for their id before they make anything unreliable
 SILENT_CLICKS = 30.0  # expected clicks that did not come: a stretch of panes without any click is no accident
+UNHEARD_CLICKS = 100  # the same by what scores predict, which may be far too much, while fewer have been counted
 RECENT_PANES = 60  # how far back the join rate looks while running, and for a look of a comparison
 
 # impressions, those of them that were on time and wait for clicks, those refused for their id; clicks, those that found

@@ -139,7 +139,7 @@ _ROWS = (
     Field("weight", "number", (IMPRESSION,), "how many impressions of the whole traffic this one stands for", low=0.0, high=MAX_WEIGHT, above=True, default=1.0, needs=(Need("sampling.weights", True),)),
     Field("query_id", "text", (IMPRESSION,), "what the request asked for; auctions know the history of (query, item)"),
     Field("bid", "number", (IMPRESSION,), "what the advertiser pays for a click", low=0.0, needs=(_AUCTIONS,)),
-    Field("value", "number", (CLICK,), "what the click was worth: seconds watched, revenue", default=0.0, join=Join.LARGEST, needs=(Need("users.weighting", "value"), Need("objectives", ANYTHING), Need("metrics.value", True), Need("compare.more", "value"), Need("compare.more", "policy_value"), *(Need("ranking.gain", gain) for gain in ("value", "sqrt_value", "log_value")))),
+    Field("value", "number", (CLICK,), "what the click was worth: seconds watched, revenue; below 0 it counts as 0, except for `objectives` and `policy_value`", default=0.0, join=Join.LARGEST, needs=(Need("users.weighting", "value"), Need("objectives", ANYTHING), Need("metrics.value", True), Need("compare.more", "value"), Need("compare.more", "policy_value"), *(Need("ranking.gain", gain) for gain in ("value", "sqrt_value", "log_value")))),
     Field("slices", "values", (IMPRESSION,), "those that `slices.dimensions` names get results of their own"),
     Field("predictions", "numbers", (IMPRESSION,), "other versions' pClick for this same impression", low=0.0, high=1.0),
     Field("policies", "numbers", (IMPRESSION,), "the probability with which each version would have shown this item here", low=0.0, high=1.0),

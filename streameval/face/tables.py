@@ -5,7 +5,8 @@ pandas, Polars, DuckDB and others hand over their columns by the Arrow C stream,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +82,48 @@ def is_table_file(path: Path) -> bool:
 def file_columns(path: Path) -> list[str]:
     """The names of the columns in a file that `read_table` reads. Raises OSError, or ValueError if it is damaged."""
     suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        return list(pq.read_schema(path).names)
-    if suffix in (".csv", ".tsv"):
-        with pyarrow.csv.open_csv(path, parse_options=_csv(suffix)) as reader:
-            return list(reader.schema.names)
-    return list(_arrow(path).column_names)
+    with _whole(path):
+        if suffix == ".parquet":
+            return list(pq.read_schema(path).names)
+        if suffix in (".csv", ".tsv"):
+            with pyarrow.csv.open_csv(path, parse_options=_csv(suffix)) as reader:
+                return list(reader.schema.names)
+        return list(_arrow(path).column_names)
 
 
 def read_table(path: Path, wanted: Collection[str], texts: Collection[str] = ()) -> pa.Table:
-    """The wanted columns of a Parquet, Arrow or CSV file; `texts` are columns of a CSV that are ids, so "007" stays."""
+    """The wanted columns of a Parquet, Arrow or CSV file; `texts` are columns of a CSV that are ids, so "007" stays.
+
+    Raises as `file_columns` does.
+    """
     suffix = path.suffix.lower()
     names = [name for name in file_columns(path) if name in wanted]
-    if suffix == ".parquet":
-        return pq.read_table(path, columns=names)
-    if suffix in (".csv", ".tsv"):
-        options = pyarrow.csv.ConvertOptions(
-            include_columns=names, column_types={name: pa.string() for name in texts if name in names}
-        )
-        return pyarrow.csv.read_csv(path, parse_options=_csv(suffix), convert_options=options)
-    return _arrow(path).select(names)
+    with _whole(path):
+        if suffix == ".parquet":
+            return pq.read_table(path, columns=names)
+        if suffix in (".csv", ".tsv"):
+            options = pyarrow.csv.ConvertOptions(
+                include_columns=names, column_types={name: pa.string() for name in texts if name in names}
+            )
+            return pyarrow.csv.read_csv(path, parse_options=_csv(suffix), convert_options=options)
+        return _arrow(path).select(names)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """What Arrow finds wrong with a file names the file."""
+    kind = {".parquet": "Parquet", ".csv": "CSV", ".tsv": "TSV"}.get(path.suffix.lower(), "Arrow")
+    if path.is_file() and not path.stat().st_size:
+        raise ValueError(f"{path}: is empty; it must be a table ({kind}) with a row for each impression")
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # no such file, and the like: names it already
+            raise
+        raise ValueError(
+            f"{path}: cannot be read as {kind}; it is damaged, cut off or of another format "
+            f"({str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__})"
+        ) from error
 
 
 def _csv(suffix: str) -> pyarrow.csv.ParseOptions:

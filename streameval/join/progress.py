@@ -119,8 +119,8 @@ class Progress:
         self.unlabelled = self._count(impressions)
 
     def _count(self, impressions: NDArray[np.uint8]) -> int:
-        """Those that wait for another input."""
-        return int(np.count_nonzero(impressions & KNOWN == 0)) if self.inputs > 1 else 0
+        """Those that wait for clicks."""
+        return int(np.count_nonzero(impressions & KNOWN == 0))
 
     def _firm(self, newest: NDArray[np.int64]) -> int:
         """How far `firm` is when the inputs have come to `newest`; labels that impressions carry wait for no clicks."""

@@ -59,6 +59,7 @@ class _Held:
     released: bool = False  # written for its next owner, which is not known yet
     written_at: float | None = None  # wall clock of the state that was last written
     restarts: int = 0  # how often the partition was restored, over all of its life
+    failing: bool = False  # the last attempt at a checkpoint failed
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
     rows_at: float = 0.0  # monotonic seconds when its rows had their last turn on the way to the disk
     unchecked: list[RowsFile] = field(default_factory=list)  # of the last owner, whose bytes nobody has compared yet
@@ -221,6 +222,8 @@ class PartitionKeeper:
         self._numbers.oldest = min((at for at in written if at is not None), default=None)
         self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
         self._numbers.never_written = sum(at is None for at in written)
+        self._numbers.failing = sum(held.failing for held in self._held.values())
+        self._numbers.claimed = len(self._fenced)
         count_rows(self._pipeline.partitions.values(), self._numbers)
         return self._numbers.copy()
 
@@ -233,6 +236,7 @@ class PartitionKeeper:
             **{name: counts[name] for name in _COUNTS},
             unwritten=sum(m.unwritten for m in partitions),
             lost=sum(m.never_written for m in partitions),
+            failing=not self._history_works,
         )
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -259,9 +263,11 @@ class PartitionKeeper:
                 self._fence(partition, held, error)
             except StoreError as error:
                 self._numbers.failures += 1
+                held.failing = True
                 log.error("%s", error)
             else:
                 self._numbers.written += 1
+                held.failing = False
                 held.written_at, held.settled = at, settled
 
         self._job = _Job(self._writer.submit(_write, held.files, tree), note)

@@ -26,7 +26,7 @@ from streameval.models.learner import ModelPlace
 from streameval.models.registry import make_model
 from streameval.process.background import Background
 from streameval.results.evaluate import Evaluator, PartTotals
-from streameval.results.health import HealthJudge, Joined, unreliable
+from streameval.results.health import HealthJudge, Joined, SourceSeen, unreliable
 from streameval.results.panes import PaneHistory
 from streameval.results.result import undefined
 from streameval.results.snapshot import (
@@ -171,7 +171,8 @@ class Pipeline:
         frames = self._evaluator.frames(parts)
         end = frames[0].end
         refused = sum(sum(reading.invalid.values()) for reading in self._readings.values())
-        health, silent = self._health.judge([Joined(m.joiner, m.panes, m.leaps) for m in partitions], end, refused)
+        read = SourceSeen(self.inputs[-1], refused, self._evaluator.mean_score(parts))
+        health, silent = self._health.judge(self._joined(), end, read)
         if complete:
             self._comparisons.advance(self._counted())
         reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, [*self._missing(), *silent]))}
@@ -344,6 +345,9 @@ class Pipeline:
         for part in self.partitions.values():
             part.scoreboard.users.budget = share
         return share
+
+    def _joined(self) -> list[Joined]:
+        return [Joined(p, m.joiner, m.panes, m.leaps) for p, m in sorted(self.partitions.items())]
 
     def _counted(self) -> list[Counted]:
         return [self.partitions[p].counted for p in sorted(self.partitions)]

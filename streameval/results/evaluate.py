@@ -24,7 +24,7 @@ from streameval.results.result import Result, Span, make_result
 from streameval.results.reuse import Reuse
 from streameval.settings.measures import Auction
 from streameval.settings.units import format_duration
-from streameval.sketches.layout import Layout, Options, has_result
+from streameval.sketches.layout import Layout, Moments, Options, has_result
 from streameval.sketches.weightings import TERM_SCALE
 
 ALL = "all"
@@ -153,6 +153,17 @@ class Evaluator:
             for versions, sums, through in auctions_by_model(known, self._overall, settings):
                 out.append(WindowAuctions(frame.name, start, end, settings, versions, sums, through))
         return tuple(out)
+
+    def mean_score(self, parts: Sequence[PartTotals]) -> float:
+        """Of the versions that served, over all of the run; 0 when none did."""
+        vector = self._sum([part.board.overall.total for part in parts])
+        impressions, predicted = 0, 0.0
+        for code, series in enumerate(self._catalog.series):
+            row = _row_of(vector, code, self._overall)
+            if row is not None and series.source == "logged" and not series.objective:
+                sums = Moments.read(row)
+                impressions, predicted = impressions + sums.impressions, predicted + sums.pclick
+        return predicted / impressions if impressions else 0.0
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """Are the labels reliable? A dead click topic must not look like a calibration collapse.
 
 Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
-click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30). And two that have no
-time: not a single label of the whole run is a click, while dozens of clicks came after the attribution window, or dozens of
-events could not be read.
+click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30), or, while the run has too few
+clicks to know its CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are asked
+of all partitions together, the second of each by itself, too. And two that have no time: not a single label of the whole run is a
+click, while dozens of clicks came after the attribution window, or dozens of events could not be read.
 """
 
 from __future__ import annotations
@@ -27,9 +28,19 @@ from streameval.settings.units import format_duration
 class Joined:
     """What one partition knows of its join."""
 
+    partition: int
     joiner: Joiner
     panes: PaneStats
     leaps: Sequence[Leaps]  # by input
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSeen:
+    """What is known of what was read."""
+
+    clicks_from: str  # the name of the input that carries clicks
+    refused: int  # events that went to the dead letters
+    mean_score: float  # of the impressions that were shown by it; 0 without such scores
 
 
 class HealthJudge:
@@ -40,34 +51,36 @@ class HealthJudge:
         self._pane = pane
 
     def judge(
-        self, parts: Sequence[Joined], end: int, refused: int = 0
+        self, parts: Sequence[Joined], end: int, source: SourceSeen
     ) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
-        """(health now, stretches [first pane, end pane) whose labels cannot be trusted and why); `end`: pane.
-
-        `refused`: events that went to the dead letters.
-        """
+        """(health now, stretches [first pane, end pane) whose labels cannot be trusted and why); `end`: pane."""
         overdue = sum(part.joiner.overdue_clicks() for part in parts)
         found, clicks = self._clicks(parts, end)
         rate = found / clicks if clicks else None
-        silent = self._silent(parts, end)
+        silent = self._silent(parts, end, source)
+        if len(parts) > 1:  # a part of the clicks may be missing: of one broker, or what one producer writes
+            silent = [*self._silent_alone(parts, end, source, silent), *silent]
+        never, now = self._without_clicks(parts), next((why for _, last, why in reversed(silent) if last >= end), None)
         reason = None
         if (lost := join_panes.lost(found, clicks)) is not None:
             reason = lost
             early = sum(part.joiner.counts["early_clicks"] for part in parts)
             if early:
                 reason += f"; {early} are dated before their impression by more than join.allowed_lateness: do the clocks agree?"
-        elif silent and silent[-1][1] >= end:
-            reason = silent[-1][2]
+        elif now is not None and not never:
+            reason = now
         elif (conflicting := self._conflicting(parts)) is not None:
             reason = conflicting
         elif (leapt := self._ahead(parts)) is not None:
             reason = leapt
-        elif self._without_clicks(parts):
+        elif never:
             late = sum(part.joiner.counts["late_clicks"] for part in parts)
             if late >= join_panes.MIN_CLICKS:
                 reason = f"no label is a click, and {late} clicks came later than join.attribution_window after their impression: do the clocks agree?"
-            elif refused >= join_panes.MIN_CLICKS:
-                reason = f"no click was counted, and {refused} events were rejected, which may include clicks"
+            elif source.refused >= join_panes.MIN_CLICKS:
+                reason = f"no click was counted, and {source.refused} events were rejected, which may include clicks"
+            else:
+                reason = now
         return JoinHealth(reason is None, reason, rate, overdue, _delays(parts)), silent
 
     def _clicks(self, parts: Sequence[Joined], end: int) -> tuple[int, int]:
@@ -107,23 +120,48 @@ class HealthJudge:
         matured, clicks = (sum(part.panes.total[column] for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
         return matured > 0 and clicks == 0
 
-    def _silent(self, parts: Sequence[Joined], end: int) -> list[tuple[int, int, str]]:
+    def _silent(self, parts: Sequence[Joined], end: int, source: SourceSeen) -> list[tuple[int, int, str]]:
         matured, clicks = _by_pane(parts, end)
-        total = sum(part.panes.total[PANE_MATURED] for part in parts)
-        ctr = sum(part.panes.total[PANE_CLICKS] for part in parts) / total if total else 0.0
+        total, clicked = (sum(part.panes.total[column] for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
+        ctr = clicked / total if total else 0.0
+        # of labels that impressions carry none is missing, however many the scores predict
+        waits = any(part.joiner.progress.needs_clicks for part in parts)
+        score = source.mean_score if waits and clicked < join_panes.UNHEARD_CLICKS else 0.0
         out: list[tuple[int, int, str]] = []
         first: int | None = None
-        expected = 0.0
+        shown = 0
         for pane in [*sorted(matured), end]:
             if pane < end and not clicks[pane]:
                 first = pane if first is None else first
-                expected += ctr * matured[pane]
+                shown += matured[pane]
                 continue
-            if first is not None and expected >= join_panes.SILENT_CLICKS:
+            if first is not None:
                 length = format_duration((pane - first) * self._pane)
-                out.append((first, pane, f"no clicks for {length}, where about {expected:.0f} were expected"))
-            first, expected = None, 0.0
+                if ctr * shown >= join_panes.SILENT_CLICKS:
+                    out.append((first, pane, f"no clicks for {length}, where about {ctr * shown:.0f} were expected"))
+                elif score * shown >= join_panes.UNHEARD_CLICKS:
+                    out.append((first, pane, _unheard(parts, source.clicks_from, length, score * shown)))
+            first, shown = None, 0
         return out
+
+    def _silent_alone(
+        self, parts: Sequence[Joined], end: int, source: SourceSeen, together: list[tuple[int, int, str]]
+    ) -> list[tuple[int, int, str]]:
+        """The same of each partition by itself, where not all were silent; the one that lasts longest last."""
+        found = [
+            (first, last, f"partition {part.partition}: {why}")
+            for part in parts
+            for first, last, why in self._silent([part], end, source)
+            if not any(start <= first and last <= stop for start, stop, _ in together)
+        ]
+        return sorted(found, key=lambda one: one[1])
+
+
+def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: float) -> str:
+    reason = f"no clicks for {length}, where the scores predict about {predicted:.0f}"
+    if any(part.joiner.counts["clicks"] for part in parts):
+        return reason
+    return f"{reason}: no click has ever been read from {clicks_from!r}; is that where clicks are written to?"
 
 
 def _by_pane(parts: Sequence[Joined], end: int) -> tuple[dict[int, int], dict[int, int]]:

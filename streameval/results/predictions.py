@@ -7,6 +7,8 @@ rewritten once at the end with the labels as they finally stand.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +42,10 @@ class PredictionsWriter:
         """Raises OSError when the folder cannot be written."""
         self._path = Path(path)
         self._partial = self._path.with_name(self._path.name + ".partial")
+        self._fixed = self._partial.with_suffix(".fixed")
         self._catalog = catalog
-        self._writer = pq.ParquetWriter(self._partial, _SCHEMA, compression="zstd")
+        with self._named():
+            self._writer = pq.ParquetWriter(self._partial, _SCHEMA, compression="zstd")
         self._changed: list[tuple[NDArray[np.uint64], NDArray[np.int8]]] = []
 
     def settled(self, rows: Settled) -> None:
@@ -62,7 +66,8 @@ class PredictionsWriter:
             pa.array(rows.label[at]),
             pa.array(rows.ts[at]),
         ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
+        with self._named():
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA))
 
     def corrected(self, ids: NDArray[np.uint64], label: NDArray[np.int8]) -> None:
         """Labels that changed after they had matured; the last change counts."""
@@ -70,23 +75,34 @@ class PredictionsWriter:
 
     def close(self) -> None:
         """Puts the finished file in place."""
-        self._writer.close()
-        if self._changed:
-            self._rewrite()
-        os.replace(self._partial, self._path)
+        with self._named():
+            self._writer.close()
+            if self._changed:
+                self._rewrite()
+            os.replace(self._partial, self._path)
 
     def abort(self) -> None:
         """Leaves nothing behind."""
-        self._writer.close()
+        with suppress(OSError):  # on a full disk the end of the file cannot be written either
+            self._writer.close()
         self._partial.unlink(missing_ok=True)
+        self._fixed.unlink(missing_ok=True)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """A full disk's error says of which file."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = error.filename or str(self._path)
+            raise
 
     def _rewrite(self) -> None:
         ids = np.concatenate([i for i, _ in self._changed])[::-1]
         label = np.concatenate([y for _, y in self._changed])[::-1]
         ids, last = np.unique(ids, return_index=True)
         label = label[last]
-        fixed = self._partial.with_suffix(".fixed")
-        with pq.ParquetFile(self._partial) as old, pq.ParquetWriter(fixed, _SCHEMA, compression="zstd") as new:
+        with pq.ParquetFile(self._partial) as old, pq.ParquetWriter(self._fixed, _SCHEMA, compression="zstd") as new:
             for group in range(old.num_row_groups):
                 table = old.read_row_group(group).cast(_SCHEMA)
                 row_id = hash_strings(table["impression_id"].combine_chunks())
@@ -94,7 +110,7 @@ class PredictionsWriter:
                 clicked = np.where(ids[at] == row_id, label[at], table["clicked"].to_numpy())
                 column = table.schema.get_field_index("clicked")
                 new.write_table(table.set_column(column, "clicked", pa.array(clicked, pa.int8())))
-        os.replace(fixed, self._partial)
+        os.replace(self._fixed, self._partial)
 
 
 def _coded(codes: NDArray[np.int32], names: list[str]) -> pa.DictionaryArray:

@@ -131,6 +131,8 @@ class CheckpointState:
     rows: int = 0  # impressions in files of their own, which late clicks can still correct
     rows_bytes: int = 0  # of those files
     rows_lost: int = 0  # impressions whose file was damaged or missing
+    failing: int = 0  # partitions whose last attempt at one failed
+    claimed: int = 0  # partitions that another worker has claimed, and Kafka has not taken from this one
 
     def copy(self) -> CheckpointState:
         """As it is now."""
@@ -151,6 +153,7 @@ class HistoryState:
     unwritten: int  # panes that wait to be written
     lost: int  # panes that left memory before they could be written
     skipped: int = 0  # rows that could not be written, without which their panes were; the log names them
+    failing: bool = False  # the last attempt at writing panes failed
 
 
 @dataclass(frozen=True, slots=True)

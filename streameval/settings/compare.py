@@ -94,7 +94,7 @@ class Compare(Section):
         le=255,
         description="paired comparisons also evaluate at most this many impressions per user and UTC day, so that a few heavy users cannot mask a difference; 0 turns this off",
     )
-    horizon: PositiveDuration = written("7d", description="how long a comparison runs")
+    horizon: PositiveDuration = written("7d", description="how long a comparison runs; longer than `min_duration`")
     keep: PositiveDuration = written(
         "15d",
         description="how long the hourly sums behind comparisons are kept in memory; before/after comparisons need twice the horizon plus a day, and work best with 36 days",
@@ -116,6 +116,16 @@ class Compare(Section):
         _check("decide", self.decide, there, f"there are {', '.join(there)}; a further metric must be in `more`, too")
         if not self.decide:
             raise ValueError("decide = []: the overall verdict needs a metric")
+        return self
+
+    @model_validator(mode="after")
+    def _long_enough_to_decide(self) -> Compare:
+        if self.horizon <= self.min_duration:
+            raise ValueError(
+                f'horizon = "{format_duration(self.horizon)}": must be longer than min_duration = '
+                f'"{format_duration(self.min_duration)}", before which no comparison decides anything; raise horizon or lower '
+                "min_duration"
+            )
         return self
 
     @model_validator(mode="after")

@@ -103,13 +103,15 @@ def _overlay_environment(tree: dict[str, Any], environ: Mapping[str, str]) -> No
         path = name.removeprefix(ENV_PREFIX).lower().split("__")
         if len(path) < 2:
             raise ConfigError(
-                f'{name} = "{text}": must name a section and a key, for example {ENV_PREFIX}JOIN__ATTRIBUTION_WINDOW'
+                f'{name} = "{_masked(name, text)}": must name a section and a key, for example {ENV_PREFIX}JOIN__ATTRIBUTION_WINDOW'
             )
         node = tree
         for part in path[:-1]:
             node = node.setdefault(part, {})
             if not isinstance(node, dict):
-                raise ConfigError(f'{name} = "{text}": "{part}" is no section in the TOML file; write it as [{part}]')
+                raise ConfigError(
+                    f'{name} = "{_masked(name, text)}": "{part}" is no section in the TOML file; write it as [{part}]'
+                )
         node[path[-1]] = _environment_value(path, text)
 
 
@@ -142,7 +144,7 @@ def _explain(problem: Any) -> str:
     if kind == "union_tag_not_found":
         return f"{key}: is required; must be {kinds.words()}"
     given = problem["input"].get("kind") if kind == "union_tag_invalid" else problem["input"]
-    value = json.dumps(given, default=str, ensure_ascii=False)
+    value = json.dumps(_masked(str(loc[-1]) if loc else "", given), default=str, ensure_ascii=False)
     value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
     if kind == "extra_forbidden" and loc[0] in _MAY_BE_SECRET:  # an address or a password where a file's name belongs
         value = "..."
@@ -152,6 +154,16 @@ def _explain(problem: Any) -> str:
         return f"{key} = {value}: must be {kinds.words()}"
     words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
+
+
+def _masked(name: str, value: Any) -> Any:
+    """A value as errors show it: what is a password by its name, or has one in its text, is not shown."""
+    if isinstance(value, dict):
+        return {key: _masked(str(key), one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_masked(name, one) for one in value]
+    named = _SECRET.search(name) and not name.lower().endswith(_PLACES)
+    return "..." if named or (isinstance(value, str) and _SECRET_INSIDE.search(value)) else value
 
 
 def _alike(loc: list[Any]) -> str:
@@ -176,6 +188,9 @@ _TABLES = {
     "sinks": "must be [[sinks]] tables, each with a kind",
 }
 _MAY_BE_SECRET = ("notify", "sinks")
+_SECRET = re.compile("passw|passphrase|secret|token|credential|api_?key|jaas", re.IGNORECASE)
+_SECRET_INSIDE = re.compile(rf"""({_SECRET.pattern})[\w.-]*["']?\s*[:=]""", re.IGNORECASE)
+_PLACES = ("_file", "_env", "_scope")  # of names: where a secret is, which is none itself
 _SHOWN = 200  # characters of a value that is wrong
 # pydantic's words for what TOML calls otherwise
 _WORDS = {

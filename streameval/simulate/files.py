@@ -76,18 +76,22 @@ def write_file(
             yield event
 
     kind = format_of(path)
-    if kind in _LINES:
-        with _opened(path) as file:
-            for event in counted():
-                file.write(event.json(with_type=True) + b"\n")
-    elif kind == ".parquet":
-        with pq.ParquetWriter(path, _SCHEMA) as parquet:
-            for table in _tables(counted()):
-                parquet.write_table(table)
-    else:
-        with pyarrow.csv.CSVWriter(path, _SCHEMA) as csv:
-            for table in _tables(counted()):
-                csv.write_table(table)
+    try:
+        if kind in _LINES:
+            with _opened(path) as file:
+                for event in counted():
+                    file.write(event.json(with_type=True) + b"\n")
+        elif kind == ".parquet":
+            with pq.ParquetWriter(path, _SCHEMA) as parquet:
+                for table in _tables(counted()):
+                    parquet.write_table(table)
+        else:
+            with pyarrow.csv.CSVWriter(path, _SCHEMA) as csv:
+                for table in _tables(counted()):
+                    csv.write_table(table)
+    except OSError as error:  # a full disk's does not say of which file
+        error.filename = error.filename or str(path)
+        raise
     return counts["impression"], counts["click"]
 
 

@@ -39,7 +39,7 @@ from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow"}  # fmt: skip
+_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
 _Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the letters that go with it
 _MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from streameval.store import container
-from streameval.store.errors import DamagedError, FencedError, StoreError
+from streameval.store.errors import DamagedError, FencedError, StoreError, remedy
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ _EPOCH = re.compile(r"(\d{10})\.epoch")
 _ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
 # of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
+_CHECK, _FREE = "check store.path and its permissions", "free some space, or check the permissions"
 _READERS = 4  # threads that read files and their checksums side by side
 
 
@@ -52,9 +53,7 @@ class Checkpoints:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise StoreError(
-                f"{folder}: cannot be created: {error.strerror}; check store.path and its permissions"
-            ) from None
+            raise StoreError(f"{folder}: cannot be created: {error.strerror}; {remedy(error, _CHECK)}") from None
 
     def claim(self) -> None:
         """Takes the partition from its previous owner. Raises StoreError."""
@@ -68,9 +67,7 @@ class Checkpoints:
                 container.sync_folder(self.folder)
                 return
         except OSError as error:
-            raise StoreError(
-                f"{self.folder}: cannot be claimed: {error.strerror}; check store.path and its permissions"
-            ) from None
+            raise StoreError(f"{self.folder}: cannot be claimed: {error.strerror}; {remedy(error, _CHECK)}") from None
 
     def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
         """Writes a checkpoint; returns its bytes. `apart`: pickles by name.
@@ -90,7 +87,7 @@ class Checkpoints:
             self._remove(name)
             raise StoreError(
                 f"{self.folder}: the checkpoint cannot be written: {error.strerror}; "
-                "the previous one is kept; free some space, or check the permissions"
+                f"the previous one is kept; {remedy(error, _FREE)}"
             ) from None
         try:
             self._check_fence()
@@ -159,7 +156,7 @@ class Checkpoints:
             container.write(path, tree, align)
         except OSError as error:
             raise StoreError(
-                f"{path}: cannot be written: {error.strerror}; rows stay in memory; free some space, or check the permissions"
+                f"{path}: cannot be written: {error.strerror}; rows stay in memory; {remedy(error, _FREE)}"
             ) from None
         return path
 
@@ -172,6 +169,11 @@ class Checkpoints:
     def _check_fence(self) -> None:
         try:
             highest = self._highest()
+        except FileNotFoundError:
+            raise StoreError(
+                f"{self.folder}: it was deleted, or its disk unmounted, while this worker was running; put it back, or restart "
+                "to start over"
+            ) from None
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot be read: {error.strerror}") from None
         if highest < self.epoch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class StoreError(RuntimeError):
     """The store cannot be read or written; what was there before is untouched. The message names file, cause and fix."""
@@ -13,3 +15,10 @@ class DamagedError(StoreError):
 
 class FencedError(StoreError):
     """Somebody else has taken the partition since: what this worker knows of it must not be written any more."""
+
+
+def remedy(error: OSError, otherwise: str) -> str:
+    """What to do about what the system says; `otherwise`: about most of it."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "raise the limit of open files (ulimit -n, LimitNOFILE=)"
+    return otherwise

@@ -73,6 +73,7 @@ dimensions = ["country"]
 memory = "8MB"
 [compare]
 gauc_window = "30s"
+min_duration = "10m"
 horizon = "30m"
 keep = "40m"
 [[models]]

@@ -259,3 +259,14 @@ def test_json_on_the_standard_output_is_the_report(tmp_path: Path) -> None:
     file, report = write(tmp_path / "events.jsonl", make_events(3, 500)), tmp_path / "report.json"
     done = CliRunner().invoke(cli.cli, ["replay", str(file), "--json", "--report", str(report)], catch_exceptions=False)
     assert json.loads(done.stdout) == json.loads(report.read_text())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+def test_predictions_on_a_full_disk_are_an_error_that_names_the_file(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    log.write_text("".join(json.dumps(event) + "\n" for event in make_events(1, 500)))
+    (tmp_path / "p.parquet.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device.*p\.parquet"):
+        CliRunner().invoke(
+            cli.cli, ["replay", str(log), "--predictions", str(tmp_path / "p.parquet")], catch_exceptions=False
+        )

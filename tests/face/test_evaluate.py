@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
@@ -285,12 +286,30 @@ def test_a_path_of_a_table_is_the_table(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
-    for name in ("t.parquet", "t.arrow", "t.csv"):
+    pyarrow.feather.write_feather(table, tmp_path / "t.feather")
+    for name in ("t.parquet", "t.arrow", "t.csv", "t.feather"):
         assert streameval.evaluate(tmp_path / name, slices=["country"]).report() == want, name
     pq.write_table(table.slice(0, 1000), tmp_path / "a.parquet")
     pq.write_table(table.slice(1000), tmp_path / "b.parquet")
     parts = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
     assert streameval.evaluate(parts, slices=["country"]).report() == want
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "feather", "csv"])
+@pytest.mark.parametrize("fault", ["empty", "cut", "another"])
+def test_an_empty_or_damaged_table_is_an_error_that_names_the_file(tmp_path: Path, kind: str, fault: str) -> None:
+    path, table = tmp_path / f"t.{kind}", impressions(3_000)
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.feather.write_feather(table, path)
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "another": b'"a","b"\n1\n1,2,3\n'}[fault])
+    why = "is empty" if fault == "empty" else "damaged, cut off or of another format"
+    with pytest.raises(ValueError, match=f"t.{kind}: .*{why}"):
+        streameval.evaluate(path)
 
 
 def test_ids_of_a_csv_keep_their_zeros(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
     assert other.take(frozenset({0})) == {("impressions", 0): 100}
     feed(frozen, 100, 50)  # it does not know yet
     keeper.release(frozenset({0}))
-    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+    assert (keeper.holds(0), keeper.state().fenced, keeper.state().claimed) == (False, 1, 1)
     assert "claimed by another worker" in caplog.text
     assert not frozen.partitions
     keeper.tick()
@@ -232,10 +232,12 @@ def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
     feed(pipeline, 100, 100)
     while keeper.state().failures < 2:  # one that was begun before may still go well
         written(keeper)
+    assert keeper.state().failing == 1
     assert keeper.state().oldest == good  # its age grows: what an alert looks at
     assert "cannot be written: No space left on device; the previous one is kept" in caplog.text
     monkeypatch.setattr(container, "write", real)
     written(keeper, 2)
+    assert keeper.state().failing == 0
     assert (keeper.state().oldest or 0) >= (good or 0) + 60
     _, other, _ = make(tmp_path)
     assert other.take(frozenset({0})) == {("impressions", 0): 200}

@@ -136,6 +136,77 @@ def test_a_dead_click_topic_is_not_taken_for_a_calibration_collapse() -> None:
     assert result(feed(make_pipeline(), events, 500)).reliable
 
 
+def test_a_click_input_that_is_silent_from_the_very_start_is_not_taken_for_a_ctr_of_0() -> None:
+    events = traffic(6000, minutes=60, seed=3)
+    pipeline = make_pipeline()
+    pipeline.inputs = ("shown", "tapped")
+    shown = [e for e in events if isinstance(e, Shown)]
+    for start in range(0, len(shown), 500):
+        pipeline.take(make_batch(shown[start : start + 500], pipeline.catalog, shared=False))
+    pipeline.partitions[0].set_idle(1, True)
+    snapshot = readers_see(pipeline)
+    assert not snapshot.join.reliable
+    assert "where the scores predict about" in snapshot.join.reason
+    assert "no click has ever been read from 'tapped'" in snapshot.join.reason
+    for window in ("5m", "1h", "all"):
+        assert result(snapshot, window).reliable_reason == snapshot.join.reason
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_click_log_that_was_silent_at_first_leaves_that_time_unreliable(shared: bool) -> None:
+    events = traffic(12_000, minutes=120, seed=3)
+    taps = [e for e in events if isinstance(e, Tap) and e.ts > BASE + 3_600_000]
+    for clicks in (3, 40, 99, 100, 200, 1000):
+        kept = {id(e) for e in taps[:clicks]}
+        until = taps[min(clicks, len(taps) - 1)].ts
+        some = [e for e in events if e.ts <= until and (isinstance(e, Shown) or id(e) in kept)]
+        pipeline = make_pipeline()
+        for kind in (Shown, Tap) if not shared else ((Shown, Tap),):
+            pipeline.take(make_batch([e for e in some if isinstance(e, kind)], pipeline.catalog, shared=shared))
+        snapshot = readers_see(pipeline)
+        assert "no clicks for" in result(snapshot).reliable_reason, clicks
+        assert snapshot.join.reliable is (clicks > 3), clicks  # at 3 no pane with a click is complete
+
+
+@pytest.mark.parametrize("since", [0, 1_800_000])
+def test_a_partition_whose_clicks_do_not_come_is_not_hidden_by_the_others(since: int) -> None:
+    events = traffic(12_000, minutes=60, seed=3)
+    user = {e.id: e.user for e in events if isinstance(e, Shown)}
+
+    def taken(event: Event) -> bool:
+        return isinstance(event, Shown) or event.ts < BASE + since or hash_of(user[event.id]) % 4 != 2
+
+    pipeline = make_pipeline()
+    for start in range(0, len(events), 500):
+        for p in range(4):
+            mine = [e for e in events[start : start + 500] if hash_of(user[e.id]) % 4 == p and taken(e)]
+            if mine:
+                pipeline.take(make_batch(mine, pipeline.catalog, p))
+    snapshot = readers_see(pipeline)
+    assert snapshot.join.reason.startswith("partition 2: no clicks for ")
+    assert all(result(snapshot, window).reliable_reason == snapshot.join.reason for window in ("5m", "1h", "all"))
+    assert feed(make_pipeline(), events, 500, partitions=4).join.reliable
+
+
+def test_too_few_impressions_for_a_click_are_no_silence() -> None:
+    events = [e for e in traffic(400, minutes=10, ctr=0.2) if isinstance(e, Shown)]  # 80 predicted
+    assert feed(make_pipeline(), events, 100).join.reliable
+
+
+def test_labels_that_impressions_carry_may_all_be_no_click() -> None:
+    events = [e for e in traffic(6000) if isinstance(e, Shown)]
+    for e in events:
+        e.clicked = 0
+    assert feed(make_pipeline(), events, 500).join.reliable
+
+
+def test_few_clicks_that_come_far_between_are_no_silence() -> None:
+    shown = [Shown(f"i{i}", BASE + 1_000 * i, f"u{i % 50}", 0.02) for i in range(20_000)]  # ten times too high
+    taps = [Tap(f"i{i}", BASE + 1_000 * i + 1) for i in range(499, 20_000, 500)]
+    events = sorted([*shown, *taps], key=lambda e: e.ts)
+    assert feed(make_pipeline(), events, 1_000).join.reliable
+
+
 def test_clicks_that_find_no_impression_make_the_results_unreliable() -> None:
     events = [Tap(f"other-{e.id}", e.ts) if isinstance(e, Tap) and hash_of(e.id) % 2 else e for e in traffic(seed=4)]
     snapshot = feed(make_pipeline(), events, 500)

@@ -243,6 +243,7 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ("[metrics]\ncost_ratio = 0", "metrics.cost_ratio = 0: must be greater than 0"),
         ("[metrics]\ncost_ratio = inf", "metrics.cost_ratio = Infinity: must be a finite number"),
         # at odds with each other
+        ('[compare]\nhorizon = "20m"', 'compare.horizon = "20m": must be longer than min_duration = "1h"'),
         ('[join]\ncorrection_horizon = "10m"', 'join.correction_horizon = "10m": must be at least attribution_window + request_gap'),
         ('[windows]\npane = "999ms"', 'windows.pane = "999ms": must be at least "1s": every pane costs time'),
         ("[ranking]\nk = [1, 0]", "ranking.k = [1, 0]: 0 must be between 1 and 1000; [] turns ranking metrics off"),
@@ -298,6 +299,31 @@ def test_a_mistake_in_the_environment_is_one_line_too(tmp_path: Path, name: str,
     message = error_of(tmp_path, "", {name: value})
     assert message.startswith(says)
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ('[server]\ntoken = "hunter2"', {}),
+        ('[kafka]\npassword = "hunter2"', {}),
+        ('[kafka]\nsasl_password = "hunter2"', {}),
+        ('[kafka]\nclient_options = "sasl.password=hunter2"', {}),
+        ('[kafkas.client_options]\n"ssl.key.password" = "hunter2"', {}),
+        ("", {"STREAMEVAL_KAFKA__PASSWORD": "hunter2"}),
+        ("", {"STREAMEVAL_PASSWORD": "hunter2"}),
+        ("", {"STREAMEVAL_KAFKA__CLIENT_OPTIONS": '{"sasl.password": "hunter2"}'}),
+        ("kafka = 1", {"STREAMEVAL_KAFKA__PASSWORD": "hunter2"}),
+    ],
+)
+def test_a_password_where_none_belongs_is_not_in_the_error(tmp_path: Path, text: str, environ: dict[str, str]) -> None:
+    message = error_of(tmp_path, text, environ)
+    assert "hunter2" not in message
+    assert "..." in message
+
+
+@pytest.mark.parametrize("key", ["token_file", "token_scope"])
+def test_where_a_secret_is_may_be_shown(tmp_path: Path, key: str) -> None:
+    assert f"server.{key} = 17" in error_of(tmp_path, f"[server]\n{key} = 17", {})
 
 
 def test_the_environment_cannot_go_below_what_is_no_section(tmp_path: Path) -> None:

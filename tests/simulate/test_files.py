@@ -51,6 +51,15 @@ def decoded(path: Path) -> tuple[dict[str, np.ndarray], Counter[str]]:
     return {name: np.concatenate(columns) for name, columns in parts.items()}, invalid
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "parquet"])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"t.{form}"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"No space left on device.*t\.{form}"):
+        write_file(Traffic(CLEAN), path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "parquet"])
 def test_a_clean_file_of_every_format_decodes_to_the_same_events_without_a_dead_letter(

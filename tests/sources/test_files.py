@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
@@ -181,9 +182,16 @@ def write_arrow_stream(path: Path, events: list[dict]) -> None:
         writer.write_table(table, max_chunksize=70)
 
 
+def write_feather(path: Path, events: list[dict]) -> None:
+    """With the compression that it has by default."""
+    write_arrow(path, events)
+    pyarrow.feather.write_feather(pyarrow.ipc.open_file(path).read_all(), path)
+
+
 WRITERS: dict[str, Callable[[Path, list[dict]], None]] = {
     "t.jsonl": write_jsonl, "t.jsonl.gz": write_gz, "t.jsonl.zst": write_zst, "t.csv": write_csv,
     "t.csv.gz": write_csv, "t.parquet": write_parquet, "t.arrow": write_arrow, "stream.arrow": write_arrow_stream,
+    "t.feather": write_feather,
 }  # fmt: skip
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from streameval.store import container
 from streameval.store.checkpoints import Checkpoints
 from streameval.store.errors import FencedError, StoreError
 
@@ -137,6 +139,29 @@ def test_a_pickle_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(model, 12345, 12345)
     with pytest.raises(StoreError, match="others can write it"):
         files.load()
+
+
+def test_a_folder_that_is_gone_says_so_and_can_be_put_back(tmp_path: Path) -> None:
+    files = owner(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(StoreError, match=r"deleted, or its disk unmounted, .* put it back, or restart"):
+        files.save({"n": 1}, {})
+    (tmp_path / "there").rename(tmp_path / "here")
+    files.save({"n": 2}, {})
+    assert number(files) == 2
+
+
+def test_too_many_open_files_are_no_matter_of_permissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = owner(tmp_path)
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(container, "write", refuse)
+    with pytest.raises(
+        StoreError, match=r"Too many open files; the previous one is kept; raise the limit of open files"
+    ):
+        files.save({"n": 1}, {})
 
 
 def test_an_emptied_folder_is_told_from_a_lost_partition(tmp_path: Path) -> None:

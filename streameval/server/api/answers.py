@@ -35,6 +35,8 @@ def parse_time(text: str) -> int:
     """Milliseconds since the epoch of an RFC 3339 time or of unix seconds. Raises ValueError saying what is right."""
     right = 'must be an RFC 3339 time such as "2024-05-01T12:00:00Z" or unix seconds such as 1714564800'
     if re.fullmatch(r"-?\d{1,12}(\.\d{1,9})?", text):
+        if re.fullmatch(r"(19|20)\d\d(\d{4})?", text):  # no event is as old as these are as unix seconds
+            raise ValueError(f"{right}; {text} reads like a year or a day, and would be a second of 1970")
         ms = round(float(text) * 1000)
     else:
         # a "+" of an offset that was not percent-encoded arrives as a space

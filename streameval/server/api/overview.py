@@ -157,6 +157,17 @@ def checks(snapshot: Snapshot) -> dict[str, bool]:
 def degraded(snapshot: Snapshot) -> list[str]:
     """Problems that do not stop the monitor, in sentences: no reason to send traffic elsewhere."""
     out = [one.words() for one in snapshot.suspensions]
+    if snapshot.checkpoints is not None and snapshot.checkpoints.failing:
+        out.append(
+            f"checkpoints: {snapshot.checkpoints.failing} partitions cannot be written now, their last good ones stay; the log says why"
+        )
+    if snapshot.checkpoints is not None and snapshot.checkpoints.claimed:
+        out.append(
+            f"checkpoints: {snapshot.checkpoints.claimed} partitions were claimed by another worker and are not counted here; "
+            "do two groups share store.path?"
+        )
+    if snapshot.history is not None and snapshot.history.failing:
+        out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
     out += [f"notify {r.name}: {r.waiting} messages wait: {r.error}" for r in snapshot.receivers if r.error]

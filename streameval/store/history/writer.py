@@ -64,7 +64,7 @@ class HistoryWriter:
         self._form = form
         self._keep = keep
         self._journal = min(keep.max_size // 20, 4 << 20)  # bytes it grows to before it starts over
-        self._db: sqlite3.Connection | None = self._open()
+        self._db: sqlite3.Connection | None = self._open()  # to the file `_opened`
         self.counts: Counter[str] = (
             Counter()
         )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; rows: skipped; failures
@@ -160,6 +160,7 @@ class HistoryWriter:
         db = open_to_write(self.path, self._form)
         with store_errors(self.path):
             history_points.prepare(db, self._form)
+        self._opened = _file_at(self.path)
         db.execute(f"PRAGMA journal_size_limit = {self._journal}")
         db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // _pragma(db, 'page_size'))}")
         return db
@@ -175,6 +176,11 @@ class HistoryWriter:
             with store_errors(self.path):
                 if self._db is None:
                     self._db = self._open()
+                elif _file_at(self.path) != self._opened:  # SQLite would go on writing to what nobody can read any more
+                    raise StoreError(
+                        f"{self.path}: was deleted or replaced while this worker was running; what is at its place is used from "
+                        "now on, or a new file; to have the old panes, stop, put it back and start"
+                    )
                 yield self._db
         except FencedError:  # no failure: the file is as it should be
             raise
@@ -265,6 +271,14 @@ class HistoryWriter:
                     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except StoreError as error:  # the rows are written; the next call tries again
             log.warning("history: old parts not deleted: %s", error)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None: none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        now = path.stat()
+        return now.st_dev, now.st_ino
+    return None
 
 
 def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:

@@ -126,6 +126,7 @@ def test_a_range_that_is_not_all_there_says_so(past) -> None:
         ("from=2024-05-01T08:00:00Z", 6),
         ("to=1714564800", 6),
         ("from=0&slice=none", 2),
+        ("from=1000000000", 6),
         ("from=0&slice=country", 4),
         ("from=0&slice=country:c1&version=v2", 1),
         ("from=0&model=&limit=1", 6),
@@ -363,3 +364,10 @@ def test_an_answer_about_the_past_is_bounded_like_any_other(past, monkeypatch: p
     assert "at most" in refused.json()["detail"]
     monkeypatch.setattr(answers, "MAX_ANSWER", size)
     assert past.get(url + "&limit=999").status_code == 200
+
+
+@pytest.mark.parametrize("when", ["2024", "20240501"])
+def test_a_year_is_not_taken_for_unix_seconds(past, when: str) -> None:
+    answer = past.get(f"/api/v1/results?from={when}")
+    assert answer.status_code == 422
+    assert f"{when} reads like a year or a day" in answer.text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streameval.results.publish import Publisher
-from streameval.results.snapshot import BEFORE_FIRST, HistoryState, SliceValues, empty_snapshot
+from streameval.results.snapshot import BEFORE_FIRST, CheckpointState, HistoryState, SliceValues, empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.overview import overview, status
 from streameval.server.api.schemas.status import Overview, Status
@@ -82,13 +82,17 @@ def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> 
 
 def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> None:
     given = build.snapshot(
-        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3),
+        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3, failing=True),
+        checkpoints=CheckpointState(failing=2, claimed=3),
         slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
     )
     client = client_of(create_app(Publisher(given), Server(), version="1"))
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert [one for one in answer.json()["degraded"] if one not in (SUSPENDED, *MISSING)] == [
+        "checkpoints: 2 partitions cannot be written now, their last good ones stay; the log says why",
+        "checkpoints: 3 partitions were claimed by another worker and are not counted here; do two groups share store.path?",
+        "history: 4 panes wait, none can be written now; the log says why",
         "history: 3 rows could not be written; the log names them",
         "slices: country has had more than 200 values; which of them are in __other__ depends on the order of events",
     ]

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +71,31 @@ def test_a_writer_killed_at_any_moment_leaves_whole_transactions(path, form, kee
     writer.write(0, 1, panes)
     writer.close()
     assert check(path) == {0: len(panes)}
+
+
+def test_a_file_that_is_deleted_is_an_error_once_and_no_place_to_write_to(writer, path, pane) -> None:
+    writer.write(0, 1, [pane(0)])
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    with pytest.raises(StoreError, match=r"history.sqlite: was deleted or replaced while this worker was running"):
+        writer.write(0, 1, [pane(1)])
+    assert writer.counts["failures"] == 1
+    writer.write(0, 1, [pane(1)])
+    assert check(path) == {0: 1}
+
+
+def test_a_copy_that_is_put_in_its_place_is_written_to(writer, path, pane) -> None:
+    writer.write(0, 1, [pane(0)])
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(path.with_name("copy"))) as copy:
+        db.backup(copy)
+    writer.write(0, 1, [pane(1)])
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+    path.with_name("copy").rename(path)
+    with pytest.raises(StoreError, match="deleted or replaced"):
+        writer.write(0, 1, [pane(2)])
+    writer.write(0, 1, [pane(2)])
+    assert check(path) == {0: 2}
 
 
 @contextmanager

@@ -101,6 +101,8 @@ class Checkpoints(Shape):
     rows: int
     rows_bytes: int
     rows_lost: int
+    failing: int
+    claimed: int
 
 
 class History(Shape):
@@ -116,6 +118,7 @@ class History(Shape):
     unwritten: int
     lost: int
     skipped: int
+    failing: bool
 
 
 class SliceValues(Shape):
