@@ -171,8 +171,8 @@ class Pipeline:
         frames = self._evaluator.frames(parts)
         end = frames[0].end
         refused = sum(sum(reading.invalid.values()) for reading in self._readings.values())
-        read = SourceSeen(self.inputs[-1], refused, self._evaluator.mean_score(parts))
-        health, silent = self._health.judge(self._joined(), end, read)
+        read = SourceSeen(self.inputs[-1], refused)
+        health, silent = self._health.judge(self._joined(parts), end, read)
         if complete:
             self._comparisons.advance(self._counted())
         reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, [*self._missing(), *silent]))}
@@ -346,8 +346,11 @@ class Pipeline:
             part.scoreboard.users.budget = share
         return share
 
-    def _joined(self) -> list[Joined]:
-        return [Joined(p, m.joiner, m.panes, m.leaps) for p, m in sorted(self.partitions.items())]
+    def _joined(self, totals: Sequence[PartTotals]) -> list[Joined]:
+        return [
+            Joined(p, m.joiner, m.panes, m.leaps, self._evaluator.predicted(total))
+            for (p, m), total in zip(sorted(self.partitions.items()), totals, strict=True)
+        ]
 
     def _counted(self) -> list[Counted]:
         return [self.partitions[p].counted for p in sorted(self.partitions)]

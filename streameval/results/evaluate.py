@@ -154,16 +154,16 @@ class Evaluator:
                 out.append(WindowAuctions(frame.name, start, end, settings, versions, sums, through))
         return tuple(out)
 
-    def mean_score(self, parts: Sequence[PartTotals]) -> float:
-        """Of the versions that served, over all of the run; 0 when none did."""
-        vector = self._sum([part.board.overall.total for part in parts])
-        impressions, predicted = 0, 0.0
+    def predicted(self, part: PartTotals) -> tuple[int, float]:
+        """(impressions, summed pClick) of the versions that served in one partition, over all of the run."""
+        vector = self._sum([part.board.overall.total])
+        impressions, pclick = 0, 0.0
         for code, series in enumerate(self._catalog.series):
             row = _row_of(vector, code, self._overall)
             if row is not None and series.source == "logged" and not series.objective:
                 sums = Moments.read(row)
-                impressions, predicted = impressions + sums.impressions, predicted + sums.pclick
-        return predicted / impressions if impressions else 0.0
+                impressions, pclick = impressions + sums.impressions, pclick + sums.pclick
+        return impressions, pclick
 
     # -- inside --------------------------------------------------------------------------------------------------
 

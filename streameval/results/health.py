@@ -32,6 +32,9 @@ class Joined:
     joiner: Joiner
     panes: PaneStats
     leaps: Sequence[Leaps]  # by input
+    predicted: tuple[
+        int, float
+    ]  # impressions that a score came with, and the sum of these scores: its own model's, its own market's
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,6 @@ class SourceSeen:
 
     clicks_from: str  # the name of the input that carries clicks
     refused: int  # events that went to the dead letters
-    mean_score: float  # of the impressions that were shown by it; 0 without such scores
 
 
 class HealthJudge:
@@ -126,7 +128,7 @@ class HealthJudge:
         ctr = clicked / total if total else 0.0
         # of labels that impressions carry none is missing, however many the scores predict
         waits = any(part.joiner.progress.needs_clicks for part in parts)
-        score = source.mean_score if waits and clicked < join_panes.UNHEARD_CLICKS else 0.0
+        score = _mean_score(parts) if waits and clicked < join_panes.UNHEARD_CLICKS else 0.0
         out: list[tuple[int, int, str]] = []
         first: int | None = None
         shown = 0
@@ -155,6 +157,12 @@ class HealthJudge:
             if not any(start <= first and last <= stop for start, stop, _ in together)
         ]
         return sorted(found, key=lambda one: one[1])
+
+
+def _mean_score(parts: Sequence[Joined]) -> float:
+    """0 without scores."""
+    impressions, total = map(sum, zip(*(part.predicted for part in parts), strict=True))
+    return total / impressions if impressions else 0.0
 
 
 def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: float) -> str:

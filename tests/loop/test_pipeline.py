@@ -188,6 +188,16 @@ def test_a_partition_whose_clicks_do_not_come_is_not_hidden_by_the_others(since:
     assert feed(make_pipeline(), events, 500, partitions=4).join.reliable
 
 
+def test_a_partition_of_low_scores_is_judged_by_its_own() -> None:
+    pipeline = make_pipeline()
+    shown = [Shown(f"i{i}", BASE + 1_000 * i, f"u{i % 50}", 0.2) for i in range(3_000)]
+    taps = [Tap(f"i{i}", BASE + 1_000 * i + 1) for i in range(0, 3_000, 5)]
+    rare = [Shown(f"r{i}", BASE + 1_000 * i, f"u{i % 50}", 0.002) for i in range(3_000)]  # 6 predicted, none came
+    for p, events in enumerate((sorted([*shown, *taps], key=lambda e: e.ts), rare)):
+        pipeline.take(make_batch(events, pipeline.catalog, p))
+    assert readers_see(pipeline).join.reliable
+
+
 def test_too_few_impressions_for_a_click_are_no_silence() -> None:
     events = [e for e in traffic(400, minutes=10, ctr=0.2) if isinstance(e, Shown)]  # 80 predicted
     assert feed(make_pipeline(), events, 100).join.reliable
