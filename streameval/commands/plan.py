@@ -80,8 +80,12 @@ def plan(
     wanted = {metric: effect for metric, effect in effects.items() if effect is not None}
     if not wanted:
         raise click.UsageError("choose a difference to detect: --auc, --log-loss or --gauc")
-    if not all(effect and math.isfinite(effect) for effect in wanted.values()):
-        raise click.UsageError("the difference to detect must not be 0; for example --auc -0.005")
+    for metric, effect in wanted.items():
+        if not effect or not math.isfinite(effect):
+            option = metric.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} {effect:g}: must be a number other than 0, for example --{option} -0.005"
+            )
     for metric in ("auc", "gauc"):
         if abs(wanted.get(metric, 0.0)) >= 1.0:
             raise click.UsageError(

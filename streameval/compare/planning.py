@@ -84,7 +84,7 @@ def bounds(effect: float, variance: float, *, alpha: float, margin: float = 0.0)
     if effect <= margin:
         raise ValueError(f"an effect of {effect} is within the margin of {margin}: it would never be called worse")
     per = variance / (effect - margin) ** 2
-    z, beyond = NormalDist().inv_cdf(1.0 - alpha), NormalDist().inv_cdf(0.9)
+    z, beyond = -NormalDist().inv_cdf(alpha), NormalDist().inv_cdf(0.9)  # 1 - alpha may be 1
     return Bounds(2.0 * math.log(1.0 / alpha) * per, z * z * per, (z + beyond) ** 2 * per)
 
 

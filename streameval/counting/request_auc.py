@@ -87,7 +87,8 @@ def observe_requests(
     entries = (group << 32) | (score_keys(scored.p[at]).astype(np.int64) << 1) | labelled.label[row]
     if board.weighting == "value":
         order = np.argsort(entries, kind="stable")
-        entries, value = entries[order], labelled.fields["value"][row][order]
+        worth = np.where(labelled.label != 0, labelled.fields["value"], 0.0)  # for an objective not every click counts
+        entries, value = entries[order], worth[row][order]
     else:
         entries, value = np.sort(entries), np.zeros(entries.size)
     cells = np.zeros((entries.size, _CELLS.size), np.int64)

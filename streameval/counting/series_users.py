@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streameval.sketches.ranks import GroupRanks, Weighting
 from streameval.sketches.sorted_lists import NO_COPIES, Sorted, by_entry
+from streameval.sketches.weightings import NO_WORTHS, pack_worths, unpack_worths
 
 _MERGE_AT = 64  # parts that a pane collects before they become one
 APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
@@ -33,7 +34,7 @@ class Part:
     entries: NDArray[np.uint64]
     sign: int
     value_slot: NDArray[np.int32]  # changes of users' values, where they are kept
-    value: NDArray[np.int64]
+    value: NDArray[np.int64]  # see `weightings.worths`
     copies: NDArray[np.uint32] | None = None  # of each entry; None: 1
 
     @property
@@ -148,7 +149,7 @@ class SeriesUsers:
         ids, add = _renumber(added.entries)
         _, sub = _renumber(retracted.entries, ids)
         slot = np.concatenate([np.empty(0, np.int32), *(p.value_slot for p in parts)])
-        value = np.concatenate([np.empty(0, np.int64), *(p.value for p in parts)])
+        value = np.concatenate([NO_WORTHS, *(p.value for p in parts)])
         value_slot = np.searchsorted(ids, slot.astype(np.uint64)).astype(np.int32)
         ranks.apply(add, sub, ids.size, value_slot, value, (added.copies, retracted.copies))
         return ranks, ids
@@ -193,6 +194,7 @@ class SeriesUsers:
         self._forgot = self._forgot or state["forgot"]
         log = state["log"]
         ends, valued = np.cumsum(log["length"]), np.cumsum(log["valued"])
+        worth = unpack_worths(log)
         copies = log.get("copies") if self._weighed else None  # none: written before they had any
         for i, (number, sign) in enumerate(zip(log["pane"].tolist(), log["sign"].tolist(), strict=True)):
             some, values = slice(ends[i] - log["length"][i], ends[i]), slice(valued[i] - log["valued"][i], valued[i])
@@ -200,7 +202,7 @@ class SeriesUsers:
                 log["entries"][some].copy(),
                 sign,
                 log["value_slot"][values].copy(),
-                log["value"][values].copy(),
+                worth[values].copy(),
                 None if copies is None else copies[some].copy(),
             )
             self._log.setdefault(number, []).append(part)
@@ -272,9 +274,9 @@ def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray
         "sign": np.array([p.sign for p in parts], np.int8),
         "length": np.array([p.entries.size for p in parts], np.int64),
         "entries": np.concatenate([_NO_ENTRIES, *(p.entries for p in parts)]),
-        "valued": np.array([p.value.size for p in parts], np.int64),
+        "valued": np.array([len(p.value) for p in parts], np.int64),
         "value_slot": np.concatenate([np.empty(0, np.int32), *(p.value_slot for p in parts)]),
-        "value": np.concatenate([np.empty(0, np.int64), *(p.value for p in parts)]),
+        **pack_worths(np.concatenate([NO_WORTHS, *(p.value for p in parts)])),
         **copies,
     }
 

@@ -22,7 +22,7 @@ from streameval.metrics.view import Ranked, UserMeans
 from streameval.sketches.directory import Directory, mix
 from streameval.sketches.list_cells import Averages
 from streameval.sketches.ranks import GroupRanks, Weighting
-from streameval.sketches.weightings import TERM_SCALE
+from streameval.sketches.weightings import NO_WORTHS, worths
 
 EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: at most 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
@@ -135,14 +135,14 @@ class Users:
                 kept &= copies > 0
             entries, value = entries[kept], None if value is None else value[kept]
             copies = None if copies is None else copies[kept]
-        slot, fixed = np.empty(0, np.int32), np.empty(0, np.int64)
+        slot, worth = np.empty(0, np.int32), NO_WORTHS
         if value is not None:
             clicked = np.flatnonzero(entries & np.uint64(1))
             slot = (entries[clicked] >> np.uint64(32)).astype(np.int32)
-            fixed = np.rint(np.maximum(value[clicked], 0.0) * TERM_SCALE).astype(np.int64) * sign
+            worth = worths(value[clicked]) * sign
             if copies is not None:
-                fixed *= copies[clicked]
-        mine.add(pane, Part(entries, sign, slot, fixed, copies))
+                worth *= copies[clicked, None]
+        mine.add(pane, Part(entries, sign, slot, worth, copies))
         if self._values and not served and entries.size:
             of, n = np.unique((entries >> np.uint64(32)).astype(np.int32), return_counts=True)
             shadow = self._shadow.setdefault(series, ListUsers(self._windows, _SHADOW))

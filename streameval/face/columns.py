@@ -250,7 +250,9 @@ def _parsed(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
         plain = pc.match_substring_regex(column, r"\d(Z|z|[+-]\d\d(:?\d\d)?)$")
-        return pc.if_else(plain, column, pc.binary_join_element_wise(column, "Z", "")).cast(pa.timestamp("ns", "UTC"))
+        zone, nothing = pa.scalar("Z", column.type), pa.scalar("", column.type)
+        written = pc.if_else(plain, column, pc.binary_join_element_wise(column, zone, nothing))
+        return written.cast(pa.timestamp("ns", "UTC"))
 
 
 def _numbers(option: str, name: str, column: pa.Array) -> NDArray[np.float64]:

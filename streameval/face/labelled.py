@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,13 @@ def evaluate_labelled(table: pa.Table, columns: Columns, settings: Settings, bas
         snapshot = replace(snapshot, comparisons=tuple(at_once.comparisons(baseline)))
     if columns.user is None:
         return Evaluation(replace(snapshot, results=tuple(map(_without_users, snapshot.results))))
-    user = table[columns.user]
+    return Evaluation(replace(snapshot, users=pipeline.users()), partial(_names, columns.user, table[columns.user]))
 
-    def names() -> Mapping[int, str]:
-        texts = as_text("user", columns.user or "", pa.array(user.unique()))
-        return dict(zip(hash_strings(texts).tolist(), texts.to_pylist(), strict=True))
 
-    return Evaluation(replace(snapshot, users=pipeline.users()), names)
+def _names(name: str, user: pa.ChunkedArray) -> Mapping[int, str]:
+    """What users are called, by hash."""
+    texts = as_text("user", name, pa.array(user.unique()))
+    return dict(zip(hash_strings(texts).tolist(), texts.to_pylist(), strict=True))
 
 
 def _by_request(pieces: Sequence[Piece]) -> Iterator[tuple[Labelled, Scored, NDArray[np.int32]]]:

@@ -15,6 +15,8 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from streameval.events.views import without_views
+
 _TABLES = (".parquet", ".arrow", ".feather", ".csv", ".tsv")
 
 
@@ -58,20 +60,7 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
                 f"a {type(data).__name__} is no table; give a pandas, Polars or Arrow table, a mapping of columns, "
                 f"or a path{lazy}"
             )
-    return _without_views(data if wanted is None else data.select([n for n in data.column_names if n in wanted]))
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """Texts in one buffer instead of views, for which Arrow lacks many functions."""
-    for i, column in enumerate(table.schema):
-        kind = column.type
-        if pa.types.is_dictionary(kind) and kind.value_type == pa.string_view():
-            table = table.set_column(
-                i, column.name, table.column(i).cast(pa.dictionary(kind.index_type, pa.large_string()))
-            )
-        elif kind == pa.string_view():
-            table = table.set_column(i, column.name, table.column(i).cast(pa.large_string()))
-    return table
+    return without_views(data if wanted is None else data.select([n for n in data.column_names if n in wanted]))
 
 
 def is_table_file(path: Path) -> bool:
@@ -100,13 +89,13 @@ def read_table(path: Path, wanted: Collection[str], texts: Collection[str] = ())
     names = [name for name in file_columns(path) if name in wanted]
     with _whole(path):
         if suffix == ".parquet":
-            return pq.read_table(path, columns=names)
+            return without_views(pq.read_table(path, columns=names))
         if suffix in (".csv", ".tsv"):
             options = pyarrow.csv.ConvertOptions(
                 include_columns=names, column_types={name: pa.string() for name in texts if name in names}
             )
             return pyarrow.csv.read_csv(path, parse_options=_csv(suffix), convert_options=options)
-        return _arrow(path).select(names)
+        return without_views(_arrow(path).select(names))
 
 
 @contextmanager

@@ -218,7 +218,7 @@ def _cost_variance(view: View) -> float:
     t, ratio, spread = _table(view), view.options.cost_ratio, view.spread_of_weights
     mean = (ratio * t.fn + t.fp) / t.n
     if spread is None:
-        return ((ratio * ratio * t.fn + t.fp) / t.n - mean * mean) / t.n
+        return max((ratio * ratio * t.fn + t.fp) / t.n - mean * mean, 0.0) / t.n  # rounding: 0 where all cost the same
     of_clicks = t.fn * (ratio - mean) ** 2 + t.tp * mean * mean
     of_others = t.fp * (1 - mean) ** 2 + (t.n - t.tp - t.fn - t.fp) * mean * mean
     return (spread[1] * of_clicks + spread[0] * of_others) / t.n**2

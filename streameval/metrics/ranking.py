@@ -98,10 +98,10 @@ def _auc_of_cells(cells: Cells) -> Cells:
 
 
 def _gauc_errors(ranked: Ranked) -> tuple[float, float | None] | None:
-    return _weighted_errors(ranked.weighted, ranked.users)
+    return weighted_errors(ranked.weighted, ranked.users)
 
 
-def _weighted_errors(terms: Weighted | None, users: int) -> tuple[float, float | None] | None:
+def weighted_errors(terms: Weighted | None, users: int) -> tuple[float, float | None] | None:
     """Users are independent: sum (w (AUC - GAUC))^2 * u / (u - 1), over (sum w)^2; df by their weights."""
     if users < 2 or terms is None or not terms.weight:
         return None
@@ -113,7 +113,7 @@ def _weighted_errors(terms: Weighted | None, users: int) -> tuple[float, float |
 
 
 def _errors_by(weighting: int) -> Callable[[Ranked], tuple[float, float | None] | None]:
-    return lambda ranked: _weighted_errors(ranked.others[weighting], ranked.users)
+    return lambda ranked: weighted_errors(ranked.others[weighting], ranked.users)
 
 
 _BY = (  # in the order of `weightings.OTHER_WEIGHTINGS`

@@ -25,12 +25,22 @@ from streameval.sketches.blocks import BLOCKS, blocks_of
 from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import key_score
 from streameval.sketches.sorted_lists import ENTRY, NO_COPIES, NONE, SLOT, Changes, Lists
-from streameval.sketches.weightings import TERM_BITS, TERM_SCALE, Weighted, add_weighted_squares, of_each
+from streameval.sketches.weightings import (
+    TERM_BITS,
+    Weighted,
+    in_limbs,
+    limbs,
+    of_each,
+    pack_worths,
+    rounded,
+    unpack_worths,
+    weight_of,
+    weighted_squares,
+)
 
 Weighting = Literal["impressions", "clicks", "uniform", "value"]
 _WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")
 _BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM, _BY_VALUE = range(4)
-_LOW = (1 << TERM_BITS) - 1
 _PART = 1 << 16  # entries merged at a time
 _MOST_PAIRS = 2.0**62  # that are told of a group
 
@@ -39,26 +49,26 @@ _AUC_HIGH, _AUC_LOW, _WEIGHT_HIGH, _WEIGHT_LOW, _ELIGIBLE, _ELIGIBLE_IMPRESSIONS
 
 
 class _Terms(NamedTuple):
-    """What is known of every group, by slot; fixed-point numbers in units of 2**-31."""
+    """What is known of every group, by slot."""
 
     clicks: NDArray[np.int32]
     pairs: NDArray[np.int64]  # twice the concordant ones
-    weighted_auc: NDArray[np.int64]  # w_u AUC_u, fixed-point; 0 unless the group has both labels
-    weight: NDArray[np.int64]  # w_u, fixed-point; 0 unless the group has both labels
-    value: NDArray[np.int64]  # summed value of its clicks, fixed-point; empty unless values are kept
+    weighted_auc: NDArray[np.float64]  # w_u AUC_u, in whole units of 2**-31; 0 unless the group has both labels
+    weight: NDArray[np.float64]  # w_u; 0 unless the group has both labels
+    value: NDArray[np.int64]  # summed `weightings.worths` of its clicks; empty unless values are kept
     many: NDArray[np.int64]  # copies of its impressions, and of its clicks; empty unless entries have copies
     many_clicks: NDArray[np.int64]
 
 
 @numba.njit(inline="always")
-def _weight_of(terms: _Terms, slot: int, weighting: int, impressions: int) -> int:
+def _weight_of(terms: _Terms, slot: int, weighting: int, impressions: int) -> float:
     if weighting == _BY_IMPRESSIONS:
-        return int(impressions) << TERM_BITS
+        return float(impressions)
     if weighting == _BY_CLICKS:
-        return int(terms.many_clicks[slot] if terms.many_clicks.size else terms.clicks[slot]) << TERM_BITS
+        return float(terms.many_clicks[slot] if terms.many_clicks.size else terms.clicks[slot])
     if weighting == _UNIFORM:
-        return 1 << TERM_BITS
-    return terms.value[slot]
+        return 1.0
+    return weight_of(terms.value[slot, 0], terms.value[slot, 1])
 
 
 @numba.njit(inline="always")
@@ -67,10 +77,10 @@ def _count(terms: _Terms, slot: int, impressions: int, totals: NDArray[np.int64]
     eligible = 0 < terms.clicks[slot] < impressions
     if terms.many.size:
         impressions = terms.many[slot]
-    totals[_AUC_HIGH] += sign * (terms.weighted_auc[slot] >> TERM_BITS)
-    totals[_AUC_LOW] += sign * (terms.weighted_auc[slot] & _LOW)
-    totals[_WEIGHT_HIGH] += sign * (terms.weight[slot] >> TERM_BITS)
-    totals[_WEIGHT_LOW] += sign * (terms.weight[slot] & _LOW)
+    for at, term in ((_AUC_HIGH, terms.weighted_auc[slot]), (_WEIGHT_HIGH, terms.weight[slot])):
+        high, low = limbs(term)
+        totals[at] += sign * high
+        totals[at + 1] += sign * low  # _AUC_LOW, _WEIGHT_LOW
     totals[_ELIGIBLE] += sign * np.int64(eligible)
     totals[_ELIGIBLE_IMPRESSIONS] += sign * (impressions if eligible else 0)
     totals[_GROUPS] += sign * np.int64(impressions > 0)
@@ -117,13 +127,13 @@ def _apply(
             twice, total, of_clicks = float(pairs), n, clicks
         terms.pairs[slot] = pairs
         terms.clicks[slot] = clicks
-        terms.weight[slot] = 0
-        terms.weighted_auc[slot] = 0
+        terms.weight[slot] = 0.0
+        terms.weighted_auc[slot] = 0.0
         if 0 < clicks < n:
             weight = _weight_of(terms, slot, weighting, total)
             auc = twice / (2.0 * float(of_clicks) * float(total - of_clicks))
             terms.weight[slot] = weight
-            terms.weighted_auc[slot] = np.int64(np.rint(float(weight) * auc))
+            terms.weighted_auc[slot] = rounded(weight * auc)
         _count(terms, slot, n, totals, +1)
     return used, int(missing)
 
@@ -142,18 +152,18 @@ def _sums(lists: Lists, predicted: NDArray[np.float64], loss: NDArray[np.float64
 class GroupRanks:
     """The sorted scores of every group (user) of one series in one window, and the GAUC over them.
 
-    Memory: 44 bytes a group (52 with values) and 4 to 6 bytes an impression; twice that with copies, and 16 bytes a group.
+    Memory: 44 bytes a group (60 with values) and 4 to 6 bytes an impression; twice that with copies, and 16 bytes a group.
     """
 
     def __init__(self, weighting: Weighting = "impressions", values: bool = False, weighed: bool = False) -> None:
         """`values`: those of groups' clicks are kept; weighting "value" needs them anyway. `weighed`: entries have copies."""
         self._weighting = _WEIGHTINGS.index(weighting)
         self._values = values or weighting == "value"
-        whole, half = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        whole, half, real = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
         self._weighed = weighed
         arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # not empty: there are copies
         self._lists = Lists(whole, half, half, np.full(64, NONE, np.int64), arena, copies)
-        self._terms = _Terms(half, whole, whole, whole, whole, whole, whole)
+        self._terms = _Terms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
         self._used = 0  # cells of the arena
         self._totals = np.zeros(8, np.int64)
 
@@ -168,7 +178,7 @@ class GroupRanks:
     ) -> None:
         """Adds the entries `add` and retracts `sub` (both sorted ascending); `slots` is how many slots there are.
 
-        `value_slot`, `value`: changes of users' summed value in units of 2**-31, where values are kept; every slot
+        `value_slot`, `value`: changes of users' summed `weightings.worths`, where values are kept; every slot
         named there must also have an entry in `add` or `sub`. `copies`: of each entry of either, where they are kept (see `Sorted`). Raises KeyError if an entry to retract is not there.
         """
         self._reserve_slots(slots)
@@ -233,10 +243,7 @@ class GroupRanks:
 
     def squares(self) -> tuple[int, int, int]:
         """Sums over eligible groups of (w AUC)^2, w * w AUC and w^2, in units of 1 / `SQUARE_SCALE`."""
-        out = np.zeros(3, np.int64)
-        add_weighted_squares(self._terms.weighted_auc, self._terms.weight, out)
-        both, one, plain = out.tolist()
-        return both, one, plain
+        return weighted_squares(self._terms.weighted_auc, self._terms.weight, self._weighting == _BY_VALUE)
 
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
         """The sums of every other weighting, see `weightings.of_each`; worked out now, in a pass over the groups."""
@@ -262,7 +269,7 @@ class GroupRanks:
     def group_terms(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(w_u AUC_u, w_u) of the eligible groups, for standard errors."""
         on = self._terms.weight > 0
-        return self._terms.weighted_auc[on] / TERM_SCALE, self._terms.weight[on] / TERM_SCALE
+        return self._terms.weighted_auc[on], self._terms.weight[on]
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """Copies by slot: impressions, clicks, pairs, predicted_clicks, log_loss_nats.
@@ -287,10 +294,8 @@ class GroupRanks:
         self._compact()
         length, terms, totals = self._lists.length, self._terms, self._totals
         eligible = (terms.clicks > 0) & (terms.clicks < length)
-        totals[_AUC_HIGH] = (terms.weighted_auc >> TERM_BITS).sum()
-        totals[_AUC_LOW] = (terms.weighted_auc & _LOW).sum()
-        totals[_WEIGHT_HIGH] = (terms.weight >> TERM_BITS).sum()
-        totals[_WEIGHT_LOW] = (terms.weight & _LOW).sum()
+        for at, term in ((_AUC_HIGH, terms.weighted_auc), (_WEIGHT_HIGH, terms.weight)):
+            totals[at : at + 2] = in_limbs(term).sum(axis=0)
         totals[_ELIGIBLE] = eligible.sum()
         many = terms.many if self._weighed else length
         totals[_ELIGIBLE_IMPRESSIONS] = many[eligible].sum()
@@ -310,7 +315,7 @@ class GroupRanks:
         state: dict[str, NDArray[Any]] = {
             "length": own.length.copy(),
             "lists": lists,
-            "value": self._terms.value.copy(),
+            **pack_worths(self._terms.value),
         }
         if self._weighed:
             copies = np.empty_like(lists)
@@ -323,8 +328,8 @@ class GroupRanks:
         length = np.asarray(state["length"], np.int64)
         slot = np.repeat(np.arange(length.size, dtype=np.uint64), length)
         entries = (slot << SLOT) | np.asarray(state["lists"], np.uint32)
-        value = np.asarray(state["value"], np.int64)
-        valued = np.flatnonzero(value).astype(np.int32)
+        value = unpack_worths(state)
+        valued = np.flatnonzero(value.any(axis=1)).astype(np.int32)
         copies = NO_COPIES
         if self._weighed:  # of a checkpoint without them, 1
             copies = np.asarray(state.get("copies", np.ones(entries.size)), np.uint32)
@@ -350,7 +355,7 @@ class GroupRanks:
         more = max(slots, have + have // 4) - have
 
         def longer(column: NDArray[Any]) -> NDArray[Any]:
-            return np.concatenate((column, np.zeros(more, column.dtype)))
+            return np.concatenate((column, np.zeros((more, *column.shape[1:]), column.dtype)))
 
         self._change(longer)
 

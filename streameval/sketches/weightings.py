@@ -5,18 +5,23 @@ Terms are rounded as `ranks` rounds those of the one weighting that it keeps up 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.sketches.yield_cells import MOST_WORTH
+
 TERM_BITS = 31  # of fixed-point numbers
 TERM_SCALE = float(1 << TERM_BITS)
-SQUARE_SCALE = 256.0  # units of squares: integers, so that they add up in any order
+SQUARE_SCALE = TERM_SCALE * TERM_SCALE  # units of squares: integers, so that they add up in any order
 OTHER_WEIGHTINGS = ("clicks", "uniform", "value")  # the weightings of `of_each`, in its order
-_MOST_SQUARE = float(1 << 50)
-_LOW = (1 << TERM_BITS) - 1
+_COARSE = 256.0  # squares of weights that are counts are rounded to such a part of 1
+_LIMB, _LIMBS = 40, 5  # bits of a limb of a sum of squares, and how many there are: values are between 1e-9 and 1e12
+NO_WORTHS = np.empty((0, 2), np.int64)
 
 
 class Weighted(NamedTuple):
@@ -36,21 +41,98 @@ class Weighted(NamedTuple):
 
 
 @numba.njit(inline="always")
-def fixed_square(x: float) -> int:
-    """A square in units of 1 / `SQUARE_SCALE`."""
-    return int(np.rint(min(x * SQUARE_SCALE, _MOST_SQUARE)))
+def limbs(x: float) -> tuple[int, int]:
+    """A number that is not negative, as (whole units, the rest in units of 2**-31)."""
+    whole = math.floor(x)
+    return int(whole), int(np.rint((x - whole) * TERM_SCALE))
+
+
+@numba.njit(inline="always")
+def rounded(x: float) -> float:
+    """To units of 2**-31."""
+    high, low = limbs(x)
+    return weight_of(high, low)
+
+
+@numba.njit(inline="always")
+def weight_of(whole: int, part: int) -> float:
+    """Two limbs as a number."""
+    return float(whole) + part / TERM_SCALE
 
 
 @numba.njit(cache=True, nogil=True)
-def add_weighted_squares(weighted_auc: NDArray[np.int64], weight: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-    """Adds the squares of `Weighted`, of every group with a weight, to out int64[3]."""
+def in_limbs(x: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`limbs` of n numbers, (n, 2)."""
+    out = np.empty((x.size, 2), np.int64)
+    for i in range(x.size):
+        out[i, 0], out[i, 1] = limbs(x[i])
+    return out
+
+
+def worths(value: NDArray[np.float64]) -> NDArray[np.int64]:
+    """What clicks are worth as weights, in limbs, which add up whatever they are: from nothing to `MOST_WORTH`."""
+    return in_limbs(np.clip(value, 0.0, MOST_WORTH))
+
+
+def pack_worths(worth: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """As checkpoints have them: "value" in units of 2**-31, all that there was once, now modulo 2**64, and the whole units."""
+    return {"value": (worth[:, 0] << TERM_BITS) + worth[:, 1], "whole": worth[:, 0].copy()}
+
+
+def unpack_worths(state: Mapping[str, Any]) -> NDArray[np.int64]:
+    """What `pack_worths` packed."""
+    value = np.asarray(state["value"], np.int64)
+    whole = np.asarray(state.get("whole", value >> TERM_BITS), np.int64)
+    return np.stack((whole, value - (whole << TERM_BITS)), axis=1)
+
+
+@numba.njit(inline="always")
+def _add_square(out: NDArray[np.int64], at: int, x: float, fine: bool) -> None:
+    """Adds a square in units of 1 / `SQUARE_SCALE`, in limbs, the lowest first; `fine`: of what is worth something, however little."""
+    if fine:
+        units = x * SQUARE_SCALE
+        for limb in range(_LIMBS - 1, 0, -1):
+            unit = 2.0 ** (_LIMB * limb)
+            whole = math.floor(units / unit)
+            out[at + limb] += int(whole)
+            units -= whole * unit
+        out[at] += int(np.rint(units))
+    else:  # parts of 2**54 units, of which 2**26 are one of the third limb
+        parts = int(np.rint(x * _COARSE))
+        out[at + 2] += parts >> 26
+        out[at + 1] += (parts & 0x3FFFFFF) << 14
+
+
+@numba.njit(inline="always")
+def _add_all_squares(out: NDArray[np.int64], at: int, weighted: float, weight: float, fine: bool) -> None:
+    _add_square(out, at, weighted * weighted, fine)
+    _add_square(out, at + _LIMBS, weight * weighted, fine)
+    _add_square(out, at + 2 * _LIMBS, weight * weight, fine)
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_squares(
+    weighted_auc: NDArray[np.float64], weight: NDArray[np.float64], fine: bool, out: NDArray[np.int64]
+) -> None:
     for i in range(weight.size):
         if weight[i] > 0:
-            w = weight[i] / TERM_SCALE
-            wa = weighted_auc[i] / TERM_SCALE
-            out[0] += fixed_square(wa * wa)
-            out[1] += fixed_square(w * wa)
-            out[2] += fixed_square(w * w)
+            _add_all_squares(out, 0, weighted_auc[i], weight[i], fine)
+
+
+def weighted_squares(
+    weighted_auc: NDArray[np.float64], weight: NDArray[np.float64], by_value: bool
+) -> tuple[int, int, int]:
+    """The squares of `Weighted`, of all groups with a weight."""
+    out = np.zeros(3 * _LIMBS, np.int64)
+    _add_squares(weighted_auc, weight, by_value, out)
+    return _squares(out.tolist())
+
+
+def _squares(out: Sequence[int]) -> tuple[int, int, int]:
+    both, one, plain = (
+        sum(out[at + limb] << (_LIMB * limb) for limb in range(_LIMBS)) for at in range(0, 3 * _LIMBS, _LIMBS)
+    )
+    return both, one, plain
 
 
 @numba.njit(cache=True, nogil=True)
@@ -61,30 +143,27 @@ def _add_up(
     value: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> None:
-    """`sums`: a row by weighting of the weighted AUC and the weight in two limbs each, then the squares."""
+    """`sums`: a row by weighting of the weighted AUC and the weight in two limbs each, then the squares, likewise."""
     for slot in range(clicks.size):
         n, c = np.int64(length[slot]), np.int64(clicks[slot])
         if not 0 < c < n:
             continue
         auc = float(pairs[slot]) / (2.0 * float(c) * float(n - c))
         for k in range(3):
-            weight = np.int64(1) << TERM_BITS
+            weight = 1.0
             if k == 0:
-                weight = c << TERM_BITS
+                weight = float(c)
             elif k == 2:
                 if value.size == 0:
                     break
-                weight = value[slot]
-            weighted = np.int64(np.rint(float(weight) * auc))
-            sums[k, 0] += weighted >> TERM_BITS
-            sums[k, 1] += weighted & _LOW
-            sums[k, 2] += weight >> TERM_BITS
-            sums[k, 3] += weight & _LOW
+                weight = weight_of(value[slot, 0], value[slot, 1])
+            weighted = rounded(weight * auc)
+            for at, x in ((0, weighted), (2, weight)):
+                high, low = limbs(x)
+                sums[k, at] += high
+                sums[k, at + 1] += low
             if weight > 0:
-                w, wa = weight / TERM_SCALE, weighted / TERM_SCALE
-                sums[k, 4] += fixed_square(wa * wa)
-                sums[k, 5] += fixed_square(w * wa)
-                sums[k, 6] += fixed_square(w * w)
+                _add_all_squares(sums[k], 4, weighted, weight, k == 2)
 
 
 def of_each(
@@ -95,12 +174,12 @@ def of_each(
 ) -> tuple[Weighted, Weighted, Weighted | None]:
     """The sums by `OTHER_WEIGHTINGS`; the last one None where `value` is empty.
 
-    By group: its impressions, clicks, twice its concordant pairs, and the summed value of its clicks in units of 2**-31.
+    By group: its impressions, clicks, twice its concordant pairs, and the summed `worths` of its clicks.
     """
-    sums = np.zeros((3, 7), np.int64)
+    sums = np.zeros((3, 4 + 3 * _LIMBS), np.int64)
     _add_up(length, clicks, pairs, value, sums)
     by_clicks, uniform, by_value = (
-        Weighted((a << TERM_BITS) + b, (c << TERM_BITS) + d, (both, one, plain))
-        for a, b, c, d, both, one, plain in sums.tolist()
+        Weighted((a << TERM_BITS) + b, (c << TERM_BITS) + d, _squares(squares))
+        for a, b, c, d, *squares in sums.tolist()
     )
     return by_clicks, uniform, by_value if value.size else None

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from streameval.events.batch import Batch
+from streameval.events.views import without_views
 from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
@@ -327,18 +328,18 @@ class FileSource(Source):
         if kind == "parquet":
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(batch_size=self._max_events):
-                    yield pa.Table.from_batches([batch])
+                    yield without_views(pa.Table.from_batches([batch]))
             return
         head = file.read(6)
         file.seek(0)
         if head == b"ARROW1":
             with pyarrow.ipc.open_file(file) as reader:
                 for i in range(reader.num_record_batches):
-                    yield pa.Table.from_batches([reader.get_batch(i)])
+                    yield without_views(pa.Table.from_batches([reader.get_batch(i)]))
         else:
             with pyarrow.ipc.open_stream(file) as stream:
                 for batch in stream:
-                    yield pa.Table.from_batches([batch])
+                    yield without_views(pa.Table.from_batches([batch]))
 
 
 def _format(path: Path, asked: str) -> str:

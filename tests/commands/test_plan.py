@@ -122,3 +122,16 @@ def test_json_has_the_numbers_of_the_text() -> None:
     told = run("--auc", "-0.005")[1]
     assert f"90% power within {auc['n90']:,}" in told
     assert f"{auc['bounds']['fixed90']:,.0f}" in told
+
+
+@pytest.mark.parametrize("alpha", ["1e-17", "1e-300"])
+def test_an_alpha_next_to_nothing_has_a_plan(alpha: str) -> None:
+    code, output = run("--auc", "-0.005", "--alpha", alpha)
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("option", ["--auc", "--log-loss"])
+@pytest.mark.parametrize("effect", ["0", "nan", "inf"])
+def test_a_difference_that_is_no_number_is_named(option: str, effect: str) -> None:
+    code, output = run(option, effect)
+    assert (code, f"{option} {effect}: must be a number other than 0" in output) == (2, True), output

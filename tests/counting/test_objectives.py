@@ -133,6 +133,27 @@ def test_metrics_of_an_objective_are_those_of_its_labels() -> None:
     assert found.as_json()["objective"] == "long"
 
 
+def test_by_value_requests_weigh_what_the_clicks_of_the_objective_are_worth() -> None:
+    """As users do: a click that is worth too little is none, so its worth is no weight."""
+    events = log(8)
+    worth: dict[str, float] = {}
+    for e in events:
+        if isinstance(e, Tap):
+            worth[e.id] = max(worth.get(e.id, 0.0), e.fields["value"])
+    for group, name in ((lambda e: e.request, "gauc_request"), (lambda e: e.user, "gauc")):
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for e in events:
+            if isinstance(e, Shown):
+                value = worth.get(e.id, 0.0)
+                groups.setdefault(group(e), []).append((e.pclick, value if value >= AT_LEAST else 0.0))
+        both = [np.array(g).T for g in groups.values() if len({value > 0 for _, value in g}) == 2]
+        weights = [value.sum() for _, value in both]
+        found = results(run(config([OBJECTIVE], weighting="value"), events), "long")[0]
+        assert (found.window, found.series.version) == ("all", "v1")
+        aucs = [roc_auc_score(value > 0, p) for p, value in both]
+        assert found.metrics[name] == pytest.approx(np.average(aucs, weights=weights), abs=1e-9), name
+
+
 def test_the_plain_results_do_not_know_of_objectives() -> None:
     events = log(1)
     several = [OBJECTIVE, {"name": "any", "value_at_least": 1, "versions": ["w*"]}]

@@ -192,7 +192,7 @@ def test_times_as_text_are_those_as_numbers(form: str) -> None:
     forms = ["%Y-%m-%dT%H:%M:%S.%f", "%Y-%m-%dT%H:%M:%S.%fZ"] if form == "both" else [form]
     texts = pa.array([when.strftime(forms[i % len(forms)]) for i, when in enumerate(times)])
     want = streameval.evaluate(table, windows=["5m"]).report()
-    for column in (texts, texts.dictionary_encode()):
+    for column in (texts, texts.dictionary_encode(), texts.cast(pa.large_string()), texts.cast(pa.string_view())):
         written = table.set_column(table.column_names.index("ts"), "ts", column)
         assert streameval.evaluate(written, windows=["5m"]).report() == want
 

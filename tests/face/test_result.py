@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -123,6 +126,23 @@ def test_polars_tables_are_evaluated_as_arrow_tables(result: streameval.Evaluati
     assert streameval.evaluate(frame, slices=["country"]).report() == result.report()
     with pytest.raises(TypeError, match=r"collect\(\) it first"):
         streameval.evaluate(frame.lazy())
+
+
+@pytest.mark.parametrize("name", ["t.arrow", "t.parquet"])
+def test_files_that_polars_wrote_are_those_that_arrow_wrote(
+    result: streameval.Evaluation, tmp_path: Path, name: str
+) -> None:
+    """Texts are views there, and categories dictionaries of views."""
+    polars = pytest.importorskip("polars")
+    frame = polars.from_arrow(TABLE).with_columns(polars.col("slices.country").cast(polars.Categorical))
+    (frame.write_ipc if name == "t.arrow" else frame.write_parquet)(tmp_path / name)
+    assert streameval.evaluate(tmp_path / name, slices=["country"]).report() == result.report()
+
+
+def test_an_evaluation_goes_from_process_to_process(result: streameval.Evaluation) -> None:
+    there = pickle.loads(pickle.dumps(result))
+    assert there.report() == result.report()
+    assert there.users.equals(result.users)
 
 
 def test_batches_readers_and_mappings_are_tables(result: streameval.Evaluation) -> None:

@@ -14,6 +14,7 @@ from streameval.sketches.layout import Layout, Moments, read_buckets, read_histo
 from streameval.sketches.ranks import GroupRanks
 from streameval.sketches.sorted_lists import entries
 from streameval.sketches.sparse import SparseVector
+from streameval.sketches.weightings import worths
 from streameval.testing import sketched
 from tests.aucs import auc_of
 
@@ -101,7 +102,7 @@ def test_gauc_of_every_weighting_equals_scikit_learn_per_user(weighting: str, ti
     ranks = GroupRanks(weighting)
     for part in np.array_split(rng.permutation(n), 7):  # a user split over batches is one user
         clicked = part[y[part] == 1]
-        values = np.rint(v[clicked] * 2**31).astype(np.int64)
+        values = worths(v[clicked])
         ranks.apply(np.sort(e[part]), NONE, 3000, u[clicked].astype(np.int32), values)
     assert ranks.gauc == pytest.approx(grouped_auc(u, p, y, v, weighting), abs=1e-9)
 

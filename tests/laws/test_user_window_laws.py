@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from streameval.counting import series_users
 from streameval.counting.series_users import Part, SeriesUsers
 from streameval.sketches.ranks import GroupRanks
+from streameval.sketches.weightings import NO_WORTHS
 
 WINDOWS = [2, 5]
 ONE = (1, 2, 1)
-NO_VALUE = np.empty(0, np.int32), np.empty(0, np.int64)
+NO_VALUE = np.empty(0, np.int32), NO_WORTHS
 
 # an entry: (user, key, label); a step: entries added to a pane, or everything there taken out again, and then a look
 entry = st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 1))

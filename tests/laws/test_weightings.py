@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import streameval
 from streameval.loop.pipeline import Pipeline
+from streameval.metrics.ranking import weighted_errors
 from streameval.results.lines import Point, QuestionSlots
 from streameval.results.pane_memory import PaneMemory
 from streameval.settings.tree import Settings
 from streameval.sketches.grid import score_keys
 from streameval.sketches.ranks import GroupRanks
 from streameval.sketches.sorted_lists import entries
-from streameval.sketches.weightings import OTHER_WEIGHTINGS, Weighted
+from streameval.sketches.weightings import OTHER_WEIGHTINGS, Weighted, worths
 from streameval.testing import Event, ManualClock, Shown, Tap, make_batch, readers_see
 from tests.aucs import auc_of
 
@@ -36,7 +38,7 @@ def filled(ranks: GroupRanks, columns: Columns, gone: NDArray[np.bool_]) -> Grou
     for on, sign in ((all_of_it, 1), (gone, -1)):
         entry = np.sort(entries(u[on], score_keys(p[on]), y[on]))
         clicked = on & (y == 1)
-        value = sign * np.rint(v[clicked] * 2**31).astype(np.int64)
+        value = sign * worths(v[clicked])
         ranks.apply(*((entry, NONE) if sign > 0 else (NONE, entry)), 200, u[clicked], value)
     return ranks
 
@@ -60,11 +62,58 @@ def test_every_weighting_has_the_bits_of_the_one_that_is_kept(weighting: str) ->
     assert found.weighted_auc / found.weight == pytest.approx(total / weights, abs=1e-9)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 0.05, 1.0, 1e6, 1e9, 1e11, 1e13])
+@pytest.mark.parametrize("configured", ["impressions", "value"])
+def test_by_value_the_unit_of_what_clicks_are_worth_is_no_matter(unit: float, configured: str) -> None:
+    """Dollars, or micros of them: GAUC and its error are those of their formulas, from 1e-9 up to 1e12, which is the most."""
+    u, p, y, v = table(5)
+    nobody = np.zeros(u.size, np.bool_)
+    ranks = filled(GroupRanks(configured, values=True), (u, p, y, v * unit), nobody)
+    terms = Weighted(*ranks.terms(), ranks.squares()) if configured == "value" else ranks.of_each()[2]
+    assert terms is not None
+    worth = np.minimum(v * unit, 1e12) * y
+    both = [on for on in (u == user for user in np.unique(u)) if len(set(y[on])) == 2]
+    w, auc = np.array([worth[on].sum() for on in both]), np.array([auc_of(y[on], p[on]) for on in both])
+    gauc = np.average(auc, weights=w)
+    stderr = np.sqrt(((w * (auc - gauc)) ** 2).sum() * w.size / (w.size - 1)) / w.sum()
+    assert terms.weighted_auc / terms.weight == pytest.approx(gauc, abs=1e-5 if unit < 1e-3 else 1e-8)
+    error = weighted_errors(terms, w.size)
+    assert error is not None
+    assert error == pytest.approx((stderr, w.sum() ** 2 / (w * w).sum() - 1), rel=1e-4 if unit < 1e-3 else 1e-7)
+
+
+@pytest.mark.parametrize("weighting", ["impressions", "value"])
+def test_money_in_micros_is_money(weighting: str) -> None:
+    """Of a table, too, GAUC by value and what comes of it is the same in any unit."""
+    u, p, y, v = table(8)
+    found = []
+    for unit in (2.0**-8, 1.0, 2.0**20, 2.0**32):
+        columns = {"pclick": p, "clicked": y, "user_id": u, "worth": v * unit}
+        settings = {"metrics": {"value": True}, "users": {"weighting": weighting}}
+        result = streameval.evaluate(columns, value="worth", settings=settings)
+        found.append([result.metric(name) for name in ("gauc_value", "gauc_value_stderr", "gauc", "gauc_stderr")])
+    for one in found:
+        assert one == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e11])
+def test_what_clicks_are_worth_is_the_same_after_a_restart(unit: float) -> None:
+    u, p, y, v = table(6)
+    columns, gone = (u, p, y, v * unit), np.random.default_rng(7).random(u.size) < 0.3
+    ranks, again = filled(GroupRanks("value"), columns, gone), GroupRanks("value")
+    again.restore(ranks.state())
+    assert (again.terms(), again.squares()) == (ranks.terms(), ranks.squares())
+    if unit == 1.0:  # as programs wrote it for which a user's clicks were worth 2**32 at the most
+        before = GroupRanks("value")
+        before.restore({name: column for name, column in ranks.state().items() if name != "whole"})
+        assert (before.terms(), before.squares()) == (ranks.terms(), ranks.squares())
+
+
 def test_without_values_there_is_no_gauc_by_value_and_no_memory_for_it() -> None:
     columns, nobody = table(3), np.zeros(3_000, np.bool_)
     plain, valued = (filled(GroupRanks(values=values), columns, nobody) for values in (False, True))
     assert plain.of_each() == (*valued.of_each()[:2], None)
-    assert valued.nbytes == plain.nbytes + 8 * 200
+    assert valued.nbytes == plain.nbytes + 16 * 200
 
 
 def events(minutes: int = 3) -> list[Event]:

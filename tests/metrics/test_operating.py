@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score, root_mean_squared_error
@@ -309,6 +309,20 @@ def test_their_errors_are_never_much_too_small() -> None:
             stated.append([float(errors.stderr[name] or 0.0) for name in AT])
         ratio = dict(zip(AT, (np.mean(stated, axis=0) / np.std(values, axis=0, ddof=1)).tolist(), strict=True))
         assert all(0.9 < r < 1.8 for r in ratio.values()), ratio
+
+
+@example(missed=3, selected=0, others=0, cost=0.1)
+@given(st.integers(1, 400), st.integers(0, 4), st.integers(0, 4), st.floats(1e-6, 1e6))
+def test_whatever_a_missed_click_costs_its_error_is_a_number(
+    missed: int, selected: int, others: int, cost: float
+) -> None:
+    """Where every impression costs the same, three missed clicks of a small slice, say, rounding must not make a variance negative."""
+    p = np.repeat([0.2, 0.7, 0.2], [missed, selected, others])
+    y = np.arange(p.size) < missed + selected
+    view = view_of(p, y, Options(EDGES, cost_ratio=cost))
+    costs = np.where(y & (p < 0.5), cost, 0.0)
+    error = standard_errors(view, evaluate(view)[0]).stderr["expected_cost"]
+    assert error == pytest.approx(costs.std() / np.sqrt(p.size), rel=1e-6, abs=1e-7 * cost)
 
 
 def test_every_one_of_them_has_its_error_in_results() -> None:

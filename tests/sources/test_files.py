@@ -176,6 +176,25 @@ def write_arrow(path: Path, events: list[dict]) -> None:
         writer.write_table(table, max_chunksize=70)
 
 
+def with_views(kind: pa.DataType) -> pa.DataType:
+    """What Polars has for this type: its text is views."""
+    if pa.types.is_string(kind):
+        return pa.string_view()
+    if pa.types.is_list(kind):
+        return pa.large_list(with_views(kind.value_type))
+    return (
+        pa.struct([pa.field(part.name, with_views(part.type)) for part in kind]) if pa.types.is_struct(kind) else kind
+    )
+
+
+def write_views(path: Path, events: list[dict]) -> None:
+    table = table_of(events)
+    table = table.cast(pa.schema([(field.name, with_views(field.type)) for field in table.schema]))
+    assert pa.string_view() in table.schema.types
+    with pyarrow.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+
+
 def write_arrow_stream(path: Path, events: list[dict]) -> None:
     table = table_of(events)
     with pyarrow.ipc.new_stream(path, table.schema) as writer:
@@ -192,6 +211,7 @@ WRITERS: dict[str, Callable[[Path, list[dict]], None]] = {
     "t.jsonl": write_jsonl, "t.jsonl.gz": write_gz, "t.jsonl.zst": write_zst, "t.csv": write_csv,
     "t.csv.gz": write_csv, "t.parquet": write_parquet, "t.arrow": write_arrow, "stream.arrow": write_arrow_stream,
     "t.feather": write_feather,
+    "views.arrow": write_views,
 }  # fmt: skip
 
 

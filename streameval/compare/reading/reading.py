@@ -223,7 +223,9 @@ class Comparison:
     id: str  # stable, fit for an address: "<deploy id>-<setup>"
     deploy: str
     setup: Setup
-    model: str = field(init=False, repr=False)  # as `words` in the answer alone, which makes it (see `as_json`)
+    model: str = field(
+        default="", init=False, repr=False
+    )  # as `words` in the answer alone, which makes it (see `as_json`)
     baseline: Series
     candidate: Series
     start: Time
@@ -246,7 +248,7 @@ class Comparison:
     log_e_worse: float  # overall: the mean of the metrics' e-values
     log_e_not_worse: float
     p_worse: float
-    words: str = field(init=False, repr=False)
+    words: str = field(default="", init=False, repr=False)
     handling: Handling | None = None  # who has acknowledged or muted it, and why
     metrics: tuple[MetricReading, ...]
     changes: tuple[VerdictChange, ...] = ()

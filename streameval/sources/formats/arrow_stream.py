@@ -7,6 +7,7 @@ import io
 import pyarrow as pa
 import pyarrow.ipc
 
+from streameval.events.views import viewed_bytes, without_views
 from streameval.sources.formats.arrow import SchemaError
 from streameval.sources.formats.ipc_size import unpacked_size
 from streameval.sources.formats.raw import most_events, too_large
@@ -21,15 +22,11 @@ def read_stream(value: bytes | None, max_message: int) -> pa.Table:
     if len(value) > max_message:
         raise SchemaError(too_large(len(value), max_message))
     try:
-        size = unpacked_size(value)
-        if size > EXPANSION * max_message:
-            what = (
-                f"{size} bytes and cells when unpacked: more than {EXPANSION} times kafka.max_message = {max_message}"
-            )
-            raise SchemaError(("too_large", "", what))
+        _check_size(unpacked_size(value), max_message)
         with pyarrow.ipc.open_stream(io.BytesIO(value)) as reader:
             table = reader.read_all()
         table.validate(full=True)  # offsets and texts are used unchecked from here on
+        _check_size(viewed_bytes(table), max_message)
     except SchemaError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -39,4 +36,10 @@ def read_stream(value: bytes | None, max_message: int) -> pa.Table:
             f"{table.num_rows} rows: more than {most_events(max_message)}, one for every 16 bytes of kafka.max_message"
         )
         raise SchemaError(("too_large", "", what))
-    return table
+    return without_views(table)
+
+
+def _check_size(size: int, max_message: int) -> None:
+    if size > EXPANSION * max_message:
+        what = f"{size} bytes and cells when unpacked: more than {EXPANSION} times kafka.max_message = {max_message}"
+        raise SchemaError(("too_large", "", what))

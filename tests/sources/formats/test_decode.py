@@ -275,6 +275,37 @@ def test_arrow_messages_give_the_same_columns_as_json() -> None:
     assert set(from_json.impressions.features.index) == set(from_arrow.impressions.features.index)
 
 
+def of_views(table: pa.Table) -> pa.Table:
+    """As Polars would send it."""
+    kinds = [pa.string_view() if pa.types.is_string(kind) else kind for kind in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+
+def test_views_of_text_are_text() -> None:
+    names = [f"a name that does not fit into its view, number {i}" for i in range(50)]
+    table = pa.table(
+        {"impression_id": names, "ts": [GOOD["ts"]] * 50, "user_id": ["u", None] * 25, "pclick": [0.5] * 50}
+    )
+    batch, letters = decode([arrow_bytes(of_views(table)), arrow_bytes(table)], format="arrow")
+    assert [letter.reason for letter in letters] == ["missing_field"] * 50
+    half = len(batch.impressions) // 2
+    assert (
+        batch.impressions.id[:half].tolist() == batch.impressions.id[half:].tolist() == list(map(hash_one, names[::2]))
+    )
+
+
+def test_views_that_show_one_text_over_and_over_are_not_written_out() -> None:
+    """A hundred thousand times ten kilobytes are a gigabyte; the message has two megabytes."""
+    n = 100_000
+    _, view, text = pa.array(["x" * 10_000], pa.string_view()).buffers()
+    users = pa.Array.from_buffers(pa.string_view(), n, [None, pa.py_buffer(view.to_pybytes()[:16] * n), text])
+    table = pa.table({"impression_id": pa.array(range(n)).cast(pa.string()), "user_id": users, "ts": [GOOD["ts"]] * n})
+    message = arrow_bytes(table)
+    _, letters = decode([message], format="arrow", max_message=len(message))
+    assert [letter.reason for letter in letters] == ["too_large"]
+    assert letters[0].message.startswith("1000000000 bytes")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
