@@ -39,11 +39,11 @@ from streameval.metrics.metric import Cells, OfCells, OfImpressions, OfTally, Of
 from streameval.metrics.registry import by_name, judged
 from streameval.metrics.view import Undefined, View
 from streameval.sketches.accumulate import CURVE_BITS, log_loss
-from streameval.sketches.blocks import ABSOLUTE, BLOCKS, PHI0, PHI1, SCALE, SQUARED, L, N, P, Y
+from streameval.sketches.blocks import ABSOLUTE, PHI0, PHI1, SCALE, SQUARED, L, N, P, Y
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import BLOCK_CELLS, BLOCK_PLACED0, BLOCK_PLACED1, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
 
-ENOUGH_BLOCKS = 30  # blocks with impressions, from which the variance between them is used
+_FEWEST_BLOCKS = 2  # with impressions: how far a single one is from others, nobody can tell
 
 _REALS = [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]  # cells in fixed point
 _EDGES = bin_edges(CURVE_BITS)
@@ -88,7 +88,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
         by_block = view.blocks.astype(np.float64)
         by_block[:, _REALS] /= SCALE
         total = by_block.sum(axis=0)
-    enough = int((by_block[:, N] > 0).sum()) >= ENOUGH_BLOCKS
+    enough = int((by_block[:, N] > 0).sum()) >= _FEWEST_BLOCKS
     placed = total[BLOCK_PLACED1] + total[BLOCK_PLACED0]
     stderr: dict[str, float | None] = {}
     effects: dict[str, float] = {}
@@ -136,7 +136,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
 
 def _of_tally(of: OfTally, view: View) -> float | None:
     cells = of.cells(view)
-    if cells is None or int((cells != 0).any(axis=1).sum()) * BLOCKS < ENOUGH_BLOCKS * len(cells):
+    if cells is None or int((cells != 0).any(axis=1).sum()) < _FEWEST_BLOCKS:
         return None
     variance = _left_out(of.function, cells, cells.sum(axis=0))
     return None if variance is None else math.sqrt(max(variance, 0.0))
