@@ -41,7 +41,6 @@ _CELLS = len(AUCTION_CELLS)
 CLICK_SCALE = float(1 << 40)
 USER_GROUPS = GROUPS  # of blocks that stand together
 THROUGH_CELLS = 2  # of a group: all expected clicks, and those in the mainline
-_TOGETHER = 4  # rows that are added up at a time
 
 
 class OperatingPoints(NamedTuple):
@@ -156,143 +155,131 @@ def _run(
 ) -> None:
     """Fills `sums` [panes, versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
 
-    Until the end a point has what it adds to the point before: nothing where the same ads stand in the same places; and of what is by group
-    first all cells of one kind, then those of the next.
+    Until the end a point has what it adds to the point before: nothing where the same ads stand in the same places.
     """
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
-    above, histories = np.zeros(slots + 1), np.zeros(slots + 1, np.int64)  # of the k best ones, the mainline's on top
-    unused = np.zeros(slots + 1, np.int64)  # of the first k places
-    unused[1:] = np.cumsum(~shown)
-    versions, many, width = sums.shape[1:]
-    flat = sums.ravel()  # one cell costs as much as a request's sums
+    flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # one cell costs as much as a request's sums
     through = width > _OF_BLOCKS
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
     groups, rest = (
         residuals.shape[1],
         residuals.ravel(),
-    )  # a number that is known here would have loops unrolled, cell after cell
-    row, weight = np.zeros(slots + _TOGETHER, np.int64), np.zeros(slots + _TOGETHER, np.float32)
-    every, own, owed = np.empty(groups, np.float32), np.empty(groups, np.float32), np.zeros(2 * groups, np.int64)
-    for r in range(block.size):
-        for v in range(versions):  # of one request in a row: what is known of its pairs is at hand
-            first = (pane[r] * versions + v) * many * width
+    )  # a number that is known here would have loops unrolled, one cell after the other
+    above, side, owed = np.empty(groups), np.empty(groups), np.zeros((THROUGH_CELLS, groups), np.int64)
+    for v in range(scores.shape[0]):
+        score = scores[v]
+        for r in range(block.size):
+            first = (pane[r] * scores.shape[0] + v) * many * width
             at_block = first + np.int64(block[r]) * _CELLS
             flat[at_block + AUCTIONS_SERVED] += server[r] == v
-            n = ranked(bid, scores[v], indptr[r], indptr[r + 1], squash, best, rank)
+            n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
             if n < 0:
                 continue
             flat[at_block + AUCTIONS_RUN] += 1
             for k in range(n):
                 level[k] = rate[pair[best[k]]]
                 known[k] = not np.isnan(level[k])
-                histories[k + 1] = histories[k] + known[k]
-                by_pair, by_position = level[k] * curve[k], reference[k]  # both, then one: nobody can predict which
-                above[k + 1] = above[k] + (by_pair if known[k] else by_position)
             before[:], owed[:] = 0, 0
-            let_in = 0
             for p in range(many):
-                if p == 0 or sidebar_reserve[p] != sidebar_reserve[p - 1]:
-                    let_in = _at_least(sidebar_reserve[p], rank, n)
-                mainline_ads = _at_least(mainline_reserve[p], rank, min(n, mainline))
-                ads = max(mainline_ads, min(let_in, mainline_ads + slots - mainline))
-                if (mainline_ads, ads) == (before[MAINLINE_ADS], before[ADS]):
+                ads = _placed(rank, n, mainline, slots, mainline_reserve[p], sidebar_reserve[p])
+                if ads == (before[MAINLINE_ADS], before[ADS]):
                     continue
-                side, in_sidebar = 0.0, ads - mainline_ads
-                for k in range(in_sidebar):
-                    one, place = mainline_ads + k, mainline + k
-                    by_pair, by_position = level[one] * curve[place], reference[place]
-                    side += by_pair if known[one] else by_position
-                now[EXPECTED_CLICKS] = np.int64(np.rint((above[mainline_ads] + side) * CLICK_SCALE))
-                now[EXPECTED_MAINLINE] = np.int64(np.rint(above[mainline_ads] * CLICK_SCALE))
-                now[MAINLINE_ADS], now[ADS], now[WITH_HISTORY] = mainline_ads, ads, histories[ads]
-                now[EXTRAPOLATED] = unused[mainline_ads] + unused[mainline + in_sidebar] - unused[mainline]
+                _expect(ads, level, known, curve, reference, shown, mainline, now)
                 for cell in range(EXPECTED_CLICKS, AUCTIONS_SERVED):
                     flat[at_block + p * width + cell] += now[cell] - before[cell]
                     before[cell] = now[cell]
                 if through:
-                    for k in range(ads):
-                        place = k if k < mainline_ads else mainline + k - mainline_ads
-                        by_pair, of_pair = curve[place], np.int64(pair[best[k]])
-                        row[k], weight[k] = of_pair if known[k] else place, np.float32(by_pair if known[k] else 1.0)
-                    _owe(mainline_ads, ads, row, weight, rest, every, own)
-                    _replace(every, own, owed, flat, first + p * width + _OF_BLOCKS)
-    _settle(sums)
+                    _owe(ads, best, known, pair, curve, rest, mainline, above=above, side=side)
+                    at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not asked whether it counts from the end
+                    for g in range(above.size):
+                        all_owed = np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
+                        mainline_owed = np.int64(np.rint(above[g] * CLICK_SCALE))
+                        place = at + np.uint64(THROUGH_CELLS * g)
+                        flat[place] += all_owed - owed[0, g]
+                        flat[place + np.uint64(1)] += mainline_owed - owed[1, g]
+                        owed[0, g], owed[1, g] = all_owed, mainline_owed
+    for one in range(sums.shape[0]):
+        for v in range(scores.shape[0]):
+            for p in range(1, many):
+                sums[one, v, p] += sums[one, v, p - 1]
 
 
 @numba.njit(inline="always")
-def _at_least(reserve: float, rank: NDArray[np.float64], n: int) -> int:
-    """How many of the first n rank scores, which fall, reach a reserve: counted, without a branch that nobody can predict."""
-    found = 0
+def _placed(
+    rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
+) -> tuple[int, int]:
+    """How many of the n best candidates stand in the mainline at an operating point, and how many in all.
+
+    Their rank scores fall, so those of at least a reserve are counted, without a branch that nobody can predict.
+    """
+    mainline_ads = ads = 0
+    for k in range(min(n, mainline)):
+        mainline_ads += rank[k] >= mainline_reserve
     for k in range(n):
-        found += rank[k] >= reserve
-    return found
+        ads += rank[k] >= sidebar_reserve
+    return mainline_ads, max(mainline_ads, min(ads, mainline_ads + slots - mainline))
+
+
+@numba.njit(inline="always")
+def _expect(
+    ads: tuple[int, int],
+    level: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    curve: NDArray[np.float64],
+    reference: NDArray[np.float64],
+    shown: NDArray[np.bool_],
+    mainline: int,
+    cells: NDArray[np.int64],
+) -> None:
+    """Writes what the best candidates are expected to get where they stand; `ads`: see `_placed`."""
+    mainline_ads, many = ads
+    above = side = 0.0
+    histories = extrapolated = 0
+    for k in range(many):
+        place = k if k < mainline_ads else mainline + k - mainline_ads
+        histories += known[k]
+        extrapolated += not shown[place]
+        expected = level[k] * curve[place] if known[k] else reference[place]
+        if k < mainline_ads:
+            above += expected
+        else:
+            side += expected
+    cells[EXPECTED_CLICKS] = np.int64(np.rint((above + side) * CLICK_SCALE))
+    cells[EXPECTED_MAINLINE] = np.int64(np.rint(above * CLICK_SCALE))
+    cells[MAINLINE_ADS], cells[ADS] = mainline_ads, many
+    cells[WITH_HISTORY], cells[EXTRAPOLATED] = histories, extrapolated
 
 
 @numba.njit(inline="always")
 def _owe(
-    mainline_ads: int,
-    ads: int,
-    row: NDArray[np.int64],
-    weight: NDArray[np.float32],
+    ads: tuple[int, int],
+    best: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    pair: NDArray[np.int32],
+    curve: NDArray[np.float64],
     rest: NDArray[np.float32],
-    every: NDArray[np.float32],
-    own: NDArray[np.float32],
+    mainline: int,
+    above: NDArray[np.float64],
+    side: NDArray[np.float64],
 ) -> None:
-    """Writes what expected clicks of all ads and of those in the mainline owe to every group: weighted rows of `rest`, added up in their order.
+    """Writes what expected clicks of the best candidates owe to every group, of those in the mainline and of the others.
 
-    As many at a time as one pass over the groups has; those beyond the last weigh nothing.
+    `ads`: how many of them stand in the mainline, and how many in all.
     """
-    many, nothing = np.uint64(every.size), np.float32(0.0)
-    for k in range(ads, ads + _TOGETHER - 1):
-        row[k], weight[k] = 0, nothing
-    every[:], own[:] = nothing, nothing
-    for k in range(0, ads, _TOGETHER):
-        a, b, c, d = row[k], row[k + 1], row[k + 2], row[k + 3]
-        of_a, of_b, of_c, of_d = weight[k], weight[k + 1], weight[k + 2], weight[k + 3]
-        on_a, on_b, on_c = (
-            np.float32(k < mainline_ads),
-            np.float32(k + 1 < mainline_ads),
-            np.float32(k + 2 < mainline_ads),
-        )
-        on_d = np.float32(k + 3 < mainline_ads)
-        at_a, at_b, at_c, at_d = np.uint64(a) * many, np.uint64(b) * many, np.uint64(c) * many, np.uint64(d) * many
-        for g in range(many):
-            w, x, y, z = of_a * rest[at_a + g], of_b * rest[at_b + g], of_c * rest[at_c + g], of_d * rest[at_d + g]
-            every[g] += (w + x) + (y + z)
-            own[g] += (on_a * w + on_b * x) + (on_c * y + on_d * z)
-
-
-@numba.njit(inline="always")
-def _replace(
-    every: NDArray[np.float32], own: NDArray[np.float32], owed: NDArray[np.int64], flat: NDArray[np.int64], at: int
-) -> None:
-    """Adds what is owed, less what was before, to cells from `at` on: of all ads, then of those in the mainline."""
-    many, first = np.uint64(every.size), np.uint64(at)
-    for g in range(many):
-        new = np.int64(np.rint(np.float64(every[g]) * CLICK_SCALE))
-        flat[first + g] += new - owed[g]
-        owed[g] = new
-    for g in range(many):
-        new = np.int64(np.rint(np.float64(own[g]) * CLICK_SCALE))
-        flat[first + many + g] += new - owed[many + g]
-        owed[many + g] = new
-
-
-@numba.njit(inline="always")
-def _settle(sums: NDArray[np.int64]) -> None:
-    """Every point with what the points before it have, its cells by group in the order of their tally."""
-    panes, versions, many, width = sums.shape
-    by_kind = np.empty(width - _OF_BLOCKS, np.int64)
-    for one in range(panes):
-        for v in range(versions):
-            for p in range(1, many):
-                sums[one, v, p] += sums[one, v, p - 1]
-            for p in range(many):
-                own = sums[one, v, p, _OF_BLOCKS:]
-                by_kind[:] = own
-                for kind in range(THROUGH_CELLS):
-                    for g in range(own.size // THROUGH_CELLS):
-                        own[g * THROUGH_CELLS + kind] = by_kind[kind * (own.size // THROUGH_CELLS) + g]
+    mainline_ads, many = ads
+    groups = above.size
+    above[:], side[:] = 0.0, 0.0
+    for k in range(many):
+        place = k if k < mainline_ads else mainline + k - mainline_ads
+        terms = above if k < mainline_ads else side
+        if known[k]:
+            own, weight = np.uint64(pair[best[k]] * groups), curve[place]
+            for g in range(groups):
+                terms[g] += weight * rest[own + np.uint64(g)]
+        else:
+            own = np.uint64(place * groups)
+            for g in range(groups):
+                terms[g] += rest[own + np.uint64(g)]
