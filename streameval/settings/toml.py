@@ -151,9 +151,8 @@ def _explain(problem: Any) -> str:
     if kind == "union_tag_invalid":
         return f"{key} = {value}: must be {kinds.words()}"
     if kind == "tuple_type" and key not in _TABLES:
-        return f"{key} = {value}: must be a list, for example [{value}]"
-    tables = None if kind == "too_long" else _TABLES.get(key)
-    words = tables or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
+        return f"{key} = {value}: {_LISTS.get(key) or f'must be a list, for example [{value}]'}"
+    words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
 
 
@@ -175,10 +174,10 @@ _KINDS = {
 _TABLES = {
     "models": "must be [[models]] tables, each with a name and a kind",
     "objectives": "must be [[objectives]] tables, each with a name and value_at_least",
-    "auction.points": "must be [[auction.points]] tables, each with a name and its reserves",
     "notify": "must be [[notify]] tables, each with a kind",
     "sinks": "must be [[sinks]] tables, each with a kind",
 }
+_LISTS = {"auction.points": "must be [[auction.points]] tables, each with a name and its reserves"}
 _MAY_BE_SECRET = ("notify", "sinks")
 _SHOWN = 200  # characters of a value that is wrong
 # pydantic's words for what TOML calls otherwise
