@@ -1,6 +1,7 @@
 """Impressions and clicks by 64-bit keys, ascending: what the history of pairs is made of.
 
-Lists are merged, not sorted together: an hour comes to hold its labels in order. By pair they are in `pair_book`.
+Lists are merged, not sorted together: an hour comes to hold its labels in order, and hours together have theirs, from which an
+hour is taken again when it is over.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+_END = ~np.uint64(0)
 _MOST = np.iinfo(np.uint16).max  # impressions of an entry of an hour; more are several
 
 
 class Hour(NamedTuple):
-    """Of labels that became final in one hour, in as few bytes as can be: of more than an entry can hold there are several."""
+    """Of labels that became final in one hour, or in several, in as few bytes as can be: of more than an entry can hold there are several."""
 
     keys: NDArray[np.uint64]
     impressions: NDArray[np.uint16]
@@ -62,6 +64,58 @@ def packed(counts: Counts) -> Hour:
         keys = np.repeat(keys, many)
         impressions, clicks = (np.clip(np.repeat(column, many) - before, 0, _MOST) for column in (impressions, clicks))
     return Hour(keys, impressions.astype(np.uint16), clicks.astype(np.uint16))
+
+
+def together(hours: Sequence[Hour]) -> Hour:
+    """Of several hours."""
+    left = [*hours] or [NO_HOUR]
+    while len(left) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
+        pairs = [moved_on(a, b, NO_HOUR) for a, b in zip(left[::2], left[1::2], strict=False)]
+        left = pairs + left[2 * len(pairs) :]
+    return left[0]
+
+
+def moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
+    """With what enters, and without what leaves, which is in one of them."""
+    return _moved_on(*(_ended(*one) for one in (whole, enters, leaves)))
+
+
+def _ended(keys: NDArray[np.uint64], impressions: NDArray[np.uint16], clicks: NDArray[np.uint16]) -> Hour:
+    """With an entry behind the last one, of a key that none has: its position is beyond all slots."""
+    return Hour(np.append(keys, _END), np.append(impressions, np.uint16(0)), np.append(clicks, np.uint16(0)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
+    """Without a branch where keys are compared: which of them is the lowest one, nobody can predict."""
+    room = whole.keys.size + enters.keys.size
+    out = Hour(np.empty(room, np.uint64), np.empty(room, np.uint16), np.empty(room, np.uint16))
+    n = i = j = k = np.uint64(0)
+    last, shown, clicked = _END, np.int64(0), np.int64(0)
+    while True:
+        key = min(whole.keys[i], enters.keys[j])
+        if key != last:  # an entry that had no room for all is followed by another one of its key
+            n = _write(out, n, last, shown, clicked)
+            last, shown, clicked = key, np.int64(0), np.int64(0)
+        if key == _END:
+            break
+        a, b, c = np.int64(whole.keys[i] == key), np.int64(enters.keys[j] == key), np.int64(leaves.keys[k] == key)
+        shown += a * whole.impressions[i] + b * enters.impressions[j] - c * leaves.impressions[k]
+        clicked += a * whole.clicks[i] + b * enters.clicks[j] - c * leaves.clicks[k]
+        i, j, k = i + np.uint64(a), j + np.uint64(b), k + np.uint64(c)
+    return Hour(out.keys[:n].copy(), out.impressions[:n].copy(), out.clicks[:n].copy())
+
+
+@numba.njit(inline="always")
+def _write(out: Hour, n: np.uint64, key: np.uint64, shown: int, clicked: int) -> np.uint64:
+    """Writes an entry from n on, more when one has no room for all, none when nothing is left; returns where they end."""
+    while shown > _MOST:
+        out.keys[n], out.impressions[n], out.clicks[n] = key, _MOST, min(clicked, _MOST)
+        shown -= _MOST
+        clicked -= min(clicked, _MOST)
+        n += np.uint64(1)
+    out.keys[n], out.impressions[n], out.clicks[n] = key, shown, clicked
+    return n + np.uint64(shown > 0)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -21,7 +21,7 @@ from streameval.auction.gather import all_fit, left_out, query_of, unfit
 from streameval.auction.grouping import ByRequest, apart_at, grouped, meet, regrouped, renumbered, told_apart
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
-from streameval.auction.rerun import Residuals, run_through
+from streameval.auction.rerun import run_through
 from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
 from streameval.events.columns import (
     PLAIN,
@@ -213,12 +213,11 @@ class LiveAuctions:
         for low, high in _runs(panes * self._pane // HOUR):
             known = self.history.at(int(panes[low]) * self._pane // HOUR)
             some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
-            pairs, auctions.pair[some] = self.history.rows(known, pair[some])
-            tables, rest = known.of_pairs(pairs.rate), Residuals(pairs.owed, known.of_position)
+            tables, residuals, auctions.pair[some] = known.rows(pair[some])
             mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
             begins = np.diff(panes[low:high], prepend=panes[low] - 1) > 0
             numbers, number = panes[low:high][begins], np.cumsum(begins) - 1
-            sums = run_through(mine, server[low:high], number, tables, self._points, rest)
+            sums = run_through(mine, server[low:high], number, tables, self._points, residuals)
             out.append(PaneSums(numbers, series, sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])))
         return out
 

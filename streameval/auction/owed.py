@@ -1,6 +1,6 @@
-"""What tables know of the pairs that were asked for: their rates, and what they owe to groups of users (`rerun.Residuals`).
+"""What tables know of the pairs that were asked for: their rates, and what they owe to groups of users (see `rerun.run_through`).
 
-Looking a pair up in every hour of its history takes longer than an auction, and a pair of this minute is one of the next.
+A pair of this minute is one of the next, so what was found stays.
 """
 
 from __future__ import annotations
@@ -15,41 +15,43 @@ from numpy.typing import NDArray
 from streameval.auction.rerun import USER_GROUPS
 from streameval.sketches.directory import mix
 
-_MOST = 1 << 15  # rows, about 150 bytes each, and four times as many pairs, of about 25; then it begins anew
+_MOST = 1 << 15  # rows, about 80 bytes each, and four times as many pairs, of about 25; then it begins anew
+_LINE = 64  # bytes that come from memory at a time: a row
 
 
 class PairRows(NamedTuple):
-    """By row, a pair each; row 0 is of all that have no history."""
+    """By row: first a position each, of which the first stands for all pairs without a history; then a pair each."""
 
-    rate: NDArray[np.float32]  # `rerun.ClickTables.rate`
-    owed: NDArray[np.float64]  # [rows, USER_GROUPS], `rerun.Residuals.of_pair`
+    rate: NDArray[np.float32]  # `rerun.ClickTables.rate`; NaN: no history
+    owed: NDArray[np.float32]  # [rows, USER_GROUPS], the residuals of `rerun.run_through`
 
 
 class Owed:
     """Rows of pairs, found by their keys."""
 
-    def __init__(self) -> None:
-        self._pairs = 0
-        self._pair = np.empty(0, np.uint64)
-        self._row = np.empty(0, np.int32)  # of each pair
-        self._table = np.full(16, -1, np.int32)  # where pairs stand, by their hash; -1: none
-        self._many = 1
-        self._rows = PairRows(np.full(1, np.nan, np.float32), np.zeros((1, USER_GROUPS)))
+    def __init__(self, of_position: NDArray[np.float64], like: Owed | None = None) -> None:
+        """`of_position` [slots, USER_GROUPS]; `like`: there will be about as many pairs as there."""
+        self._slots = len(of_position)
+        self._pairs, self._many = 0, self._slots
+        rows, pairs = (self._slots, 0) if like is None else (like._many, like._pairs)
+        self._pair, self._row = np.empty(pairs, np.uint64), np.empty(pairs, np.int32)
+        self._table = _table(pairs)  # where pairs stand, by their hash; -1: none
+        self._rows = _rows(rows)
+        self._rows.rate[: self._slots], self._rows.owed[: self._slots] = np.nan, of_position
 
     @property
     def nbytes(self) -> int:
         """Bytes."""
         return sum(column.nbytes for column in (self._pair, self._row, self._table, *self._rows))
 
-    def of(
-        self, pair: NDArray[np.uint64], make: Callable[[NDArray[np.uint64]], tuple[NDArray[np.bool_], PairRows]]
-    ) -> tuple[PairRows, NDArray[np.int32]]:
+    def of(self, pair: NDArray[np.uint64], make: Callable[..., int]) -> tuple[PairRows, NDArray[np.int32]]:
         """(rows, which of them is of each of n pairs).
 
-        `make`: (which of some pairs, ascending, each once, have a history, the rows of these).
+        `make(pairs, row, rate, owed, first)`: writes what is known of some pairs, which ascend, each once, to rows from `first` on, and which
+        is whose into `row`, 0: there is none; returns where the rows end.
         """
         if self._many > _MOST or self._pairs > 4 * _MOST:
-            self._pairs, self._many = 0, 1
+            self._pairs, self._many = 0, self._slots
             self._table[:] = -1
         before, at = self._pairs, np.empty(pair.size, np.int32)
         self._reserve(before + pair.size)
@@ -57,27 +59,38 @@ class Owed:
         if self._pairs > before:
             new = self._pair[before : self._pairs]
             order = np.argsort(new)
-            known, rows = make(new[order])
-            self._row[before : self._pairs] = 0
-            self._row[before + order[known]] = self._added(rows)
+            self._reserve_rows(self._many + new.size)
+            row = np.empty(new.size, np.int32)
+            self._many = make(new[order], row, *self._rows, self._many)
+            self._row[before + order] = row
         _read(self._row, at)
         return self._rows, at
 
-    def _added(self, rows: PairRows) -> NDArray[np.int64]:
-        """Where rows stand, now that they are kept."""
-        first, self._many = self._many, self._many + rows.rate.size
-        if self._many > self._rows.rate.size:
-            self._rows = PairRows(*(_longer(column, first, self._many) for column in self._rows))
-        kept = slice(first, self._many)
-        self._rows.rate[kept], self._rows.owed[kept] = rows.rate, rows.owed
-        return np.arange(first, self._many)
+    def _reserve_rows(self, room: int) -> None:
+        if room > self._rows.rate.size:
+            rows = _rows(room + room // 2)
+            for column, old in zip(rows, self._rows, strict=True):
+                column[: self._many] = old[: self._many]
+            self._rows = rows
 
     def _reserve(self, room: int) -> None:
         """Room to find so many pairs."""
         if room > self._pair.size:
             self._pair, self._row = (_longer(column, self._pairs, room) for column in (self._pair, self._row))
-            self._table = np.full(1 << (2 * self._pair.size - 1).bit_length(), -1, np.int32)
+            self._table = _table(self._pair.size)
             _find(self._pair[: self._pairs], self._pair, self._table, 0, np.empty(self._pairs, np.int32))
+
+
+def _rows(room: int) -> PairRows:
+    """Each in a line of memory."""
+    size = room * USER_GROUPS
+    owed = np.empty(size + _LINE // 4, np.float32)
+    first = -(owed.ctypes.data // 4) % (_LINE // 4)
+    return PairRows(np.empty(room, np.float32), owed[first : first + size].reshape(room, USER_GROUPS))
+
+
+def _table(room: int) -> NDArray[np.int32]:
+    return np.full(1 << max(4, (2 * room - 1).bit_length()), -1, np.int32)
 
 
 def _longer(column: NDArray[Any], n: int, room: int) -> NDArray[Any]:

@@ -1,37 +1,24 @@
 """What a running stream remembers of clicks by (query, ad) and position: by the hour in which labels became final.
 
-An entry is of a pair, a position, a group of users and an hour, 65,535 impressions of them at most: 12 bytes until an hour's tables
-need it, then 8 beside the others of its pair, which has 12. When they would not fit the memory, only a share of the queries is kept: those
-with the lowest hashes, half as many each time, so that a query that is kept has its whole history. The memory is counted as it was
-when each hour had its entries and tables: a share that was kept is not another one after a restart by a newer program.
+An entry is of a pair, a position, a group of users and an hour, 65,535 impressions of them at most: 12 bytes. So is one of all hours
+together, which tables are made of: an hour later another hour enters, and one leaves. When they would not fit the memory, only a share of the
+queries is kept: those with the lowest hashes, half as many each time, so that a query that is kept has its whole history. The memory is counted
+as it was when each hour had its entries and tables: a share that was kept is not another one after a restart by a newer program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.entries import NO_HOUR, Hour, counted, packed, summed
+from streameval.auction.entries import NO_HOUR, Hour, counted, moved_on, packed, summed, together
 from streameval.auction.history import ClickCurves, curves_of, nearest_shown
-from streameval.auction.owed import Owed, PairRows
-from streameval.auction.pair_book import (
-    GROUP_BITS,
-    MOST_HOURS,
-    NO_BOOK,
-    PAIR_BYTES,
-    PLACE_BITS,
-    POSITION_BITS,
-    below,
-    counts_of,
-    entries_by_hour,
-    hours_of,
-    known_of,
-    with_hours,
-)
+from streameval.auction.known import GROUP_BITS, PLACE_BITS, POSITION_BITS, counts_of, known_of
+from streameval.auction.owed import Owed
 from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
@@ -40,6 +27,7 @@ from streameval.sketches.directory import mix
 _QUERY_BITS = 20
 _PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
 _ENTRY = 12  # bytes
+_COUNTED_ENTRY = 36  # bytes that an entry counts for where the budget is kept
 _DROPPED = GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
 _FORMAT = 2
 _WAITING = 1 << 16  # labels that are put into their hour in one go
@@ -83,16 +71,25 @@ def _of_first_group(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return out
 
 
-class HourTables(NamedTuple):
+class HourTables:
     """What is known at the start of an hour."""
 
-    curves: ClickCurves
-    hours: tuple[int, ...]  # that it is of
-    of_position: NDArray[np.float64]  # [slots, USER_GROUPS], see `rerun.Residuals`
+    def __init__(self, hours: tuple[int, ...], entries: Hour, curves: ClickCurves, owed: Owed) -> None:
+        """`hours`: that it is of; `entries`: theirs, together."""
+        self.hours, self.entries, self.curves, self._owed = hours, entries, curves, owed
 
-    def of_pairs(self, rate: NDArray[np.float32]) -> ClickTables:
-        """As auctions read them, with the rates of the pairs that there are."""
-        return ClickTables(rate, self.curves.curve, self.curves.reference, self.curves.shown)
+    def rows(self, pair: NDArray[np.uint64]) -> tuple[ClickTables, NDArray[np.float32], NDArray[np.int32]]:
+        """(tables, residuals of `rerun.run_through`, which of their rows) of n pairs; of those of no history the rate is NaN."""
+        (rate, owed), at = self._owed.of(pair >> np.uint64(_DROPPED), self._write)
+        return ClickTables(rate, self.curves.curve, self.curves.reference, self.curves.shown), owed, at
+
+    @property
+    def looked_up(self) -> Owed:
+        """What was asked for."""
+        return self._owed
+
+    def _write(self, pair: NDArray[np.uint64], row: NDArray[np.int32], *to: Any) -> int:
+        return known_of(pair, self.entries, self.curves.curve, row, *to)
 
 
 class PairHistory:
@@ -102,16 +99,14 @@ class PairHistory:
         """`budget`: bytes."""
         self._slots = slots
         self._curve: Literal["within_pairs", "observed"] = curve
-        self._length = min(hours, MOST_HOURS)
+        self._length = hours
         self.budget = budget
         self.level = 0  # the queries of the lowest 2 ** -level hashes are kept
-        self._book = NO_BOOK
-        self._in_book: dict[int, int] = {}  # entries of its hours that are not forgotten
-        self._hours: dict[int, Hour] = {}  # labels that are not in the book
+        self._hours: dict[int, Hour] = {}
         self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
         self._new = 0  # labels that wait
         self._made: dict[int, HourTables] = {}
-        self._owed: dict[tuple[int, ...], Owed] = {}  # by the hours of tables
+        self._latest: HourTables | None = None  # whose hours have got no labels since
 
     def add(
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
@@ -131,26 +126,13 @@ class PairHistory:
         found = self._made.get(hour)
         if found is None:
             self._settle()
-            known = sorted({*self._in_book, *self._hours})
-            found = self._make(tuple(h for h in known if hour - self._length < h <= hour))
-            self._made[hour] = found
+            found = self._made[hour] = self._make(
+                tuple(h for h in sorted(self._hours) if hour - self._length < h <= hour)
+            )
+            self._latest = found
             for old in sorted(self._made)[:-2]:  # a request may have begun in the hour before
                 del self._made[old]
         return found
-
-    def rows(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[PairRows, NDArray[np.int32]]:
-        """(what tables know of pairs, which of these rows) of n pairs; of those of no history the rate is NaN."""
-        owed = self._owed.get(known.hours)
-        if owed is None:
-            owed = self._owed[known.hours] = Owed()
-            for old in list(self._owed)[:-2]:  # as many as tables
-                del self._owed[old]
-        return owed.of(pair >> np.uint64(_DROPPED), lambda new: self._rows_of(known, new))
-
-    def _rows_of(self, known: HourTables, pair: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
-        """`pair`: as in entries, ascending."""
-        own, rate, owed = known_of(pair, self._book, *_span(known.hours), known.curves.curve)
-        return own, PairRows(rate, owed)
 
     def knows(self, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the queries of pairs are kept."""
@@ -158,36 +140,26 @@ class PairHistory:
 
     def forget_before(self, hour: int) -> None:
         """Hours that the tables of `hour` and later ones do not have."""
-        for hours in (self._hours, self._in_book):
-            for old in [h for h in hours if h <= hour - self._length]:
-                del hours[old]
-        if not self._in_book:
-            self._book = NO_BOOK
+        for old in [h for h in self._hours if h <= hour - self._length]:
+            del self._hours[old]
 
     def forget_tables_before(self, hour: int) -> None:
         """Tables of hours that are over; who asks for them nevertheless has them made again."""
         for old in [h for h in self._made if h < hour]:
             del self._made[old]
-        in_use = {made.hours for made in self._made.values()}
-        self._owed = {hours: owed for hours, owed in self._owed.items() if hours in in_use}
 
     @property
     def nbytes(self) -> int:
         """Bytes of the entries, those that wait, and what was looked up."""
-        entries = sum(hour.keys.size for hour in self._hours.values()) * _ENTRY
-        return entries + self._new * 9 + self._book.nbytes + sum(kept.nbytes for kept in self._owed.values())
+        made = {id(one): one for one in (*self._made.values(), self._latest) if one is not None}.values()
+        entries = sum(one.keys.size for one in (*self._hours.values(), *(one.entries for one in made)))
+        return entries * _ENTRY + self._new * 9 + sum(one.looked_up.nbytes for one in made)
 
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
         self._settle()
-        hours = {hour: columns for hour, columns in hours_of(self._book).items() if hour in self._in_book}
-        for hour, columns in self._hours.items():
-            hours[hour] = packed(summed([hours.get(hour, NO_HOUR).counts(), columns.counts()]))
-        return {
-            "format": _FORMAT,
-            "level": self.level,
-            "hours": [[hour, *columns] for hour, columns in sorted(hours.items())],
-        }
+        hours = [[hour, *columns] for hour, columns in sorted(self._hours.items())]
+        return {"format": _FORMAT, "level": self.level, "hours": hours}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` gave. Labels of an older one are all of the first group: what they add to errors is not known."""
@@ -204,17 +176,16 @@ class PairHistory:
         for hour, parts in self._waiting.items():
             new = counted(np.concatenate([key for key, _ in parts]), np.concatenate([label for _, label in parts]))
             self._hours[hour] = self._within(packed(summed([self._hours.get(hour, NO_HOUR).counts(), new])))
+            if self._latest is not None and hour in self._latest.hours:
+                self._latest = None
         self._waiting, self._new = {}, 0
-        while self._entries() * (_ENTRY + 2 * PAIR_BYTES) > self.budget and self.level < _QUERY_BITS:
+        while self._entries() * _COUNTED_ENTRY > self.budget and self.level < _QUERY_BITS:
             self.level += 1
             self._hours = {hour: self._within(columns) for hour, columns in self._hours.items()}
-            self._book = below(self._book, 1 << (64 - PLACE_BITS - self.level))
-            sizes = entries_by_hour(self._book)
-            self._in_book = {hour: sizes.get(hour, 0) for hour in self._in_book}
-            self._made, self._owed = {}, {}
+            self._made, self._latest = {}, None
 
     def _entries(self) -> int:
-        return sum(hour.keys.size for hour in self._hours.values()) + sum(self._in_book.values())
+        return sum(hour.keys.size for hour in self._hours.values())
 
     def _within(self, hour: Hour) -> Hour:
         """Of the queries that are kept."""
@@ -224,30 +195,25 @@ class PairHistory:
         return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
-        self._write(hours)
-        counts, of_groups = counts_of(self._book, *_span(hours), self._slots)
+        latest = self._latest
+        if latest is not None and latest.hours == hours:
+            return latest
+        if latest is None or not self._hours.keys() >= set(latest.hours) - set(hours):
+            entries = together([self._hours[hour] for hour in hours])
+        else:  # an hour later most hours stay
+            enters, leaves = (
+                together([self._hours[hour] for hour in some if hour not in others])
+                for some, others in ((hours, latest.hours), (latest.hours, hours))
+            )
+            entries = moved_on(latest.entries, enters, leaves)
+        counts, of_groups = counts_of(entries, self._slots)
         curves = curves_of(counts, self._slots, self._curve)
-        return HourTables(curves, hours, _of_position(of_groups, curves))
-
-    def _write(self, hours: tuple[int, ...]) -> None:
-        """Has these hours in the book."""
-        new = sorted((hour, self._hours.pop(hour)) for hour in hours if hour in self._hours)
-        for hour, columns in new:
-            self._in_book[hour] = self._in_book.get(hour, 0) + columns.keys.size
-        if not self._in_book:
-            return
-        begin = max(min(self._in_book), max(self._in_book) - MOST_HOURS)
-        if new or begin > self._book.begin:
-            self._book = with_hours(self._book, new, begin)
-
-
-def _span(hours: tuple[int, ...]) -> tuple[int, int]:
-    """(the first, the last) of hours."""
-    return (hours[0], hours[-1]) if hours else (0, -1)
+        like = None if latest is None else latest.looked_up
+        return HourTables(hours, entries, curves, Owed(_of_position(of_groups, curves), like))
 
 
 def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
-    """`rerun.Residuals.of_position`, of impressions and clicks [slots, USER_GROUPS, 2]."""
+    """The residuals of positions of `rerun.run_through`, of impressions and clicks [slots, USER_GROUPS, 2]."""
     impressions, clicks = of_groups[:, :, 0], of_groups[:, :, 1]
     if not curves.shown.any():
         return np.zeros(impressions.shape)

@@ -74,18 +74,7 @@ class ClickTables(NamedTuple):
     ]  # [slots] whether anything was ever shown there; elsewhere the nearest such position stands in
 
 
-class Residuals(NamedTuple):
-    """By how much leaving out a group of users changes what a placement is expected to get, the curve counting as given.
-
-    `of_pair`, of pairs with a history: (its clicks - rate * its impressions by the curve) / the others' impressions by the curve, which
-    times the curve is for one placement. `of_position`: (its clicks - reference * its impressions) / the position's impressions.
-    """
-
-    of_pair: NDArray[np.float64]  # [pairs, USER_GROUPS]
-    of_position: NDArray[np.float64]  # [slots, USER_GROUPS]
-
-
-_NO_RESIDUALS = Residuals(np.empty((0, USER_GROUPS)), np.empty((0, USER_GROUPS)))
+_NO_RESIDUALS = np.zeros((1, USER_GROUPS), np.float32)
 _OF_BLOCKS = BLOCKS * _CELLS
 CELLS_OF_A_POINT = _OF_BLOCKS + USER_GROUPS * THROUGH_CELLS  # by block, then what comes through the tables by group
 
@@ -97,7 +86,7 @@ def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDA
     """
     sums = np.zeros((1, len(requests.score), points.mainline_reserve.size, _OF_BLOCKS), np.int64)
     number = requests.block.size
-    _run(requests, np.full(number, -1), np.zeros(number, np.int64), tables, points, rest=_NO_RESIDUALS, sums=sums)
+    _run(requests, np.full(number, -1), np.zeros(number, np.int64), tables, points, residuals=_NO_RESIDUALS, sums=sums)
     return sums.reshape(*sums.shape[1:3], BLOCKS, _CELLS)
 
 
@@ -107,17 +96,20 @@ def run_through(
     pane: NDArray[np.int64],
     tables: ClickTables,
     points: OperatingPoints,
-    rest: Residuals,
+    residuals: NDArray[np.float32],
 ) -> NDArray[np.int64]:
     """int64[panes, versions, points, CELLS_OF_A_POINT]: the sums of `run`, with what labels add to expected clicks by way of the tables.
 
     `server`: the number of the version that served each request; none: no number of a version. `pane`: of each request, ascending from 0.
-    What comes through the tables is by group and THROUGH_CELLS, in the units of expected clicks (see `spread`). Sums of several calls
-    add up, to the bit.
+    `residuals` [slots + pairs, USER_GROUPS]: by how much leaving out a group of users changes what a placement is expected to get, the curve
+    counting as given. First of positions: (the group's clicks - reference * its impressions) / the position's impressions; then of pairs
+    with a history, whose numbers go on from there: (its clicks - rate * its impressions by the curve) / the others' impressions by the
+    curve, which times the curve is for one placement. What comes through the tables is by group and THROUGH_CELLS, in the units of expected
+    clicks (see `spread`). Sums of several calls add up, to the bit.
     """
     panes = pane[-1] + 1 if pane.size else 0
     sums = np.zeros((panes, len(requests.score), points.mainline_reserve.size, CELLS_OF_A_POINT), np.int64)
-    _run(requests, server, pane, tables, points, rest, sums)
+    _run(requests, server, pane, tables, points, residuals, sums)
     return sums
 
 
@@ -158,7 +150,7 @@ def _run(
     pane: NDArray[np.int64],
     tables: ClickTables,
     points: OperatingPoints,
-    rest: Residuals,
+    residuals: NDArray[np.float32],
     sums: NDArray[np.int64],
 ) -> None:
     """Fills `sums` [panes, versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
@@ -172,8 +164,10 @@ def _run(
     flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # one cell costs as much as a request's sums
     through = width > _OF_BLOCKS
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
-    groups = rest.of_pair.shape[1]  # a number that is known here would have loops unrolled, one cell after the other
-    of_groups = rest.of_pair.ravel(), rest.of_position.ravel()
+    groups, rest = (
+        residuals.shape[1],
+        residuals.ravel(),
+    )  # a number that is known here would have loops unrolled, one cell after the other
     above, side, owed = np.empty(groups), np.empty(groups), np.zeros((THROUGH_CELLS, groups), np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
@@ -198,7 +192,7 @@ def _run(
                     flat[at_block + p * width + cell] += now[cell] - before[cell]
                     before[cell] = now[cell]
                 if through:
-                    _owe(ads, best, known, pair, curve, of_groups, mainline, above=above, side=side)
+                    _owe(ads, best, known, pair, curve, rest, mainline, above=above, side=side)
                     at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not asked whether it counts from the end
                     for g in range(above.size):
                         all_owed = np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
@@ -217,14 +211,16 @@ def _run(
 def _placed(
     rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
 ) -> tuple[int, int]:
-    """How many of the n best candidates stand in the mainline at an operating point, and how many in all."""
-    mainline_ads = 0
-    while mainline_ads < min(n, mainline) and rank[mainline_ads] >= mainline_reserve:
-        mainline_ads += 1
-    ads = mainline_ads
-    while ads < min(n, mainline_ads + slots - mainline) and rank[ads] >= sidebar_reserve:
-        ads += 1
-    return mainline_ads, ads
+    """How many of the n best candidates stand in the mainline at an operating point, and how many in all.
+
+    Their rank scores fall, so those of at least a reserve are counted, without a branch that nobody can predict.
+    """
+    mainline_ads = ads = 0
+    for k in range(min(n, mainline)):
+        mainline_ads += rank[k] >= mainline_reserve
+    for k in range(n):
+        ads += rank[k] >= sidebar_reserve
+    return mainline_ads, max(mainline_ads, min(ads, mainline_ads + slots - mainline))
 
 
 @numba.njit(inline="always")
@@ -264,7 +260,7 @@ def _owe(
     known: NDArray[np.bool_],
     pair: NDArray[np.int32],
     curve: NDArray[np.float64],
-    flat_rest: tuple[NDArray[np.float64], NDArray[np.float64]],
+    rest: NDArray[np.float32],
     mainline: int,
     above: NDArray[np.float64],
     side: NDArray[np.float64],
@@ -274,7 +270,6 @@ def _owe(
     `ads`: how many of them stand in the mainline, and how many in all.
     """
     mainline_ads, many = ads
-    of_pair, of_position = flat_rest
     groups = above.size
     above[:], side[:] = 0.0, 0.0
     for k in range(many):
@@ -283,8 +278,8 @@ def _owe(
         if known[k]:
             own, weight = np.uint64(pair[best[k]] * groups), curve[place]
             for g in range(groups):
-                terms[g] += weight * of_pair[own + np.uint64(g)]
+                terms[g] += weight * rest[own + np.uint64(g)]
         else:
             own = np.uint64(place * groups)
             for g in range(groups):
-                terms[g] += of_position[own + np.uint64(g)]
+                terms[g] += rest[own + np.uint64(g)]

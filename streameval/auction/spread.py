@@ -9,7 +9,7 @@ users. Leaving out block g changes them by about - sum over its impressions show
 (the infinitesimal jackknife of Jaeckel 1972, the curve counting as given). Over all blocks these sum to 0: values do not change. For
 the version that served, at its own operating point, W_i = chance_i, and what is left is the clicks of the block.
 
-On the stream both sums are of what tables knew at the start of the hour, by group of users (`rerun.Residuals`): added up request by request,
+On the stream both sums are of what tables knew at the start of the hour, by group of users (see `rerun.run_through`): added up request by request,
 with the placements, so panes and windows have them as they have the yields, and a label that many hours were run by counts in each.
 """
 

@@ -152,6 +152,8 @@ def _explain(problem: Any) -> str:
         return f"{key} = {value}: unknown key; {_alike(loc)}`streameval config show` lists the known ones"
     if kind == "union_tag_invalid":
         return f"{key} = {value}: must be {kinds.words()}"
+    if kind == "tuple_type" and key not in _TABLES:
+        return f"{key} = {value}: {_LISTS.get(key) or f'must be a list, for example [{value}]'}"
     words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
 
@@ -187,6 +189,7 @@ _TABLES = {
     "notify": "must be [[notify]] tables, each with a kind",
     "sinks": "must be [[sinks]] tables, each with a kind",
 }
+_LISTS = {"auction.points": "must be [[auction.points]] tables, each with a name and its reserves"}
 _MAY_BE_SECRET = ("notify", "sinks")
 _SECRET = re.compile("passw|passphrase|secret|token|credential|api_?key|jaas", re.IGNORECASE)
 _SECRET_INSIDE = re.compile(rf"""({_SECRET.pattern})[\w.-]*["']?\s*[:=]""", re.IGNORECASE)
@@ -194,7 +197,6 @@ _PLACES = ("_file", "_env", "_scope")  # of names: where a secret is, which is n
 _SHOWN = 200  # characters of a value that is wrong
 # pydantic's words for what TOML calls otherwise
 _WORDS = {
-    "tuple_type": 'must be a list, for example ["a", "b"]',
     "model_type": "must be a section with keys of its own",
     "dict_type": "must be a table such as { key = 1 }",
     "model_attributes_type": "must be a section with keys of its own",

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import groupby
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from streameval.auction import owed as owed_of_pairs
-from streameval.auction.entries import Counts, Hour, counted, packed, summed
-from streameval.auction.owed import Owed, PairRows
-from streameval.auction.pair_book import (
-    MOST_HOURS,
-    NO_BOOK,
-    below,
-    counts_of,
-    entries_by_hour,
-    hours_of,
-    known_of,
-    with_hours,
-)
-from streameval.auction.pairs import PairHistory, pair_of, placed_keys
+from streameval.auction.entries import NO_HOUR, Counts, Hour, counted, moved_on, packed, summed, together
+from streameval.auction.known import counts_of, known_of
+from streameval.auction.owed import Owed
+from streameval.auction.pairs import HourTables, PairHistory, pair_of, placed_keys
 from streameval.auction.rerun import USER_GROUPS
 from streameval.events.durations import HOUR
 
@@ -61,78 +51,88 @@ def hour_of(labels: list[tuple[int, int, int, int, int]]) -> Hour:
     return packed(counted(pair << np.uint64(14) | position << np.uint64(4) | group, label.astype(np.int8)))
 
 
-@pytest.mark.parametrize("together", [1, 2, 7])
-def test_a_book_is_what_a_dictionary_counts(together: int) -> None:
-    """However many hours are added at a time; those before its beginning are left out, and some get further labels."""
-    rng, slots, numbers = np.random.default_rng(together), 5, [-3, -2, 0, 1, 2, 5, 6, 5, 6, 7]
-    labels, book = hours_given(rng, numbers), NO_BOOK
-    for i in range(0, len(numbers), together):
-        some = sorted({*numbers[i : i + together]})
-        begin = max(min(numbers), max(numbers[: i + together]) - 5)
-        hours = [(h, hour_of([x for x in labels[300 * i : 300 * (i + together)] if x[0] == h])) for h in some]
-        book = with_hours(book, hours, begin)
-        known = [x for x in labels[: 300 * (i + together)] if x[0] >= begin]
-        kept = {h: [x for x in known if x[0] == h] for h in {x[0] for x in known}}
-        assert {h: [c.tolist() for c in one] for h, one in hours_of(book).items()} == {
-            h: [c.tolist() for c in hour_of(own)] for h, own in kept.items()
-        }
-        assert entries_by_hour(book) == {h: hour_of(own).keys.size for h, own in kept.items()}
-        for low, high in ((begin, begin + 5), (begin + 1, begin + 3), (begin - 9, begin - 1), (0, -1)):
-            by_pair: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-            by_group = np.zeros((slots, 16, 2), np.int64)
-            for _, pair, k, g, clicked in (x for x in known if low <= x[0] <= high):
-                by_pair[pair, k][0] += 1
-                by_pair[pair, k][1] += clicked
-                by_group[k, g] += (1, clicked)
-            counts, of_groups = counts_of(book, low, high, slots)
-            keys = zip(np.repeat(book.pairs, np.diff(counts.indptr)).tolist(), counts.position.tolist(), strict=True)
-            sums = zip(counts.impressions.tolist(), counts.clicks.tolist(), strict=True)
-            assert [*zip(keys, map(list, sums), strict=True)] == sorted(by_pair.items())
-            assert np.array_equal(of_groups, by_group)
+def same(a: Hour, b: Hour) -> bool:
+    return all(np.array_equal(mine, its) for mine, its in zip(a, b, strict=True))
 
 
-def test_what_a_book_knows_of_pairs_is_added_up_hour_by_hour() -> None:
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_hours_that_move_on_are_what_a_dictionary_counts(length: int) -> None:
+    """To the bit what those hours are when they are put together anew, and as a dictionary counts them."""
+    rng, slots, numbers = np.random.default_rng(length), 5, list(range(12))
+    labels = hours_given(rng, numbers)
+    hours = [hour_of([x for x in labels if x[0] == h]) for h in numbers]
+    entries = NO_HOUR
+    for h in numbers:
+        entries = moved_on(entries, hours[h], hours[h - length] if h >= length else NO_HOUR)
+        known = [x for x in labels if h - length < x[0] <= h]
+        assert same(entries, together(hours[max(0, h - length + 1) : h + 1]))
+        assert same(entries, hour_of(known))
+        by_pair: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        by_group = np.zeros((slots, 16, 2), np.int64)
+        for _, pair, k, g, clicked in known:
+            by_pair[pair, k][0] += 1
+            by_pair[pair, k][1] += clicked
+            by_group[k, g] += (1, clicked)
+        counts, of_groups = counts_of(entries, slots)
+        pairs = np.unique(entries.keys >> np.uint64(14))
+        keys = zip(np.repeat(pairs, np.diff(counts.indptr)).tolist(), counts.position.tolist(), strict=True)
+        sums = zip(counts.impressions.tolist(), counts.clicks.tolist(), strict=True)
+        assert [*zip(keys, map(list, sums), strict=True)] == sorted(by_pair.items())
+        assert np.array_equal(of_groups, by_group)
+    assert same(moved_on(entries, NO_HOUR, entries), NO_HOUR)
+    assert same(together([]), NO_HOUR)
+    assert counts_of(NO_HOUR, slots)[0].indptr.tolist() == [0]
+
+
+def test_what_is_known_of_pairs_is_of_all_hours_together() -> None:
     rng = np.random.default_rng(3)
     labels, curve = hours_given(rng, [4, 5, 6, 7]), rng.random(5)
-    labels = [x for x in labels if x[1] % 3 and (x[1] != 4 or x[0] == 7)]
-    book = with_hours(NO_BOOK, [(h, hour_of([x for x in labels if x[0] == h])) for h in (4, 5, 6, 7)], 4)
+    labels = [x for x in labels if x[1] % 3]
     asked = np.sort(rng.permutation(60)[:50]).astype(np.uint64)
-    known, n = known_of(asked, book, 5, 6, curve), 0
-    for own, pair in zip(known.own.tolist(), asked.tolist(), strict=True):
-        mine = [x for x in labels if x[1] == pair and 5 <= x[0] <= 6]
-        assert own == bool(mine)
+    row, rate, owed = np.empty(50, np.int32), np.zeros(60, np.float32), np.zeros((60, USER_GROUPS), np.float32)
+    end, n = known_of(asked, hour_of(labels), curve, row, rate, owed, 3), 3
+    for own, pair in zip(row.tolist(), asked.tolist(), strict=True):
+        mine = [x for x in labels if x[1] == pair]
+        assert own == (n if mine else 0)
         if mine:
             clicks, chance = np.zeros((2, USER_GROUPS))
-            for (_, k, g), of_hour in groupby(sorted((x[0], x[2], x[3]) for x in mine)):
-                chance[g] += len([*of_hour]) * curve[k]
-            for _, _, _, g, clicked in mine:
+            for _, _, k, g, clicked in mine:
                 clicks[g] += clicked
-            rate = clicks.sum() / chance.sum()
+                chance[g] += curve[k]
+            known = clicks.sum() / chance.sum()
             rest = chance.sum() * np.maximum(1 - chance / chance.sum(), 0.1)
-            assert np.array_equal(known.owed[n], (clicks - rate * chance) / rest), "to the bit"
-            assert known.rate[n] == pytest.approx(rate, rel=1e-6)
+            assert owed[n] == pytest.approx((clicks - known * chance) / rest, rel=1e-5, abs=1e-6)
+            assert rate[n] == pytest.approx(known, rel=1e-6)
             n += 1
-    assert known.rate.size == n > 10
+    assert end == n > 13
 
 
-def test_a_book_forgets_the_pairs_beyond_one() -> None:
-    labels = hours_given(np.random.default_rng(5), [4, 6])
-    whole, few = (
-        with_hours(NO_BOOK, [(h, hour_of([x for x in labels if x[0] == h and x[1] < most])) for h in (4, 6)], 4)
-        for most in (40, 17)
+def test_counts_that_an_entry_has_no_room_for_stay_several_when_hours_move_on() -> None:
+    many, more, few = (
+        packed(Counts(np.array([7, 9], np.uint64), np.array([n, 1]), np.array([n // 4, 1])))
+        for n in (100_000, 40_000, 5)
     )
-    assert all(np.array_equal(a, b) for a, b in zip(below(whole, 17), few, strict=True))
-    assert whole.nbytes == 12 * 40 + 8 * sum(entries_by_hour(whole).values())
+    both = moved_on(moved_on(many, few, NO_HOUR), more, few)
+    assert same(both, packed(Counts(np.array([7, 9], np.uint64), np.array([140_000, 2]), np.array([35_000, 2]))))
+    assert both.keys.tolist() == [7, 7, 7, 9]
+    assert same(moved_on(both, few, many), moved_on(more, few, NO_HOUR)), "what entered first leaves again"
 
 
-def test_counts_that_an_entry_has_no_room_for_stay_several_in_a_book() -> None:
-    many, more = (
-        packed(Counts(np.array([7], np.uint64), np.array([n]), np.array([n // 4]))) for n in (100_000, 40_000)
+def known(tables: HourTables, pair: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether pairs have a history."""
+    found, _, at = tables.rows(pair)
+    return ~np.isnan(found.rate[at])
+
+
+def same_rows(a: HourTables, b: HourTables, pair: NDArray[np.uint64]) -> bool:
+    """Rates and residuals of pairs, and those of positions, to the bit."""
+    (mine, owed, at), (its, of_its, of) = a.rows(pair), b.rows(pair)
+    slots = mine.curve.size
+    return (
+        np.array_equal(mine.rate[at], its.rate[of], equal_nan=True)
+        and np.array_equal(owed[at], of_its[of])
+        and np.array_equal(owed[:slots], of_its[:slots])
     )
-    book = with_hours(with_hours(NO_BOOK, [(1, many)], 1), [(1, more)], 1)
-    counts, _ = counts_of(book, 1, 1, 1)
-    assert (counts.impressions.tolist(), counts.clicks.tolist()) == ([140_000], [35_000])
-    assert by_key(hours_of(book)[1].counts()) == {7: (140_000, 35_000)}
 
 
 def test_tables_are_those_of_their_hours_whatever_was_made_before() -> None:
@@ -150,17 +150,14 @@ def test_tables_are_those_of_their_hours_whatever_was_made_before() -> None:
         history.add(*some)
         seen.append(some)
         history._made.clear()  # or what was made before these labels would stand
-        history._owed.clear()
         alone = PairHistory(4, "within_pairs", 3, 1 << 20)
         for one in seen:
             alone.add(*one)
         a, b = history.at(hour), alone.at(hour)
-        for mine, its in zip((a.of_position, *a.curves), (b.of_position, *b.curves), strict=True):
-            assert np.array_equal(mine, its)
+        assert same(a.entries, b.entries)
+        assert all(np.array_equal(mine, its) for mine, its in zip(a.curves, b.curves, strict=True))
         every = np.arange(60).astype(np.uint64) << np.uint64(4)
-        (mine, at), (its, of) = history.rows(a, every), alone.rows(b, every)
-        for column, other in zip(mine, its, strict=True):
-            assert np.array_equal(column[at], other[of], equal_nan=True)
+        assert same_rows(a, b, every)
 
 
 def test_a_checkpoint_of_more_slots_is_read_as_far_as_there_are_any() -> None:
@@ -170,7 +167,7 @@ def test_a_checkpoint_of_more_slots_is_read_as_far_as_there_are_any() -> None:
     many.add(pair | place, np.ones(4, np.int8), np.full(4, HOUR), np.zeros(4, np.int64))
     few.restore(many.state())
     assert few.at(1).curves.impressions.tolist() == [1, 2]
-    assert (few.rows(few.at(1), pair >> np.uint64(10))[1] > 0).tolist() == [True] * 3 + [False]
+    assert known(few.at(1), pair >> np.uint64(10)).tolist() == [True] * 3 + [False]
 
 
 def test_an_entry_of_more_than_it_can_hold_is_several() -> None:
@@ -182,19 +179,30 @@ def test_an_entry_of_more_than_it_can_hold_is_several() -> None:
 
 def test_rows_are_made_once_and_begin_anew_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owed_of_pairs, "_MOST", 100)
-    owed, asked = Owed(), []
+    of_position, asked = np.arange(2.0)[:, None] * np.ones(USER_GROUPS), []
+    owed = Owed(of_position)
 
-    def make(new: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], PairRows]:
+    def make(
+        new: NDArray[np.uint64],
+        row: NDArray[np.int32],
+        rate: NDArray[np.float32],
+        to: NDArray[np.float32],
+        first: int,
+    ) -> int:
         asked.append(new.tolist())
         known = new % np.uint64(3) != 0
-        rate = new[known].astype(np.float32)
-        return known, PairRows(rate, np.repeat(rate[:, None], USER_GROUPS, axis=1) * 2.0)
+        end = first + int(known.sum())
+        row[:], row[known] = 0, np.arange(first, end)
+        rate[first:end], to[first:end] = new[known], new[known][:, None] * 2.0
+        return end
 
     def ask(pair: NDArray[np.uint64]) -> None:
         rows, row = owed.of(pair, make)
         known = pair % np.uint64(3) != 0
         assert np.array_equal(rows.rate[row], np.where(known, pair, np.nan), equal_nan=True)
         assert np.array_equal(rows.owed[row, 3], np.where(known, pair * np.uint64(2), 0))
+        assert np.array_equal(rows.owed[:2], of_position)
+        assert rows.owed.ctypes.data % 64 == 0
 
     rng = np.random.default_rng(0)
     for _ in range(30):
@@ -203,10 +211,12 @@ def test_rows_are_made_once_and_begin_anew_when_there_are_too_many(monkeypatch: 
     assert sum(map(len, asked)) <= 90, "none twice"
     for first in range(0, 1_000, 40):
         ask(np.arange(first, first + 40, dtype=np.uint64))
-    assert owed.nbytes < 200 * 250
+    assert owed.nbytes < 250 * 250
     for first in range(0, 3_000, 120):  # nobody knows them: one row of all
         ask(np.arange(first, first + 120, 3, dtype=np.uint64))
-    assert owed.nbytes < 200 * 250
+    assert owed.nbytes < 250 * 250
+    owed = Owed(of_position, owed)  # with room from the beginning
+    ask(np.arange(500, dtype=np.uint64))
 
 
 def test_pairs_are_found_where_they_stand_whatever_their_order() -> None:
@@ -215,19 +225,19 @@ def test_pairs_are_found_where_they_stand_whatever_their_order() -> None:
     of_query, of_item = rng.integers(0, 20, 500), rng.integers(0, 30, 500)
     pair = pair_of(query[of_query], item[of_item])
     history = PairHistory(1, "observed", 2, 1 << 20)
-    known = of_query % 3 > 0
-    n = int(known.sum())
+    known_pairs = of_query % 3 > 0
+    n = int(known_pairs.sum())
     label = (rng.random(n) < 0.3).astype(np.int8)
-    history.add(pair[known] << np.uint64(10), label, np.full(n, HOUR), np.zeros(n, np.int64))
-    rows, at = history.rows(history.at(1), pair)
-    assert np.array_equal(at > 0, known)
+    history.add(pair[known_pairs] << np.uint64(10), label, np.full(n, HOUR), np.zeros(n, np.int64))
+    tables, _, at = history.at(1).rows(pair)
+    assert np.array_equal(~np.isnan(tables.rate[at]), known_pairs)
     clicked = defaultdict(list)
-    for one, own in zip(pair[known].tolist(), label.tolist(), strict=True):
+    for one, own in zip(pair[known_pairs].tolist(), label.tolist(), strict=True):
         clicked[one].append(own)
     rate = [np.mean(clicked[one]) if one in clicked else np.nan for one in pair.tolist()]
-    assert rows.rate[at] == pytest.approx(rate, rel=1e-6, nan_ok=True)
-    assert history.rows(history.at(1), pair[:0])[1].size == 0
-    assert (history.rows(history.at(0), pair)[1] == 0).all()
+    assert tables.rate[at] == pytest.approx(rate, rel=1e-6, nan_ok=True)
+    assert history.at(1).rows(pair[:0])[2].size == 0
+    assert not known(history.at(0), pair).any()
 
 
 def test_queries_that_no_longer_fit_are_taken_out_of_what_is_kept_by_pair() -> None:
@@ -245,28 +255,28 @@ def test_queries_that_no_longer_fit_are_taken_out_of_what_is_kept_by_pair() -> N
             history.at(hour)
     assert (small.level, whole.level) == (1, 0)
     a, b = small.at(2), whole.at(2)
-    for mine, its in zip((a.of_position, *a.curves), (b.of_position, *b.curves), strict=True):
-        assert np.array_equal(mine, its)
-    (mine, at), (its, of) = small.rows(a, pair), whole.rows(b, pair)
-    assert np.array_equal(at > 0, small.knows(pair))
-    for column, other in zip(mine, its, strict=True):
-        assert np.array_equal(column[at], other[of], equal_nan=True)
+    assert all(np.array_equal(mine, its) for mine, its in zip(a.curves, b.curves, strict=True))
+    assert same_rows(a, b, pair[small.knows(pair)])
+    assert np.array_equal(known(a, pair), small.knows(pair))
     again = PairHistory(4, "within_pairs", 3, 36 * 350)
     again.restore(small.state())
     assert np.array_equal(again.at(2).curves.curve, a.curves.curve)
-    assert again.nbytes == small.nbytes - small._owed[a.hours].nbytes
+    assert same_rows(again.at(2), a, pair)
 
 
-def test_a_book_has_its_last_hour_however_far_it_is_from_the_first() -> None:
+def test_the_latest_hour_enters_also_when_hours_were_skipped_or_forgotten() -> None:
     labels = hours_given(np.random.default_rng(7), [0])
-    hour = hour_of(labels)
-    book = with_hours(NO_BOOK, [(5, hour), (5 + MOST_HOURS, hour)], 5)
-    assert [*hours_of(book)] == [*entries_by_hour(book)] == [5, 5 + MOST_HOURS]
-    assert all(np.array_equal(a, b) for a, b in zip(hours_of(book)[5 + MOST_HOURS], hour, strict=True))
-    history = PairHistory(4, "within_pairs", 1 << 20, 1 << 20)
-    key, label = np.arange(1, 5).astype(np.uint64) << np.uint64(14), np.ones(4, np.int8)
-    for far in (1, 3, 2 + MOST_HOURS):
-        history.add(key, label, np.full(4, far * HOUR), np.zeros(4, np.int64))
-    assert history.at(2 + MOST_HOURS).curves.impressions.sum() == 8, (
-        "what is too old to be told from what is new is left out"
-    )
+    history, alone = (PairHistory(5, "within_pairs", 3, 1 << 20) for _ in range(2))
+    for hour, asked in ((1, 1), (2, 2), (3, 3), (9, 9), (10, 11), (12, 12)):
+        some = labels[20 * hour : 20 * hour + 60]
+        _, pair, place, group, label = np.array(some).T
+        key = (pair.astype(np.uint64) << np.uint64(14)) | place.astype(np.uint64)
+        for one in (history, alone):
+            one.add(key, label.astype(np.int8), np.full(60, hour * HOUR), group)
+        found = history.at(asked)
+        history.forget_before(asked)
+        history.forget_tables_before(asked)
+        again = PairHistory(5, "within_pairs", 3, 1 << 20)
+        again.restore(alone.state())
+        assert same(found.entries, again.at(asked).entries)
+        assert same_rows(found, again.at(asked), np.arange(40).astype(np.uint64) << np.uint64(4))

@@ -21,6 +21,7 @@ from streameval.metrics.view import Undefined, View
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import Layout, Options
 from streameval.testing import sketched
+from tests import ranked_lists
 from tests.metrics.test_errors import HEAVY, Columns, heavy, seen, world
 
 EDGES = (0.01,)
@@ -65,6 +66,21 @@ def drawn(seed: int, digits: int, n: int = 5_000) -> tuple[Floats, Labels]:
 def test_of_exact_scores_it_is_what_scikit_learn_says(digits: int, high: float) -> None:
     p, y = drawn(digits, digits)
     assert standardised(area(p, y, 0.0, high), 0.0, high) == pytest.approx(roc_auc_score(y, p, max_fpr=high), abs=1e-12)
+
+
+@pytest.mark.slow
+def test_a_replay_of_40_000_impressions_is_what_scikit_learn_says() -> None:
+    """With ties, shadow scores, and clicks that come after their labels have matured."""
+    rows = ranked_lists.log(40_000, seed=5)
+    pipeline = ranked_lists.run(rows)
+    for version in ("v1", "v2"):
+        given = [(r.event.pclick if r.event.version == version else r.shadow, r.clicked) for r in rows]
+        p, y = zip(*((score, clicked) for score, clicked in given if score is not None), strict=True)
+        metrics = ranked_lists.result(pipeline, version).metrics
+        # closer than its certified error: here every bin holds equal scores only
+        assert metrics["pauc"] == pytest.approx(roc_auc_score(y, p, max_fpr=0.1), abs=1e-9)
+        assert metrics["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)
+        assert metrics["rmse"] == pytest.approx(root_mean_squared_error(y, p), abs=1e-9)
 
 
 def test_areas_of_adjoining_ranges_add_up_to_the_auc() -> None:

@@ -1,0 +1,103 @@
+"""What the labels of an hour's tables say of a pair, and of every position.
+
+They are one list of counts by pair, position and group of users: of all the hours together, so a pair has few entries,
+whatever the number of hours. Counts are integers, so it is the same list whichever hours were added first, or have left again.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.auction.entries import Hour
+from streameval.auction.history import PairCounts
+from streameval.auction.rerun import USER_GROUPS
+
+POSITION_BITS = 10  # of an entry's key, below the pair
+GROUP_BITS = USER_GROUPS.bit_length() - 1  # of it, below the position
+PLACE_BITS = POSITION_BITS + GROUP_BITS
+_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
+
+
+@numba.njit(cache=True, nogil=True)
+def counts_of(entries: Hour, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
+    """(by pair and position; impressions and clicks [slots, USER_GROUPS, 2])."""
+    keys, shown, clicked = entries
+    of_groups, room = np.zeros((slots * USER_GROUPS, 2), np.int64), keys.size
+    indptr, position = np.zeros(room + 1, np.int64), np.empty(room, np.int64)
+    impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
+    pairs, n, before = 0, 0, ~np.uint64(0)
+    for e in range(keys.size):
+        at, place = keys[e] >> np.uint64(GROUP_BITS), keys[e] & np.uint64((1 << PLACE_BITS) - 1)
+        of_groups[place, 0] += shown[e]
+        of_groups[place, 1] += clicked[e]
+        pairs += e == 0 or at >> np.uint64(POSITION_BITS) != before >> np.uint64(POSITION_BITS)
+        if e == 0 or at != before:
+            position[n], impressions[n], clicks[n] = at & np.uint64((1 << POSITION_BITS) - 1), 0, 0
+            n += 1
+        impressions[n - 1] += shown[e]
+        clicks[n - 1] += clicked[e]
+        indptr[pairs], before = n, at
+    counts = PairCounts(indptr[: pairs + 1].copy(), position[:n].copy(), impressions[:n].copy(), clicks[:n].copy())
+    return counts, of_groups.reshape((slots, USER_GROUPS, 2))
+
+
+@numba.njit(cache=True, nogil=True)
+def known_of(
+    pair: NDArray[np.uint64],
+    entries: Hour,
+    curve: NDArray[np.float64],
+    row: NDArray[np.int32],
+    rate: NDArray[np.float32],
+    owed: NDArray[np.float32],
+    first: int,
+) -> int:
+    """Writes what is known of n pairs, which ascend, to rows from `first` on, and into `row` which is whose; 0: it has no history.
+
+    `rate`: `rerun.ClickTables.rate`; `owed` [rows, USER_GROUPS]: the residuals of `rerun.run_through`. Returns where the rows end.
+    """
+    keys, shown, clicked = entries
+    clicks, chance, at, n = np.zeros(USER_GROUPS), np.zeros(USER_GROUPS), 0, first
+    for i in range(pair.size):
+        at = _from(keys, pair[i] << np.uint64(PLACE_BITS), at)
+        row[i] = 0
+        if at == keys.size or keys[at] >> np.uint64(PLACE_BITS) != pair[i]:
+            continue
+        clicks[:], chance[:], every, every_click = 0.0, 0.0, 0.0, np.int64(0)
+        while at < keys.size and keys[at] >> np.uint64(PLACE_BITS) == pair[i]:
+            place, here = keys[at] >> np.uint64(GROUP_BITS), np.int64(0)
+            of_curve = curve[place & np.uint64((1 << POSITION_BITS) - 1)]
+            while at < keys.size and keys[at] >> np.uint64(GROUP_BITS) == place:
+                group = keys[at] & np.uint64(USER_GROUPS - 1)
+                clicks[group] += clicked[at]
+                chance[group] += shown[at] * of_curve
+                every_click += np.int64(clicked[at])
+                here += np.int64(shown[at])
+                at += 1
+            every += here * of_curve
+        known = every_click / every if every > 0.0 else 0.0
+        rate[n] = known if every > 0.0 else np.nan
+        for g in range(USER_GROUPS):
+            rest = max(every - chance[g], _LEAST_REST * every) if every > 0.0 else 1.0
+            owed[n, g] = (clicks[g] - known * chance[g]) / rest
+        row[i] = n
+        n += 1
+    return n
+
+
+@numba.njit(inline="always")
+def _from(keys: NDArray[np.uint64], key: np.uint64, at: int) -> int:
+    """Where the keys begin, from `at` on, that are not below one: the next one that is asked for is near."""
+    step = 8
+    while at + step < keys.size and keys[at + step] < key:
+        at += step
+        step *= 2
+    beyond = min(at + step, keys.size)
+    while at < beyond:
+        middle = (at + beyond) // 2
+        if keys[middle] < key:
+            at = middle + 1
+        else:
+            beyond = middle
+    return at
