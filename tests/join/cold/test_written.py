@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 
-from streameval.join.cold import filter as filter_module
 from streameval.join.cold import written
 from streameval.join.cold.ground import ALIGN
 from streameval.join.policy import JoinPolicy
@@ -143,16 +142,13 @@ def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoin
     assert newest(folder)["read_with_it"] == named
 
 
-def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(tmp_path: Path) -> None:
     process, folder = half(tmp_path)
     for _ in range(2):
         write(process)
         process.settle()
         now = sizes(folder)
-        assert len([name for name in now if name.startswith("ids-")]) == 1
+        assert len([name for name in now if name.startswith("ids-")]) == len(process.cold.segments) > 0
         assert len(newest(folder)["read_with_it"]) == 2
         assert process.keeper.state().rows_bytes == sum(now.values())
         process.keeper.close()
@@ -182,13 +178,10 @@ def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
     needed = {name for tree in kept for key in ("rows_files", "read_with_it") for name in tree[key]}
     assert len(kept) == 2
     assert gone not in needed
-    assert {path.name for path in folder.glob("rows-*")} == needed
+    assert {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")} == needed
 
 
-def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_without_one(tmp_path: Path) -> None:
     process, folder = half(tmp_path, 8_000)
     before, written = newest(folder), set[str]()
     with leaving(0):
@@ -198,11 +191,11 @@ def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_wi
             written |= sizes(folder).keys()
     cold, blocks = process.cold, process.pipeline.partitions[0].joiner.written.blocks
     assert newest(folder) == before
-    assert cold.filter.file is not None
-    used = {one.file.path.name for one in cold.segments} | {block.name for block in blocks} | {cold.filter.file.name}
+    used = {one.file.path.name for one in cold.segments} | {index.path.name for index in cold.indexes}
+    used |= {block.name for block in blocks}
     there = sizes(folder).keys()
     assert used <= there
-    assert len(there - used) <= 3  # what has gone out of use since the last was written
+    assert len(there - used) <= 4  # what has gone out of use since the last was written
     assert len(written - there) >= 4
     write(process)
     tree = newest(folder)
