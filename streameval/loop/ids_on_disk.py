@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streameval.join.cold.cold_rows import Joining
-from streameval.join.cold.ids import Part
-from streameval.join.cold.index import READ, Index, content, index_of
+from streameval.join.cold.ids import IdPart
+from streameval.join.cold.index import IN_MEMORY, Index, content, index_of
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.store import container
@@ -21,13 +21,13 @@ from streameval.store.thread import WorkThread
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 10.0  # after a file could not be written
+_AGAIN_SECONDS = 10.0  # after a file could not be written
 _READERS = 4  # threads
 _TOGETHER = 1 << 22  # rows of files whose ids are made anew as one
 
 
 def write_index(
-    files: Checkpoints, make: Callable[[], Sequence[Part]], ids: int, goes_on: Callable[[], None] = lambda: None
+    files: Checkpoints, make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
 ) -> Index:
     """Writes the file of so many ids, whose rows are from 0 on until somebody says otherwise.
 
@@ -41,7 +41,7 @@ def write_index(
 
 def _read(path: Path, first: int, end: int) -> Index | None:
     """None: it is of another form. Raises DamagedError and OSError."""
-    return index_of(path, *container.read_some(path, READ), first, end)
+    return index_of(path, *container.read_some(path, IN_MEMORY), first, end)
 
 
 class StoppedError(Exception):
@@ -103,10 +103,10 @@ class IdsThread:
         except StoppedError:
             return 0
         except FencedError:  # is told, and seen to, where rows are written
-            self._due = time.monotonic() + AGAIN_SECONDS
+            self._due = time.monotonic() + _AGAIN_SECONDS
             return 0
         except (StoreError, OSError) as error:
-            self._due = time.monotonic() + AGAIN_SECONDS
+            self._due = time.monotonic() + _AGAIN_SECONDS
             log.error("%s", error)
             return 1
         finally:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
-from streameval.join.cold.ground import ALIGN, empty, give_back, will_need, will_need_rows
-from streameval.join.cold.ids import Part
+from streameval.join.cold.ground import ALIGN, ask_for_rows, empty, give_back
+from streameval.join.cold.ids import IdPart
 from streameval.join.cold.index import Index, to_put_together
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
@@ -67,12 +67,12 @@ class Joining:
             return sum(file.rows for file, _ in self.files if not file.lost)
         return sum(index.ids.size for index in self.indexes)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[IdPart]:
         """Of which the one is made. Raises OSError."""
         if self.files:
             return [file.part(first) for file, first in self.files]
         first = self.first
-        return [Part(index.ids, index.first - first) for index in self.indexes]
+        return [IdPart(index.ids, index.first - first) for index in self.indexes]
 
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -243,9 +243,9 @@ class ColdRows:
         if not row.size:
             return NONE_FOUND
         if row.size <= _ONE_BY_ONE:
-            for column in table.columns().values():
-                for one in row.tolist():
-                    will_need(column, one, one + 1)
+            ask_for_rows(
+                (column for name, column in table.columns().items() if name != "id"), row
+            )  # that was looked for
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])
@@ -318,9 +318,8 @@ class ColdRows:
             self.segments.append(segment)
         self.indexes, self._lookup = list(saved["ids"]), None
         changed = saved["changed"]
-        for name, column in table.columns().items():
-            if name == "state" or name in changed["fields"]:
-                will_need_rows(column, changed["row"])
+        written = (column for name, column in table.columns().items() if name == "state" or name in changed["fields"])
+        ask_for_rows(written, changed["row"])
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load32, load64
 
 PAGE_BYTES = 4096
-PAGE_WORDS = PAGE_BYTES // 8
+_PAGE_WORDS = PAGE_BYTES // 8
 PAGE_IDS = 340  # of a page: 8 bytes each, and 4 for the row
 _ROWS = 2 * PAGE_IDS  # where a page's rows begin, in 4 bytes
-_APART = PAGE_WORDS  # ids of a page without rows
+_APART = _PAGE_WORDS  # ids of a page without rows
 _PIECE = PAGE_IDS << 12  # ids that are put together at a time
 
 
@@ -53,7 +53,7 @@ class SortedIds(NamedTuple):
 def in_pages(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """(uint64 [pages, words], the fence) of ascending ids and their rows."""
     whole, rest = divmod(ids.size, PAGE_IDS)
-    pages = np.zeros((whole + (rest > 0), PAGE_WORDS), np.uint64)
+    pages = np.zeros((whole + (rest > 0), _PAGE_WORDS), np.uint64)
     halves = pages.view(np.uint32)
     upto = whole * PAGE_IDS
     pages[:whole, :PAGE_IDS] = ids[:upto].reshape(-1, PAGE_IDS)
@@ -101,14 +101,14 @@ def first_in_page(words: int, size: int, page: int, wanted: np.uint64) -> int:
     return begin + first_not_less(words + page * PAGE_BYTES, 0, min(PAGE_IDS, size - begin), wanted)
 
 
-class Part(NamedTuple):
+class IdPart(NamedTuple):
     """Some of the ids that are put together."""
 
     ids: SortedIds
     rows: int  # what is added to their rows
 
 
-def merged(parts: Sequence[Part]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
+def merged(parts: Sequence[IdPart]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
     """(ids, their rows) of all parts in order, a piece at a time, whole pages but for the last; of equal ids those of the first part first."""
     places = np.array([[*part.ids.places, part.rows] for part in parts], np.int64).reshape(-1, 5)
     at = np.zeros(len(parts), np.int64)

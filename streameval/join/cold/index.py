@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from streameval.events.pieces import Pieces
 from streameval.join.cold.ground import Extent, mapped
-from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, Part, SortedIds, in_pages, merged
+from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, IdPart, SortedIds, in_pages, merged
 from streameval.join.cold.ribbon import FORM, Ribbon, RibbonMaker, shape_of
 
-READ = ("fence", "words")  # of the file: what is in memory
+IN_MEMORY = ("fence", "words")  # of the file: what is in memory
 _TOGETHER = 16  # that become one
 _ALWAYS = 1 << 24  # rows that one may have; more only if they are no more than a quarter of all
 _MOST = 1 << 31  # rows of one: they are numbered by 32 bits
@@ -52,7 +52,7 @@ class Index:
 
 
 def index_of(path: Path, layout: dict[str, Any], size: int, first: int, end: int) -> Index | None:
-    """What the file says (`READ` of it is read), for these rows; None: it is of another form. Raises OSError."""
+    """What the file says (`IN_MEMORY` of it is read), for these rows; None: it is of another form. Raises OSError."""
     if layout.get("form") != FORM:
         return None
     place: Extent = layout["pages"]
@@ -62,7 +62,9 @@ def index_of(path: Path, layout: dict[str, Any], size: int, first: int, end: int
     return Index(path, size, first, end, ids, Ribbon(layout["words"], layout["shards"], layout["slots"]))
 
 
-def content(make: Callable[[], Sequence[Part]], ids: int, goes_on: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def content(
+    make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """What the file holds of so many ids; parts are made when it is written. `goes_on` is called now and then, and may raise."""
     pages, (words, shards, slots) = -(-ids // PAGE_IDS), shape_of(ids)
     fence: list[NDArray[np.uint64]] = []
@@ -87,10 +89,10 @@ def content(make: Callable[[], Sequence[Part]], ids: int, goes_on: Callable[[], 
     }
 
 
-def in_order(ids: NDArray[np.uint64], first: int = 0) -> Part:
+def in_order(ids: NDArray[np.uint64], first: int = 0) -> IdPart:
     """The ids of a segment, whose rows are from `first` on."""
     order = np.argsort(ids, kind="stable")
-    return Part(SortedIds.apart(ids[order], order.astype(np.uint32)), first)
+    return IdPart(SortedIds.apart(ids[order], order.astype(np.uint32)), first)
 
 
 def to_put_together(rows: Sequence[int]) -> slice | None:

@@ -11,12 +11,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.join.cold.ground import will_need
-from streameval.join.cold.ids import PAGE_IDS, PAGE_WORDS, first_in_page, id_at, page_of, row_at
+from streameval.join.cold.ground import ask_for
+from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, first_in_page, id_at, page_of, row_at
 from streameval.join.cold.index import Index
-from streameval.join.cold.ribbon import hash_of, may_have
+from streameval.join.cold.ribbon import may_have
 
-_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into; more are read as they are touched
+_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into
 
 
 class Lookup:
@@ -24,18 +24,23 @@ class Lookup:
 
     def __init__(self, indexes: Sequence[Index]) -> None:
         self._indexes = list(indexes)
-        self._ids = [index.ids for index in indexes]  # stay where they are as long as this does
-        self._ribbons = [index.ribbon for index in indexes]
-        self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._ids), 9)
+        self._kept = [(index.ids, index.ribbon) for index in indexes]  # stay where they are as long as this does
+        self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), 9)
 
     def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids."""
-        pages = _full(wanted.size, lambda out: _pages(self._places, wanted, out))
-        if len(pages) <= _AT_ONCE:
-            for _, number, page in pages.tolist():
-                will_need(self._ids[number].words, page * PAGE_WORDS, (page + 1) * PAGE_WORDS)
-        where, number, row = _full(wanted.size, lambda out: _find(self._places, wanted, pages, out)).T
-        return where, row + np.array([index.first for index in self._indexes])[number]
+        order = np.argsort(wanted)  # through a filter from its beginning to its end: a third of the time
+        ids = wanted[order]
+        pages = _full(ids.size, lambda out: _pages(self._places, ids, out))
+        parts = range(0, len(pages), _AT_ONCE)
+        found = [np.empty((0, 3), np.int64), *(self._look_into(pages[at : at + _AT_ONCE], ids) for at in parts)]
+        where, number, row = np.concatenate(found).T
+        return order[where], row + np.array([index.first for index in self._indexes])[number]
+
+    def _look_into(self, pages: NDArray[np.int64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """[n, 3]: position in `ids`, number of the index and row of what is in these pages, which `_pages` gave."""
+        ask_for(self._places[pages[:, 1], 0] + pages[:, 2] * PAGE_BYTES)
+        return _full(len(pages), lambda out: _find(self._places, ids, pages, out))
 
 
 def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.int64]:
@@ -53,12 +58,13 @@ def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.i
 def _pages(places: NDArray[np.int64], wanted: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
     """Writes [position in `wanted`, number of the index, page of its ids] of all that are to be looked into; returns how many."""
     n = 0
-    for i in range(wanted.size):
-        one, hashed = wanted[i], hash_of(wanted[i])
-        for number in range(len(places)):
-            if may_have(places[number, 6], places[number, 7], places[number, 8], one, hashed):
+    for number in range(len(places)):
+        fence, pages, words = places[number, 4], places[number, 5], places[number, 6]
+        shards, slots = places[number, 7], places[number, 8]
+        for i in range(wanted.size):
+            if may_have(words, shards, slots, wanted[i]):
                 if n < len(out):
-                    out[n, 0], out[n, 1], out[n, 2] = i, number, page_of(places[number, 4], places[number, 5], one)
+                    out[n, 0], out[n, 1], out[n, 2] = i, number, page_of(fence, pages, wanted[i])
                 n += 1
     return n
 

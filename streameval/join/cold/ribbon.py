@@ -78,7 +78,7 @@ def _odd(typing_context: Any, word: Any) -> Any:
 
 
 @numba.njit(inline="always")
-def hash_of(one: np.uint64) -> np.uint64:
+def _hash_of(one: np.uint64) -> np.uint64:
     """Which slots from its first one on an id has; that one always."""
     return mix(one ^ _SALT) | _ONE
 
@@ -96,8 +96,9 @@ def _first_slot(part: np.uint64, slots: np.uint64) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def may_have(words: int, shards: int, slots: int, one: np.uint64, hashed: np.uint64) -> bool:
-    """Whether an id may be one of those of the filter whose words are at an address; `hashed`: see `hash_of`."""
+def may_have(words: int, shards: int, slots: int, one: np.uint64) -> bool:
+    """Whether an id may be one of those of the filter whose words are at an address."""
+    hashed = _hash_of(one)
     part = _part_of(one, np.uint64(shards))
     slot = (part >> np.uint64(32)) * np.uint64(slots) + _first_slot(part, np.uint64(slots))
     at, behind = words + int(slot // np.uint64(_WINDOW)) * 8 * _COLUMNS, slot % np.uint64(_WINDOW)
@@ -127,7 +128,7 @@ def _add(
         while shard < int(part >> np.uint64(32)):
             _solve(shard, equations, words)
             shard += 1
-        slot, hashed = _first_slot(part, np.uint64(slots)), hash_of(ids[i])
+        slot, hashed = _first_slot(part, np.uint64(slots)), _hash_of(ids[i])
         while equations[slot]:  # is another one's: the difference begins later
             hashed ^= equations[slot]
             if not hashed:  # it follows from those that are there

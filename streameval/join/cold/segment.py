@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
 from streameval.join.cold.ground import Extent, map_over, mapped
-from streameval.join.cold.ids import Part, SortedIds
+from streameval.join.cold.ids import IdPart, SortedIds
 from streameval.join.cold.index import in_order
 from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
@@ -39,7 +39,7 @@ class RowsFile:
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
 
-    def part(self, first: int) -> Part:
+    def part(self, first: int) -> IdPart:
         """The rows' ids in order; rows are from `first` on. Raises OSError."""
         if self.lost:
             return in_order(np.empty(0, np.uint64))
@@ -48,9 +48,9 @@ class RowsFile:
             return in_order(self._small(self.columns, "id"), first)
         if "pages" in places:  # until format 9
             (pages,) = self._arrays(places, ("pages",))
-            return Part(SortedIds.of_pages(self.rows, pages, pages[:0, 0]), first)
+            return IdPart(SortedIds.of_pages(self.rows, pages, pages[:0, 0]), first)
         ids, rows = self._arrays(places, ("ids", "at"))  # as it was at first
-        return Part(SortedIds.apart(ids, rows), first)
+        return IdPart(SortedIds.apart(ids, rows), first)
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the greatest time of every block of rows. Raises OSError."""
