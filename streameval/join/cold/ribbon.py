@@ -77,6 +77,16 @@ def _odd(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), code
 
 
+@intrinsic
+def _zeros_below(typing_context: Any, word: Any) -> Any:
+    """How many bits are below the lowest that is set, of which there is one."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), code
+
+
 @numba.njit(inline="always")
 def _hash_of(one: np.uint64) -> np.uint64:
     """Which slots from its first one on an id has; that one always."""
@@ -133,9 +143,9 @@ def _add(
             hashed ^= equations[slot]
             if not hashed:  # it follows from those that are there
                 break
-            while not hashed & _ONE:
-                hashed >>= _ONE
-                slot += _ONE
+            zeros = _zeros_below(hashed)
+            hashed >>= zeros
+            slot += zeros
         else:
             equations[slot] = hashed
     return shard
