@@ -57,13 +57,11 @@ class RibbonMaker:
 
     def add(self, ids: NDArray[np.uint64]) -> None:
         """The next ids; none is less than one of those before."""
-        self._shard = _add(ids, self._shard, self._equations, *self._made)
+        self._shard = _add(ids, self._shard, 0, self._equations, *self._made)
 
     def finish(self) -> Ribbon:
         """When all have come."""
-        while self._shard < self._made.shards:
-            _solve(self._shard, self._equations, self._made.words)
-            self._shard += 1
+        self._shard = _add(np.empty(0, np.uint64), self._shard, self._made.shards, self._equations, *self._made)
         return self._made
 
 
@@ -127,12 +125,14 @@ def may_have(words: int, shards: int, slots: int, one: np.uint64) -> bool:
 def _add(
     ids: NDArray[np.uint64],
     shard: int,
+    upto: int,
     equations: NDArray[np.uint64],
     words: NDArray[np.uint64],
     shards: int,
     slots: int,
 ) -> int:
-    """Adds the ids' equations to those of the shard that is under way, solves whole ones; returns which is under way then."""
+    """Adds the ids' equations to those of the shard that is under way, solves whole ones, then those before `upto`; returns which
+    is under way then."""
     for i in range(ids.size):
         part = _part_of(ids[i], np.uint64(shards))
         while shard < int(part >> np.uint64(32)):
@@ -148,10 +148,13 @@ def _add(
             slot += zeros
         else:
             equations[slot] = hashed
+    while shard < upto:
+        _solve(shard, equations, words)
+        shard += 1
     return shard
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit
 def _solve(shard: int, equations: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
     """Sets the bits of a shard's slots, from the last one on, and leaves no equations."""
     after = np.zeros(_COLUMNS, np.uint64)  # bits of the slots behind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.testing import history_content, readers_see
 from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
+from tests.join.cold.test_indexes import small_sizes
 
 LONG: dict[str, Any] = {"join": {"attribution_window": "25m"}}  # 27,000 impressions wait
 KINDS: dict[str, dict[str, Any]] = {"plain": LONG, "with a model": {**LONG, "models": [FTRL]}}
@@ -215,15 +216,22 @@ def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_p
     assert len(names) == len(set(names)) == 2
 
 
-def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(
+    together: bool, tmp_path: Path
+) -> None:
     plain, folder = in_memory("plain"), tmp_path / "checkpoints" / "partition-00000"
     process, before = Process(tmp_path, ALIGN, **LONG), set[str]()
     done = killed = kills = 0
-    with leaving(0):
+    with (
+        leaving(0),
+        small_sizes() if together else nullcontext(),
+    ):  # indexes become one: files that nobody names yet, and old ones
         while done < stream().order.size:
             for done, batch in stream().batches(process.pipeline.catalog, 4000, True, process.begin):
                 process.pipeline.take(batch)
                 process.settle()
+                until(process, lambda process=process: process.cold.joining is None)
                 if sizes(folder).keys() <= before:
                     continue
                 if done > killed:  # nobody closes it; what it has done since its last checkpoint is done again
