@@ -67,7 +67,7 @@ def ask_for(addresses: NDArray[np.int64]) -> None:
 
     A page that is read when it is touched has the thread wait, and megabytes read around it.
     """
-    for page in np.unique(addresses // mmap.PAGESIZE).tolist():
+    for page in sorted({address // mmap.PAGESIZE for address in addresses.tolist()}):
         _madvise(page * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED)
 
 
