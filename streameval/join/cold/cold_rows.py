@@ -169,6 +169,7 @@ class ColdRows:
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
         """A file has turned out to be damaged: its rows are not known any more."""
+        self._lookup = None
         for segment in (one for one in self.segments if one.file is file):
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
@@ -233,13 +234,10 @@ class ColdRows:
         if not self.segments:
             return NONE_FOUND
         wanted = np.concatenate((shown, clicked))
-        self._lookup = lookup = self._lookup or Lookup(self.indexes)
-        at, row = lookup.find(wanted)
-        there = row >= start
-        for segment in self.segments:
-            if segment.file.lost:
-                there &= (row < segment.first) | (row >= segment.end)
-        at, row = at[there], row[there]
+        if self._lookup is None:
+            self._lookup = Lookup(self.indexes, [segment for segment in self.segments if segment.file.lost])
+        at, row = self._lookup.find(wanted)
+        at, row = at[row >= start], row[row >= start]
         if not row.size:
             return NONE_FOUND
         if row.size <= _ONE_BY_ONE:

@@ -15,15 +15,17 @@ from streameval.join.cold.ground import ask_for
 from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, first_in_page, id_at, page_of, row_at
 from streameval.join.cold.index import Index
 from streameval.join.cold.ribbon import may_have
+from streameval.join.cold.segment import Segment
 
 _AT_ONCE = 4096  # pages of ids that are asked for before one is looked into
 
 
 class Lookup:
-    """What some indexes have; whoever changes one makes a new one."""
+    """What some indexes have; whoever changes one, or loses a segment, makes a new one."""
 
-    def __init__(self, indexes: Sequence[Index]) -> None:
-        self._indexes = list(indexes)
+    def __init__(self, indexes: Sequence[Index], lost: Sequence[Segment] = ()) -> None:
+        """`lost`: whose rows are not known any more."""
+        self._indexes, self._lost = list(indexes), lost
         self._kept = [(index.ids, index.ribbon) for index in indexes]  # stay where they are as long as this does
         self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), 9)
 
@@ -35,7 +37,11 @@ class Lookup:
         parts = range(0, len(pages), _AT_ONCE)
         found = [np.empty((0, 3), np.int64), *(self._look_into(pages[at : at + _AT_ONCE], ids) for at in parts)]
         where, number, row = np.concatenate(found).T
-        return order[where], row + np.array([index.first for index in self._indexes])[number]
+        row += np.array([index.first for index in self._indexes])[number]
+        there = np.ones(row.size, np.bool_)
+        for segment in self._lost:
+            there &= (row < segment.first) | (row >= segment.end)
+        return order[where[there]], row[there]
 
     def _look_into(self, pages: NDArray[np.int64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """[n, 3]: position in `ids`, number of the index and row of what is in these pages, which `_pages` gave."""
