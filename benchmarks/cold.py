@@ -124,7 +124,8 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["in memory"], out["known"] = joiner.in_memory, joiner.known
         out["filter"] = joiner.cold.nbytes
         out["disk"] = sum(segment.file.size for segment in joiner.cold.segments)
-        out["segments"] = len(joiner.cold.segments)
+        out["disk"] += sum(index.size for index in joiner.cold.indexes)
+        out["segments"], out["indexes"] = len(joiner.cold.segments), len(joiner.cold.indexes)
         rng, took = np.random.default_rng(1), []
         for number in rng.integers(1, rows // 2, LATE_CLICKS).tolist():
             click = Clicks(np.zeros(1, np.int32), hashes(number, 1), START + np.array([number * DAY // rows + 1000]))

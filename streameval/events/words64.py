@@ -34,6 +34,17 @@ def load8(typing_context: Any, place: Any) -> Any:
 
 
 @intrinsic
+def load32(typing_context: Any, place: Any) -> Any:
+    """The four bytes from an address on, as an int64."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number = builder.load(builder.inttoptr(args[0], ir.IntType(32).as_pointer()), align=1)
+        return builder.zext(number, ir.IntType(64))
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
 def load64(typing_context: Any, place: Any) -> Any:
     """The eight bytes from an address on, as a uint64."""
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
+from streameval.join.joiner import Joiner
 from streameval.join.policy import FOREVER, NEVER
 from streameval.loop.binding import binding, check_binding
 from streameval.loop.history_writes import add_to_history, claim_history
+from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import (
     RowsWork,
@@ -62,7 +65,9 @@ class _Held:
     failing: bool = False  # the last attempt at a checkpoint failed
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
     rows_at: float = 0.0  # monotonic seconds when its rows had their last turn on the way to the disk
-    unchecked: list[RowsFile] = field(default_factory=list)  # of the last owner, whose bytes nobody has compared yet
+    unchecked: list[RowsFile | Index] = field(
+        default_factory=list
+    )  # of the last owner, whose bytes nobody has compared yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class PartitionKeeper:
         self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was seen to have it
         self._writer = WorkThread("store")
         self._job: _Job | None = None
+        self._ids = IdsThread()
         self._history_due = self._fold_due = self._rows_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
@@ -120,8 +126,11 @@ class PartitionKeeper:
                 tree, apart, path = found
                 check_binding(self._binding, tree["settings"], path)
                 rows = open_rows(files.folder, tree["monitor"])
-                offsets |= self._restore(partition, tree, apart, path, rows)
-                held.unchecked = [file for file in rows if not file.lost]
+                offsets |= self._restore(files, partition, tree, apart, path, rows)
+                indexes = self._pipeline.partitions[partition].joiner.cold.indexes if tree["monitor"] else []
+                for index in indexes:
+                    files.named(index.path.name)
+                held.unchecked = [*indexes, *(file for file in rows if not file.lost)]
                 held.written_at, held.restarts = tree["at"], tree["restarts"] + 1
                 held.settled = self._settled(partition)
                 self._numbers.restores += 1
@@ -192,6 +201,7 @@ class PartitionKeeper:
             self._finish(now + 1.0)
         if self._job is not None:
             return
+        self._numbers.failures += self._ids.tick(self._joiners())
         if self._history_due <= now or behind > _MANY_PANES:
             self._write_history(fold=self._fold_due <= now)
             return
@@ -206,6 +216,7 @@ class PartitionKeeper:
     def close(self) -> None:
         """Writes the history and every partition once more, within `store.drain_timeout`, and releases them."""
         deadline = time.monotonic() + self._drain
+        self._ids.close(self._drain)
         self._finish(deadline)
         if self._job is None:
             self._write_history(fold=False)
@@ -271,6 +282,12 @@ class PartitionKeeper:
                 held.written_at, held.settled = at, settled
 
         self._job = _Job(self._writer.submit(_write, held.files, tree), note)
+
+    def _joiners(self) -> Iterator[tuple[Joiner, Checkpoints]]:
+        """Of partitions that are ours to write."""
+        for partition, held in self._held.items():
+            if not held.released and partition in self._pipeline.partitions:
+                yield self._pipeline.partitions[partition].joiner, held.files
 
     def _rows_wait(self) -> bool:
         return any(rows_wait(part.joiner) for part in self._pipeline.partitions.values())
@@ -348,10 +365,16 @@ class PartitionKeeper:
         return part.firm - self._horizon
 
     def _restore(
-        self, partition: int, tree: dict[str, Any], apart: Mapping[str, bytes], path: Path, rows: Sequence[RowsFile]
+        self,
+        files: Checkpoints,
+        partition: int,
+        tree: dict[str, Any],
+        apart: Mapping[str, bytes],
+        path: Path,
+        rows: Sequence[RowsFile],
     ) -> dict[tuple[str, int], int]:
         part = tree["monitor"]
-        put_named(path.parent, part, tree[READ_WITH_IT])
+        put_named(files, part, tree[READ_WITH_IT], rows)
         for name, data in apart.items():
             part["learners"][int(name)]["model"]["pickle"] = data
         try:

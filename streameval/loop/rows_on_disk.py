@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from streameval.join.cold.cold_rows import Freezing
-from streameval.join.cold.filter import FilterFile, IdFilter
+from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import RestoredRows, WrittenBlock
 from streameval.join.joiner import Joiner
+from streameval.loop.ids_on_disk import put_indexes, write_index
 from streameval.loop.partition import Partition
 from streameval.results.snapshot import CheckpointState
 from streameval.store import container
@@ -35,12 +34,12 @@ class RowsWork(NamedTuple):
     done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
 
 
-def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile]) -> RowsWork | None:
+def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
     """Writes the next rows whose labels are mature; when there are none, others that the next checkpoint would write, or reads a file
     that a restart has found."""
     freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
     if freezing is not None:
-        return RowsWork(partial(_write, files, freezing, _in_use(joiner)), partial(_put_on_disk, joiner))
+        return RowsWork(partial(_write, files, freezing, _in_use(joiner)), partial(_put_on_disk, joiner, files))
     block = joiner.written.early(joiner.table, _in_memory(joiner))
     if block is not None:
         return RowsWork(partial(_write_early, files, block, _in_use(joiner)), lambda written: written.result())
@@ -65,21 +64,17 @@ def _in_memory(joiner: Joiner) -> slice:
 
 def _in_use(joiner: Joiner) -> frozenset[str]:
     """The names of the files that a checkpoint of now would name."""
-    ids = joiner.cold.filter.file
-    names = [segment.file.path.name for segment in joiner.cold.segments] + ([] if ids is None else [ids.name])
+    names = [segment.file.path.name for segment in joiner.cold.segments]
+    names += [index.path.name for index in joiner.cold.indexes]
     return frozenset(names + [block.name for block in joiner.written.blocks if block.name is not None])
 
 
-def _write(files: Checkpoints, freezing: Freezing, in_use: frozenset[str]) -> tuple[RowsFile, IdFilter]:
+def _write(files: Checkpoints, freezing: Freezing, in_use: frozenset[str]) -> tuple[RowsFile, Index]:
     files.forget_rows(in_use)
     path = files.save_rows(freezing.content)
     layout, size = container.layout(path)
     file = RowsFile(path, freezing.end - freezing.first, layout, size)
-    known = freezing.enter(file.mark)
-    if known.due:
-        path = files.save_ids(known.content())
-        known.file = FilterFile(path.name, path.stat().st_size, known.used)
-    return file, known
+    return file, write_index(files, lambda: [in_order(freezing.ids)], freezing.ids.size)
 
 
 def _write_early(files: Checkpoints, block: WrittenBlock, in_use: frozenset[str]) -> None:
@@ -93,10 +88,12 @@ def _write_block(files: Checkpoints, block: WrittenBlock) -> None:
     block.name, block.columns = path.name, None
 
 
-def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> None:
+def _put_on_disk(joiner: Joiner, files: Checkpoints, written: Future[tuple[RowsFile, Index]]) -> None:
     """Maps what was written."""
     try:
-        joiner.cold.finish(joiner.table, joiner.runs, joiner.front, *written.result())
+        file, index = written.result()
+        files.named(index.path.name)
+        joiner.cold.finish(joiner.table, joiner.runs, joiner.front, file, index)
     except OSError as error:
         raise StoreError(
             f"rows on disk cannot be mapped: {error.strerror}; they stay in memory; a larger store.segment_rows needs fewer "
@@ -106,11 +103,16 @@ def _put_on_disk(joiner: Joiner, written: Future[tuple[RowsFile, IdFilter]]) -> 
         joiner.cold.freezing = None
 
 
-def _put_aside_if_damaged(joiner: Joiner, file: RowsFile, checked: Future[None]) -> None:
-    """Forgets the rows of a file whose bytes are not what was written."""
+def _put_aside_if_damaged(joiner: Joiner, file: RowsFile | Index, checked: Future[None]) -> None:
+    """Forgets the rows of a file whose bytes are not what was written; ids are made anew."""
     try:
         checked.result()
     except (DamagedError, OSError) as error:
+        if isinstance(file, Index):
+            if file in joiner.cold.indexes:
+                log.warning("%s: %s: made anew from the files of rows", file.path, error)
+                file.damaged = True
+            return
         if all(
             segment.file is not file for segment in joiner.cold.segments
         ):  # its rows are forgotten, so it may be gone
@@ -124,15 +126,15 @@ def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
     joiners = [part.joiner for part in partitions]
     files = [segment.file for joiner in joiners for segment in joiner.cold.segments]
     into.rows = sum(file.rows for file in files if not file.lost)
-    into.rows_bytes = sum(file.size for file in files) + sum(one.written.size + one.cold.filter_size for one in joiners)
+    into.rows_bytes = sum(file.size for file in files) + sum(one.written.size for one in joiners)
+    into.rows_bytes += sum(index.size for joiner in joiners for index in joiner.cold.indexes)
     into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some are forgotten by now
 
 
 def files_named(monitor: Mapping[str, Any] | None) -> list[str]:
     """The names of the files of rows on disk, and of their ids, that a partition's state is made of."""
     cold = _cold(monitor)
-    ids = cold.get("filter")
-    return [name for name, _ in cold.get("files", ())] + ([ids] if ids else [])
+    return [one[0] for key in ("files", "ids") for one in cold.get(key, ())]
 
 
 def _cold(monitor: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -157,33 +159,21 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
     return names, size
 
 
-def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of ids, which another
-    thread reads meanwhile."""
+def put_named(
+    store: Checkpoints,
+    monitor: Mapping[str, Any] | None,
+    files: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[RowsFile],
+) -> None:
+    """Has a partition's state hold the rows that it names, of files by name, and the indexes of those that are on disk. Raises StoreError."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
-            RestoredRows(name, skipped, (folder / name).stat().st_size, files[name])
+            RestoredRows(name, skipped, (store.folder / name).stat().st_size, files[name])
             for name, skipped in joiner.get("written", ())
         ]
-    cold = _cold(monitor)
-    if cold.get("filter"):
-        reader = ThreadPoolExecutor(1)
-        cold["filter"] = reader.submit(_read_ids, folder / cold["filter"]).result
-        reader.shutdown(wait=False)
-
-
-def _read_ids(path: Path) -> IdFilter | None:
-    """None: it is to be made anew."""
-    try:
-        tree, words = container.read_joined(path, np.uint64)
-    except (DamagedError, OSError) as error:
-        log.warning("%s: %s: made anew from the files of rows", path, error)
-        return None
-    known = IdFilter.of_file(tree, words)
-    if known is not None:
-        known.file = FilterFile(path.name, path.stat().st_size, known.used)
-    return known
+    if cold := _cold(monitor):
+        put_indexes(store, cold, rows)
 
 
 def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:

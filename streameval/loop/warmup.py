@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from streameval.counting.references import PROMISED
-from streameval.join.cold.filter import IdFilter
-from streameval.join.cold.ids import SortedIds
+from streameval.join.cold.ids import SortedIds, in_pages, merged
+from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.lookup import Lookup
-from streameval.join.cold.segment import RowsFile, Segment
+from streameval.join.cold.ribbon import RibbonMaker
 from streameval.loop.pipeline import Pipeline
 from streameval.sketches.narrow import narrow, widen
 from streameval.sources.formats.decode import Decoder
@@ -98,11 +98,11 @@ def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]])
 def _go_to_disk_and_back() -> None:
     """Ids of rows on disk, and numbers of checkpoints."""
     ids = np.arange(1, 3, dtype=np.uint64)
-    in_order = SortedIds.apart(ids, np.arange(ids.size, dtype=np.uint32))
-    segment = Segment(RowsFile(Path(), ids.size, None), 0, ids.size, in_order)
-    known = IdFilter.of([segment.marked])
-    known.add(segment.file.mark, ids)
-    Lookup([segment]).find(ids[known.known(ids)], known)
+    ribbon = RibbonMaker(ids.size)
+    for some, rows in merged([in_order(ids)]):
+        ribbon.add(some)
+        index = Index(Path(), 0, 0, ids.size, SortedIds.of_pages(ids.size, *in_pages(some, rows)), ribbon.finish())
+        Lookup([index]).find(ids)
     numbers = np.arange(2)
     widen(narrow(numbers), numbers.size)
 

@@ -8,7 +8,7 @@ looking and renaming, its file would be sorted before all of the new owner's.
 
 Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none
 names any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
-others is damaged. Which ids they have is in a file `ids-<epoch>-<number>`, which can be made anew from theirs.
+others is damaged. Which ids they have is in files `ids-<epoch>-<number>`, which can be made anew from theirs.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
 in the checkpoint, and is read only when nobody but the owner of the files could have written it.
@@ -17,6 +17,7 @@ in the checkpoint, and is read only when nobody but the owner of the files could
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -37,6 +38,7 @@ _ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
 # of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
 _CHECK, _FREE = "check store.path and its permissions", "free some space, or check the permissions"
+_MEANWHILE = {"row": "rows stay in memory", "ids": "tried again later"}  # of a file that cannot be written, by its name
 _READERS = 4  # threads that read files and their checksums side by side
 
 
@@ -48,7 +50,9 @@ class Checkpoints:
         self.folder = folder
         self.epoch = 0
         self._keep = keep
-        self._number = self._rows_number = self._ids_number = 0
+        self._number = self._rows_number = 0
+        self._ids_numbers = itertools.count(1)  # several threads write such files
+        self._unnamed: set[str] = set()  # files of ids that are under way, or that the next checkpoint will name
         self._named: dict[str, frozenset[str]] = {}  # by checkpoint: the files of rows that it needs
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -132,9 +136,18 @@ class Checkpoints:
         return self._save_named(f"rows-{self.epoch:010}-{self._rows_number:010}", tree, container.PAGE)
 
     def save_ids(self, tree: Mapping[str, Any]) -> Path:
-        """Writes a file of what ids are in files of rows, which the next checkpoint may name. Raises as `save`."""
-        self._ids_number += 1
-        return self._save_named(f"ids-{self.epoch:010}-{self._ids_number:010}", tree, container.TIGHT)
+        """Writes a file of what ids are in files of rows, which is kept until `named`. Any thread may call it. Raises as `save`."""
+        name = f"ids-{self.epoch:010}-{next(self._ids_numbers):010}"
+        self._unnamed.add(name)
+        try:
+            return self._save_named(name, tree, container.PAGE)
+        except BaseException:
+            self.named(name)
+            raise
+
+    def named(self, name: str) -> None:
+        """From now on a file of `save_ids` is kept if a checkpoint names it, or it is given to `forget_rows`."""
+        self._unnamed.discard(name)
 
     def forget_rows(self, needed: Collection[str]) -> None:
         """Deletes files of rows, and of ids, that no checkpoint names, but for those `needed`: what the next one may name.
@@ -156,7 +169,7 @@ class Checkpoints:
             container.write(path, tree, align)
         except OSError as error:
             raise StoreError(
-                f"{path}: cannot be written: {error.strerror}; rows stay in memory; {remedy(error, _FREE)}"
+                f"{path}: cannot be written: {error.strerror}; {_MEANWHILE[name[:3]]}; {remedy(error, _FREE)}"
             ) from None
         return path
 
@@ -189,7 +202,7 @@ class Checkpoints:
         oldest = keep[0].name[:21] if keep else ""
         self._forget_unnamed(self._rows_named(keep))
         for path in self.folder.iterdir():
-            unfinished = path.name.endswith(".partial")
+            unfinished = path.name.endswith(".partial") and path.stem not in self._unnamed
             old = re.match(r"\d{10}-\d{10}", path.name) and path.name[:21] < oldest
             passed = (found := _EPOCH.fullmatch(path.name)) and int(found[1]) < self.epoch
             if unfinished or old or passed:
@@ -200,7 +213,8 @@ class Checkpoints:
 
     def _forget_unnamed(self, needed: Collection[str]) -> None:
         for path in self.folder.iterdir():
-            if (of := _ROWS.fullmatch(path.name)) and int(of[1]) <= self.epoch and path.name not in needed:
+            passed = (of := _ROWS.fullmatch(path.name)) and int(of[1]) <= self.epoch
+            if passed and path.name not in needed and path.name not in self._unnamed:
                 path.unlink(missing_ok=True)
 
     def _rows_named(self, checkpoints: Sequence[Path]) -> frozenset[str]:

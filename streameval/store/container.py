@@ -11,29 +11,30 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
+from io import BufferedReader
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from streameval.events.pieces import Pieces
 from streameval.store.errors import DamagedError, StoreError
 
 _MAGIC = b"SEVC"
-CHECKPOINT_FORMAT = 9
+CHECKPOINT_FORMAT = 10
 # 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own;
 # 7: panes whole, see `counting.windows._unpack`, and all rows that wait, see `join.cold.written`;
-# 8: files of rows with ids and their rows apart, see `join.cold.ids`
-_READ = (5, 6, 7, 8, CHECKPOINT_FORMAT)
+# 8: files of rows with ids and their rows apart, see `join.cold.ids`; 9: ids in the files of rows, see `join.cold.index`
+_READ = (5, 6, 7, 8, 9, CHECKPOINT_FORMAT)
 _HEAD = struct.Struct("<4sIQI")
 TIGHT = 64  # bytes
 _READ_AT_ONCE = 1 << 20  # bytes
 PAGE = 16_384  # bytes: arrays at multiples of it can be mapped
-_READERS = 4  # threads
+_LONGEST = (1 << 32) - 1  # of checksums, in digits
 _ARRAY = ""  # the key that stands for an array in the header's tree
 
 
@@ -41,30 +42,33 @@ ArrayPlace = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, s
 
 
 def write(path: Path, tree: Mapping[str, Any], align: int = TIGHT) -> int:
-    """Writes dicts with str keys, lists, arrays, bytes and JSON's plain values; returns the bytes of the file.
+    """Writes dicts with str keys, lists, arrays, `Pieces`, bytes and JSON's plain values; returns the bytes of the file.
 
     A callable in the tree is called, once, and what it returns is written in its place. Arrays lie at multiples of
     `align` bytes. The file appears under its
     name only when everything is on the disk. Raises OSError, and leaves nothing behind then.
     """
-    arrays: list[NDArray[np.generic]] = []
+    arrays: list[Pieces] = []
     plain = _flatten(tree, arrays)
     entries: list[dict[str, Any]] = []
     at = 0
     for array in arrays:
         at = -(-at // align) * align
-        crc = zlib.crc32(_bytes(array))
-        entries.append({"dtype": array.dtype.str, "shape": list(array.shape), "at": at, "crc": crc})
-        at += array.nbytes
-    header = msgspec.json.encode({"bytes": at, "align": align, "arrays": entries, "tree": plain})
-    start = _first_array(len(header), align)
+        dtype = np.dtype(array.dtype)
+        entries.append({"dtype": dtype.str, "shape": list(array.shape), "at": at, "crc": _LONGEST})
+        at += prod(array.shape) * dtype.itemsize
+    content = {"bytes": at, "align": align, "arrays": entries, "tree": plain}
+    room = len(msgspec.json.encode(content))  # checksums are known when the arrays are written
+    start = _first_array(room, align)
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb", buffering=0) as file:
-            _write_all(file.fileno(), _HEAD.pack(_MAGIC, CHECKPOINT_FORMAT, len(header), zlib.crc32(header)) + header)
             for entry, array in zip(entries, arrays, strict=True):
                 os.lseek(file.fileno(), start + entry["at"], os.SEEK_SET)
-                _write_all(file.fileno(), _bytes(array))
+                entry["crc"] = _write_pieces(file.fileno(), array)
+            header = msgspec.json.encode(content).ljust(room)
+            os.lseek(file.fileno(), 0, os.SEEK_SET)
+            _write_all(file.fileno(), _HEAD.pack(_MAGIC, CHECKPOINT_FORMAT, room, zlib.crc32(header)) + header)
             os.ftruncate(file.fileno(), start + at)
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -75,50 +79,45 @@ def write(path: Path, tree: Mapping[str, Any], align: int = TIGHT) -> int:
     return start + at
 
 
+def _write_pieces(number: int, array: Pieces) -> int:
+    """The checksum."""
+    crc = size = 0
+    for piece in array.make():
+        data = _bytes(piece)
+        crc = zlib.crc32(data, crc)
+        _write_all(number, data)
+        size += data.nbytes
+    if size != prod(array.shape) * np.dtype(array.dtype).itemsize:
+        raise ValueError(f"{size} bytes in pieces of an array of {array.shape} {array.dtype}")
+    return crc
+
+
 def read(path: Path) -> dict[str, Any]:
     """The tree; bytes come back as arrays of uint8. Raises DamagedError, or OSError when it cannot be read."""
     with open(path, "rb") as file:
         header, start = _header(path, file)
-        arrays = []
-        for number, entry in enumerate(header["arrays"]):
-            file.seek(start + entry["at"])
-            array = np.empty(entry["shape"], np.dtype(entry["dtype"]))
-            file.readinto(_bytes(array))
-            _compare(path, number, entry, zlib.crc32(_bytes(array)))
-            arrays.append(array)
+        arrays = [_read_array(path, file, start, header, number) for number in range(len(header["arrays"]))]
     tree: dict[str, Any] = _build(header["tree"], arrays)
     return tree
 
 
-def read_joined(path: Path, dtype: DTypeLike) -> tuple[dict[str, Any], NDArray[Any]]:
-    """(the tree, with places instead of arrays; the arrays, which lie one right behind the other, as one). Raises as `read`.
-
-    Several threads read a large file.
-    """
+def read_some(path: Path, names: Collection[str]) -> tuple[dict[str, Any], int]:
+    """As `layout`, but for the arrays that have one of these names at the top of the tree, which are read. Raises as `read`."""
     with open(path, "rb") as file:
         header, start = _header(path, file)
-    whole = np.empty(header["bytes"], np.uint8)
-
-    def read_part(number: int) -> None:
-        entry = header["arrays"][number]
-        size = prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize
-        part = whole[entry["at"] : entry["at"] + size]
-        with open(path, "rb", buffering=0) as file:
-            file.seek(start + entry["at"])
-            file.readinto(part.data)
-        _compare(path, number, entry, zlib.crc32(part.data))
-
-    with ThreadPoolExecutor(_READERS) as readers:
-        list(readers.map(read_part, range(len(header["arrays"]))))
-    return header["tree"], whole.view(dtype)
+        some: list[Any] = _places(header, start)
+        for name, node in header["tree"].items():
+            if name in names:
+                some[node[_ARRAY]] = _read_array(path, file, start, header, node[_ARRAY])
+    tree: dict[str, Any] = _build(header["tree"], some)
+    return tree, start + header["bytes"]
 
 
 def layout(path: Path) -> tuple[dict[str, Any], int]:
     """(the tree, with a `ArrayPlace` where an array belongs; bytes of the file), the arrays not looked at. Raises as `read`."""
     with open(path, "rb") as file:
         header, start = _header(path, file)
-    places: list[ArrayPlace] = [(one["dtype"], tuple(one["shape"]), start + one["at"]) for one in header["arrays"]]
-    tree: dict[str, Any] = _build(header["tree"], places)
+    tree: dict[str, Any] = _build(header["tree"], _places(header, start))
     return tree, start + header["bytes"]
 
 
@@ -135,6 +134,19 @@ def check(path: Path) -> None:
                     break
                 left, crc = left - len(part), zlib.crc32(part, crc)
             _compare(path, number, entry, crc)
+
+
+def _places(header: Mapping[str, Any], start: int) -> list[ArrayPlace]:
+    return [(one["dtype"], tuple(one["shape"]), start + one["at"]) for one in header["arrays"]]
+
+
+def _read_array(path: Path, file: BufferedReader, start: int, header: Mapping[str, Any], number: int) -> NDArray[Any]:
+    entry = header["arrays"][number]
+    file.seek(start + entry["at"])
+    array = np.empty(entry["shape"], np.dtype(entry["dtype"]))
+    file.readinto(_bytes(array))
+    _compare(path, number, entry, zlib.crc32(_bytes(array)))
+    return array
 
 
 def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
@@ -200,11 +212,14 @@ def _write_all(number: int, data: bytes | memoryview) -> None:
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def _flatten(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
+def _flatten(node: Any, arrays: list[Pieces]) -> Any:
     if type(node) in _PLAIN:
         return node
     if callable(node):
         node = node()
+    if isinstance(node, Pieces):
+        arrays.append(node)
+        return {_ARRAY: len(arrays) - 1}
     if isinstance(node, Mapping):
         return {name: _flatten(part, arrays) for name, part in node.items()}
     if isinstance(node, (list, tuple)):
@@ -212,7 +227,8 @@ def _flatten(node: Any, arrays: list[NDArray[np.generic]]) -> Any:
     if isinstance(node, bytes):
         node = np.frombuffer(node, np.uint8)
     if isinstance(node, np.ndarray):
-        arrays.append(np.ascontiguousarray(node))
+        whole = np.ascontiguousarray(node)
+        arrays.append(Pieces(whole.dtype, whole.shape, lambda: (whole,)))
         return {_ARRAY: len(arrays) - 1}
     return node
 

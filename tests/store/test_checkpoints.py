@@ -98,6 +98,9 @@ def test_files_of_rows_go_when_neither_a_checkpoint_nor_their_owner_needs_them(t
     needed, gone, of_ids = old.save_rows({}).name, old.save_rows({}).name, old.save_ids({}).name
     assert files_of_rows(tmp_path) == {named, read_with_it, needed, gone, of_ids}
     old.forget_rows({needed})
+    assert files_of_rows(tmp_path) == {named, read_with_it, needed, of_ids}  # a thread has just written it
+    old.named(of_ids)
+    old.forget_rows({needed})
     assert files_of_rows(tmp_path) == {named, read_with_it, needed}
     new = owner(tmp_path)
     of_new = new.save_rows({}).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from streameval.events.pieces import Pieces
 from streameval.store import container
 from streameval.store.errors import DamagedError, StoreError
 
@@ -142,3 +144,46 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_nothing_else(
         container.write(path, TREE)
     assert container.read(path) == {"x": 1}
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_an_array_may_be_made_while_it_is_written(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def pieces() -> Iterator[np.ndarray]:
+        for first in range(0, 1000, 300):
+            made.append(f"from {first}")
+            yield np.arange(first, min(first + 300, 1000), dtype=np.int64)
+
+    path = tmp_path / "a"
+    tree = {
+        "a": Pieces(np.int64, (10, 100), pieces),
+        "b": np.arange(3),
+        "c": Pieces(np.int64, (1,), lambda: [np.array([len(made)])]),
+    }
+    size = container.write(path, tree)
+    assert size == path.stat().st_size
+    back = container.read(path)
+    np.testing.assert_array_equal(back["a"], np.arange(1000).reshape(10, 100))
+    assert back["c"].tolist() == [4]  # made after what stands before it
+    container.check(path)
+    with pytest.raises(ValueError, match=r"7992 bytes in pieces of an array of \(1000,\)"):
+        container.write(path, {"a": Pieces(np.int64, (1000,), lambda: [np.arange(999)])})
+    np.testing.assert_array_equal(container.read(path)["a"], back["a"])  # the file of before
+    assert not path.with_name("a.partial").exists()
+
+
+def test_some_arrays_are_read_and_compared_and_the_others_are_places(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    container.write(path, {"few": np.arange(3), "many": np.arange(1000), "n": 5})
+    tree, size = container.read_some(path, ("few",))
+    assert size == path.stat().st_size
+    assert tree["few"].tolist() == [0, 1, 2]
+    assert tree["n"] == 5
+    dtype, shape, offset = tree["many"]
+    assert np.fromfile(path, dtype, shape[0], offset=offset).tolist() == list(range(1000))
+    data = bytearray(path.read_bytes())
+    data[offset + 9] ^= 1
+    path.write_bytes(data)
+    assert container.read_some(path, ("few",))[0]["few"].tolist() == [0, 1, 2]
+    with pytest.raises(DamagedError, match="the checksum of array 1 does not match"):
+        container.read_some(path, ("many",))

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Codes
-from streameval.join.cold.filter import IdFilter, Marked
-from streameval.join.cold.ground import ALIGN, empty, give_back, will_need, will_need_rows
-from streameval.join.cold.ids import SortedIds
+from streameval.join.cold.ground import ALIGN, ask_for_rows, empty, give_back
+from streameval.join.cold.ids import IdPart
+from streameval.join.cold.index import Index, to_put_together
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
@@ -30,7 +30,6 @@ from streameval.join.times import RowTimes
 _MANY = 64  # segments
 _MOST = 1 << 24  # rows of a segment
 _ONE_BY_ONE = 256  # rows whose pages are asked for one by one; of more the system reads some for others
-_NO_PLACES = np.empty(0, np.uint32)
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
 
 
@@ -42,15 +41,38 @@ class Freezing:
     end: int
     content: dict[str, Any]  # of the file
     ids: NDArray[np.uint64]
-    known: IdFilter  # of segments so far
-    others: list[Marked]  # the ids of all segments so far
 
-    def enter(self, mark: int) -> IdFilter:
-        """The filter with these ids, too, maybe a new one; `mark` of their file. Another thread may call it while rows are looked up."""
-        if self.known.used + self.ids.size > self.known.capacity:
-            return IdFilter.of([*self.others, Marked(mark, SortedIds.apart(np.sort(self.ids), _NO_PLACES))])
-        self.known.add(mark, self.ids)
-        return self.known
+
+@dataclass(slots=True)
+class Joining:
+    """Indexes that are being made one, or made anew; they stay in use until `ColdRows.join_indexes`."""
+
+    indexes: list[Index]
+    files: list[tuple[RowsFile, int]]  # of a damaged one: those of its rows, and their first rows as it counts them
+
+    @property
+    def first(self) -> int:
+        """The first row of the one."""
+        return self.indexes[0].first
+
+    @property
+    def rows(self) -> int:
+        """Of the one."""
+        return self.indexes[-1].end - self.first
+
+    @property
+    def ids(self) -> int:
+        """How many the one will have."""
+        if self.files:
+            return sum(file.rows for file, _ in self.files if not file.lost)
+        return sum(index.ids.size for index in self.indexes)
+
+    def parts(self) -> list[IdPart]:
+        """Of which the one is made. Raises OSError."""
+        if self.files:
+            return [file.part(first) for file, first in self.files]
+        first = self.first
+        return [IdPart(index.ids, index.first - first) for index in self.indexes]
 
 
 _NO_ROWS = np.empty(0, np.int64)
@@ -63,9 +85,10 @@ class ColdRows:
 
     rows: int  # of the first segments; 0: there are none
     segments: list[Segment] = field(default_factory=list)
-    filter: IdFilter = field(default_factory=lambda: IdFilter(0))
+    indexes: list[Index] = field(default_factory=list)  # of their ids, the same way
     freezing: Freezing | None = None
-    _lookup: Lookup | None = None  # None: to be made of the segments as they are
+    joining: Joining | None = None
+    _lookup: Lookup | None = None  # None: to be made of the indexes as they are
     _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
     _noted: list[NDArray[np.int64]] = field(default_factory=list)
 
@@ -105,11 +128,11 @@ class ColdRows:
             return None
         some = content(table, runs.all, first, end)
         self._keep_changed(self.changed(0, first))
-        self.freezing = Freezing(first, end, some, table.id[first:end], self.filter, [s.marked for s in self.segments])
+        self.freezing = Freezing(first, end, some, table.id[first:end])
         return self.freezing
 
-    def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, known: IdFilter) -> None:
-        """The file is on the disk: it takes the place of the memory. Raises OSError; the rows stay in memory then."""
+    def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, index: Index) -> None:
+        """The files are on the disk: the rows' takes the place of the memory. Raises OSError; the rows stay in memory then."""
         freezing, self.freezing = self.freezing, None
         if freezing is None or freezing.end <= start:
             return
@@ -118,7 +141,31 @@ class ColdRows:
             _map(table, segment)
         runs.put(segment.run())
         self.segments.append(segment)
-        self.filter, self._lookup = known, None
+        index.first, index.end = segment.first, segment.end
+        self.indexes.append(index)
+        self._lookup = None
+
+    def begin_to_join(self) -> Joining | None:
+        """Indexes that are to become one, or a damaged one that is to be made anew. None: there are none, or some are under way."""
+        if self.joining is not None:
+            return None
+        damaged = next((index for index in self.indexes if index.damaged), None)
+        if damaged is not None:
+            here = [one for one in self.segments if damaged.first <= one.first < damaged.end]
+            self.joining = Joining([damaged], [(one.file, one.first - damaged.first) for one in here])
+        elif (some := to_put_together([index.end - index.first for index in self.indexes])) is not None:
+            self.joining = Joining(self.indexes[some], [])
+        return self.joining
+
+    def join_indexes(self, one: Index) -> None:
+        """The file of the one that `joining` becomes is on the disk."""
+        assert self.joining is not None
+        some = self.joining.indexes
+        one.first, one.end = some[0].first, some[-1].end
+        at = next((at for at, index in enumerate(self.indexes) if index in some), None)  # the first may be forgotten
+        if at is not None:
+            self.indexes = [*self.indexes[:at], one, *(index for index in self.indexes[at:] if index not in some)]
+            self._lookup = None
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
         """A file has turned out to be damaged: its rows are not known any more."""
@@ -127,7 +174,6 @@ class ColdRows:
             for column in table.columns().values():
                 give_back(column, segment.first, segment.end)
             segment.file = RowsFile(file.path, file.rows, None)
-            segment.ids = segment.file.ids()
             runs.put(segment.run())
             _map(table, segment)
             some = self.changed(0, self.end(0))
@@ -142,9 +188,12 @@ class ColdRows:
     def forget_before(self, table: Table, start: int) -> None:
         """Segments whose rows are all forgotten are of no file any more."""
         while self.segments and self.segments[0].end <= start:
-            gone, self._lookup = self.segments.pop(0), None
+            gone = self.segments.pop(0)
             for column in table.columns().values():
                 give_back(column, gone.first, gone.end)
+        while self.indexes and self.indexes[0].end <= start:
+            del self.indexes[0]
+            self._lookup = None
 
     def move(self, old: Table, to: Table, shift: int) -> None:
         """Maps the files over another table, whose rows have numbers smaller by `shift`."""
@@ -152,6 +201,8 @@ class ColdRows:
         for segment in self.segments:
             segment.first, segment.end = segment.first - shift, segment.end - shift
             _map(to, segment)
+        for index in {*self.indexes, *(self.joining.indexes if self.joining else ())}:
+            index.first, index.end = index.first - shift, index.end - shift
         _write(to, rows - shift, *_read(old, rows))
         self._keep_changed(self.changed(0, FOREVER) - shift)
         if self.freezing is not None:
@@ -183,18 +234,16 @@ class ColdRows:
         if not self.segments:
             return NONE_FOUND
         wanted = np.concatenate((shown, clicked))
-        some = self.filter.known(wanted)
-        if not some.size:
-            return NONE_FOUND
-        self._lookup = lookup = self._lookup or Lookup(self.segments)
-        at, row = lookup.find(wanted[some], self.filter)
-        at, row = some[at[row >= start]], row[row >= start]
+        if self._lookup is None:
+            self._lookup = Lookup(self.indexes, [segment for segment in self.segments if segment.file.lost])
+        at, row = self._lookup.find(wanted)
+        at, row = at[row >= start], row[row >= start]
         if not row.size:
             return NONE_FOUND
         if row.size <= _ONE_BY_ONE:
-            for column in table.columns().values():
-                for one in row.tolist():
-                    will_need(column, one, one + 1)
+            ask_for_rows(
+                (column for name, column in table.columns().items() if name != "id"), row
+            )  # that was looked for
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])
@@ -223,12 +272,7 @@ class ColdRows:
         """Bytes of memory, without the pages that clicks have changed."""
         if not self.segments:
             return 0
-        return self._changed.nbytes + self.filter.nbytes + sum(segment.ids.fence.nbytes for segment in self.segments)
-
-    @property
-    def filter_size(self) -> int:
-        """Bytes of the file of the filter."""
-        return 0 if self.filter.file is None else self.filter.file.size
+        return self._changed.nbytes + sum(index.nbytes for index in self.indexes)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -243,7 +287,7 @@ class ColdRows:
         return {
             "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
             "codes": [_saved(segment.codes) for segment in self.segments],
-            "filter": None if self.filter.file is None else self.filter.file.name,
+            "ids": [[index.path.name, index.first - base, index.end - base] for index in self.indexes],
             "front": start - base,
             "changed": {"row": rows - base, "state": state, "fields": fields},
         }
@@ -259,7 +303,7 @@ class ColdRows:
     ) -> None:
         """Maps the files that `state` named over the first rows of a table that has room for them. Raises OSError.
 
-        In the place of the filter's name it has a call that waits for the filter, and may give None.
+        It has the indexes themselves in the place of what it said of them.
         `codes`: what those of the process that gave the state mean here.
         """
         for file, before in zip(files, saved["codes"], strict=True):
@@ -270,13 +314,10 @@ class ColdRows:
             runs.put(segment.run())
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
-        self._lookup = None
-        reading = saved.get("filter")  # format 8 had none at first
-        self.filter = self._completed(None if reading is None else reading())
+        self.indexes, self._lookup = list(saved["ids"]), None
         changed = saved["changed"]
-        for name, column in table.columns().items():
-            if name == "state" or name in changed["fields"]:
-                will_need_rows(column, changed["row"])
+        written = (column for name, column in table.columns().items() if name == "state" or name in changed["fields"])
+        ask_for_rows(written, changed["row"])
         _write(table, changed["row"], changed["state"], changed["fields"])
         self._keep_changed(changed["row"].copy())
 
@@ -284,15 +325,6 @@ class ColdRows:
 
     def _keep_changed(self, rows: NDArray[np.int64]) -> None:
         self._changed, self._noted = rows, []
-
-    def _completed(self, known: IdFilter | None) -> IdFilter:
-        """A filter that knows the ids of all segments; `known`: one that may know some."""
-        if known is not None:
-            others = [one.marked for one in self.segments if one.file.mark not in known.marks]
-            if known.used + sum(one.ids.size for one in others) <= known.capacity:
-                known.add_all(others)
-                return known
-        return IdFilter.of(one.marked for one in self.segments)
 
     @contextmanager
     def _kept(self, table: Table, first: int, end: int) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -21,7 +22,7 @@ _OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
 _LARGE = 1 << 22  # bytes
-_MANY_PAGES = 1 << 16  # which the system reads as fast with what is between them
+_MANY_ROWS = 1 << 16  # whose pages the system reads as fast with what is between them
 
 Extent = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
 
@@ -61,25 +62,19 @@ def mapped(file: int, place: Extent) -> NDArray[Any]:
     return out
 
 
-def will_need(column: NDArray[Any], first: int, end: int) -> None:
-    """Has the system read the pages of some rows, and no others, where they are not in memory; does not wait for them.
+def ask_for(addresses: NDArray[np.int64]) -> None:
+    """Has the system read the pages of some addresses, and no others, where they are not in memory; does not wait for them.
 
     A page that is read when it is touched has the thread wait, and megabytes read around it.
     """
-    address = column.ctypes.data
-    begin = (address + max(first, 0) * column.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
-    length = address + min(end, column.size) * column.itemsize - begin
-    if length > 0:
-        _madvise(begin, length, mmap.MADV_WILLNEED)
+    for page in sorted({address // mmap.PAGESIZE for address in addresses.tolist()}):
+        _madvise(page * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED)
 
 
-def will_need_rows(column: NDArray[Any], rows: NDArray[np.int64]) -> None:
+def ask_for_rows(columns: Iterable[NDArray[Any]], rows: NDArray[np.int64]) -> None:
     """The same of the pages of single rows, if they are not very many."""
-    per_page = mmap.PAGESIZE // column.itemsize
-    pages = np.unique(rows // per_page)  # a column begins with a page
-    if pages.size <= _MANY_PAGES:
-        for page in pages.tolist():
-            will_need(column, page * per_page, page * per_page + 1)
+    if rows.size <= _MANY_ROWS:
+        ask_for(np.concatenate([rows[:0], *(column.ctypes.data + rows * column.itemsize for column in columns)]))
 
 
 def _pages(column: NDArray[Any], first: int, end: int) -> tuple[int, int]:

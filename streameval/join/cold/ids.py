@@ -1,4 +1,4 @@
-"""The ids of a segment in order and the row of each, in pages of the disk: to look for an id costs one of them.
+"""The ids of rows in order and the row of each, in pages of the disk: to look for an id costs one of them.
 
 A page holds ids and, behind them, their rows. The first id of every page is in memory, too, and says in which one an id is. Files had
 ids and rows apart at first, which cost two pages; they are read as pages without rows.
@@ -6,19 +6,21 @@ ids and rows apart at first, which cost two pages; they are read as pages withou
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.words64 import load64
+from streameval.events.words64 import load32, load64
 
 PAGE_BYTES = 4096
-_WORDS = PAGE_BYTES // 8
+_PAGE_WORDS = PAGE_BYTES // 8
 PAGE_IDS = 340  # of a page: 8 bytes each, and 4 for the row
 _ROWS = 2 * PAGE_IDS  # where a page's rows begin, in 4 bytes
-_APART = _WORDS  # ids of a page without rows
+_APART = _PAGE_WORDS  # ids of a page without rows
+_PIECE = PAGE_IDS << 12  # ids that are put together at a time
 
 
 class SortedIds(NamedTuple):
@@ -28,7 +30,7 @@ class SortedIds(NamedTuple):
     per_page: int
     words: NDArray[np.uint64]  # the pages, one right behind the other
     rows: NDArray[np.uint32]  # where rows are: the same pages, or apart
-    fence: NDArray[np.uint64]  # the first id of each page, in memory
+    fence: NDArray[np.uint64]  # the first id of each page, in memory; apart: none, nothing is looked for
 
     @staticmethod
     def of_pages(size: int, pages: NDArray[np.uint64], fence: NDArray[np.uint64]) -> SortedIds:
@@ -37,31 +39,21 @@ class SortedIds(NamedTuple):
         return SortedIds(size, PAGE_IDS, words, words.view(np.uint32), fence)
 
     @staticmethod
-    def apart(ids: NDArray[np.uint64], rows: NDArray[np.uint32], fence: NDArray[np.uint64] | None = None) -> SortedIds:
+    def apart(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> SortedIds:
         """Of ids and rows that are arrays of their own."""
-        return SortedIds(ids.size, _APART, ids, rows, ids[::_APART].copy() if fence is None else fence)
+        return SortedIds(ids.size, _APART, ids, rows, ids[:0])
 
     @property
     def places(self) -> list[int]:
-        """For kernels: addresses of the pages and of the fence, and how many there are of what."""
-        return [self.words.ctypes.data, self.size, self.per_page, self.fence.ctypes.data, self.fence.size]
-
-    def rows_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of ids at these places in the order."""
-        if self.per_page == PAGE_IDS:
-            places = places // PAGE_IDS * (PAGE_BYTES // 4) + _ROWS + places % PAGE_IDS
-        return self.rows[places].astype(np.int64)
-
-    def arrays_of_page(self, page: int) -> list[tuple[NDArray[np.uint64] | NDArray[np.uint32], int, int]]:
-        """What is to be read of a page: [begin, end) of arrays."""
-        words: tuple[NDArray[np.uint64], int, int] = (self.words, page * _WORDS, (page + 1) * _WORDS)
-        return [words] if self.per_page == PAGE_IDS else [words, (self.rows, page * _APART, (page + 1) * _APART)]
+        """For kernels: the addresses of the first id and of its row, how many ids there are and how many of a page."""
+        first_row = self.rows.ctypes.data + (4 * _ROWS if self.per_page == PAGE_IDS else 0)
+        return [self.words.ctypes.data, first_row, self.size, self.per_page]
 
 
 def in_pages(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """(uint64 [pages, words], the fence) of ascending ids and their rows."""
     whole, rest = divmod(ids.size, PAGE_IDS)
-    pages = np.zeros((whole + (rest > 0), _WORDS), np.uint64)
+    pages = np.zeros((whole + (rest > 0), _PAGE_WORDS), np.uint64)
     halves = pages.view(np.uint32)
     upto = whole * PAGE_IDS
     pages[:whole, :PAGE_IDS] = ids[:upto].reshape(-1, PAGE_IDS)
@@ -96,15 +88,61 @@ def id_at(words: int, per_page: int, place: int) -> np.uint64:
 
 
 @numba.njit(inline="always")
-def first_in_page(words: int, per_page: int, size: int, page: int, wanted: np.uint64) -> int:
+def row_at(first_row: int, per_page: int, place: int) -> int:
+    """The row of the id at a place of the order."""
+    apart = 4 * place if per_page == _APART else place // per_page * PAGE_BYTES + 4 * (place % per_page)
+    return load32(first_row + apart)
+
+
+@numba.njit(inline="always")
+def first_in_page(words: int, size: int, page: int, wanted: np.uint64) -> int:
     """The place of the first id that is not less than one, of those of a page, or behind them."""
-    begin = page * per_page
-    return begin + first_not_less(words + page * PAGE_BYTES, 0, min(per_page, size - begin), wanted)
+    begin = page * PAGE_IDS
+    return begin + first_not_less(words + page * PAGE_BYTES, 0, min(PAGE_IDS, size - begin), wanted)
+
+
+class IdPart(NamedTuple):
+    """Some of the ids that are put together."""
+
+    ids: SortedIds
+    rows: int  # what is added to their rows
+
+
+def merged(parts: Sequence[IdPart]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
+    """(ids, their rows) of all parts in order, a piece at a time, whole pages but for the last; of equal ids those of the first part first."""
+    places = np.array([[*part.ids.places, part.rows] for part in parts], np.int64).reshape(-1, 5)
+    at = np.zeros(len(parts), np.int64)
+    left = sum(part.ids.size for part in parts)
+    while left:
+        ids, rows = np.empty(min(left, _PIECE), np.uint64), np.empty(min(left, _PIECE), np.uint32)
+        _merge(places, at, ids, rows)
+        yield ids, rows
+        left -= ids.size
 
 
 @numba.njit(cache=True, nogil=True)
-def cut(places: NDArray[np.int64], edges: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-    """Writes the place of the first id that is not less than each of these; `places`: see `SortedIds.places`."""
-    words, size, per_page, fence, pages = places
-    for i in range(edges.size):
-        out[i] = first_in_page(words, per_page, size, page_of(fence, pages, edges[i]), edges[i]) if size else 0
+def _merge(places: NDArray[np.int64], at: NDArray[np.int64], ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> None:
+    """Writes as many of the next ids as there is room; `at`: how many of each part are done."""
+    heads = np.empty(at.size, np.uint64)
+    left = np.empty(at.size, np.int64)  # the parts that are not done, in order
+    n = 0
+    for part in range(at.size):
+        if at[part] < places[part, 2]:
+            heads[n], left[n] = id_at(places[part, 0], places[part, 3], at[part]), part
+            n += 1
+    for i in range(ids.size):
+        least = 0
+        for k in range(1, n):
+            if heads[k] < heads[least]:
+                least = k
+        part = left[least]
+        words, first_row, size, per_page, shift = places[part]
+        place = at[part]
+        ids[i], rows[i] = heads[least], row_at(first_row, per_page, place) + shift
+        at[part] = place + 1
+        if place + 1 < size:
+            heads[least] = id_at(words, per_page, place + 1)
+        else:
+            n -= 1
+            for k in range(least, n):
+                heads[k], left[k] = heads[k + 1], left[k + 1]

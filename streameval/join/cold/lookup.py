@@ -1,6 +1,6 @@
-"""Which rows on disk have some ids: one call for all segments, of which there may be hundreds.
+"""Which rows on disk have some ids: one call for all indexes.
 
-An id costs one page of each segment that it may be in (see `ids`), and all of them can be asked for at once.
+An id costs one page of each index that may have it (see `ids`), and all of them can be asked for at once.
 """
 
 from __future__ import annotations
@@ -11,36 +11,42 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.join.cold.filter import IdFilter, some_segments
-from streameval.join.cold.ground import will_need
-from streameval.join.cold.ids import first_in_page, id_at, page_of
+from streameval.join.cold.ground import ask_for
+from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, first_in_page, id_at, page_of, row_at
+from streameval.join.cold.index import Index
+from streameval.join.cold.ribbon import may_have
 from streameval.join.cold.segment import Segment
 
-_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into; more are read as they are touched
+_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into
 
 
 class Lookup:
-    """The ids of some segments; whoever gives one other ids makes a new one."""
+    """What some indexes have; whoever changes one, or loses a segment, makes a new one."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = list(segments)
-        self._ids = [segment.ids for segment in segments]  # stay where they are as long as this does
-        self._places = np.array([ids.places for ids in self._ids], np.int64).reshape(len(self._ids), 5)
-        self._marks = np.array([segment.file.mark for segment in segments], np.uint64)
+    def __init__(self, indexes: Sequence[Index], lost: Sequence[Segment] = ()) -> None:
+        """`lost`: whose rows are not known any more."""
+        self._indexes, self._lost = list(indexes), lost
+        self._kept = [(index.ids, index.ribbon) for index in indexes]  # stay where they are as long as this does
+        self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), 9)
 
-    def find(self, wanted: NDArray[np.uint64], known: IdFilter) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(positions in `wanted`, rows) of every row that has one of the ids; `known` knows all segments."""
-        likely = (1 + len(self._segments) // 64) * wanted.size
-        pages = _full(likely, lambda out: _pages(self._places, self._marks, known.words, wanted, out))
-        if len(pages) <= _AT_ONCE:
-            for _, number, page in pages.tolist():
-                for array, begin, end in self._ids[number].arrays_of_page(page):
-                    will_need(array, begin, end)
-        where, number, row = _full(wanted.size, lambda out: _find(self._places, wanted, pages, out)).T
-        for one in np.unique(number).tolist():
-            here = number == one
-            row[here] = self._ids[one].rows_of(row[here]) + self._segments[one].first
-        return where, row
+    def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions in `wanted`, rows) of every row that has one of the ids."""
+        order = np.argsort(wanted)  # through a filter from its beginning to its end: a third of the time
+        ids = wanted[order]
+        pages = _full(ids.size, lambda out: _pages(self._places, ids, out))
+        parts = range(0, len(pages), _AT_ONCE)
+        found = [np.empty((0, 3), np.int64), *(self._look_into(pages[at : at + _AT_ONCE], ids) for at in parts)]
+        where, number, row = np.concatenate(found).T
+        row += np.array([index.first for index in self._indexes])[number]
+        there = np.ones(row.size, np.bool_)
+        for segment in self._lost:
+            there &= (row < segment.first) | (row >= segment.end)
+        return order[where[there]], row[there]
+
+    def _look_into(self, pages: NDArray[np.int64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """[n, 3]: position in `ids`, number of the index and row of what is in these pages, which `_pages` gave."""
+        ask_for(self._places[pages[:, 1], 0] + pages[:, 2] * PAGE_BYTES)
+        return _full(len(pages), lambda out: _find(self._places, ids, pages, out))
 
 
 def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.int64]:
@@ -55,22 +61,17 @@ def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.i
 
 
 @numba.njit(cache=True, nogil=True)
-def _pages(
-    places: NDArray[np.int64],
-    marks: NDArray[np.uint64],
-    known: NDArray[np.uint64],
-    wanted: NDArray[np.uint64],
-    out: NDArray[np.int64],
-) -> int:
-    """Writes [position in `wanted`, number of the segment, page of its ids] of all that are to be looked into; returns how many."""
+def _pages(places: NDArray[np.int64], wanted: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
+    """Writes [position in `wanted`, number of the index, page of its ids] of all that are to be looked into; returns how many."""
     n = 0
-    some = np.empty(marks.size, np.int64)
-    for i in range(wanted.size):
-        for number in some[: some_segments(known, wanted[i], marks, some)]:
-            if n < len(out):
-                _, _, _, fence, pages = places[number]
-                out[n, 0], out[n, 1], out[n, 2] = i, number, page_of(fence, pages, wanted[i])
-            n += 1
+    for number in range(len(places)):
+        fence, pages, words = places[number, 4], places[number, 5], places[number, 6]
+        shards, slots = places[number, 7], places[number, 8]
+        for i in range(wanted.size):
+            if may_have(words, shards, slots, wanted[i]):
+                if n < len(out):
+                    out[n, 0], out[n, 1], out[n, 2] = i, number, page_of(fence, pages, wanted[i])
+                n += 1
     return n
 
 
@@ -78,15 +79,14 @@ def _pages(
 def _find(
     places: NDArray[np.int64], wanted: NDArray[np.uint64], pages: NDArray[np.int64], found: NDArray[np.int64]
 ) -> int:
-    """Writes [position in `wanted`, number of the segment, place in its ids] of all in these pages, as far as there is room;
-    returns how many."""
+    """Writes [position in `wanted`, number of the index, row] of all in these pages, as far as there is room; returns how many."""
     n = 0
     for i, number, page in pages:
-        words, size, per_page, _, _ = places[number]
-        at = first_in_page(words, per_page, size, page, wanted[i])
-        while at < size and id_at(words, per_page, at) == wanted[i]:
+        words, first_row, size = places[number, 0], places[number, 1], places[number, 2]
+        at = first_in_page(words, size, page, wanted[i])
+        while at < size and id_at(words, PAGE_IDS, at) == wanted[i]:
             if n < len(found):
-                found[n, 0], found[n, 1], found[n, 2] = i, number, at
+                found[n, 0], found[n, 1], found[n, 2] = i, number, row_at(first_row, PAGE_IDS, at)
             n += 1
             at += 1
     return n

@@ -1,7 +1,7 @@
 """A segment: consecutive rows whose labels are mature, in one file that is written once and for all.
 
-The file holds the table's columns of these rows, what their runs still keep (scores of who did not serve, policies),
-and their ids in order with the row of each (`ids`). Labels change later, too: the rows that did are named by checkpoints, with
+The file holds the table's columns of these rows and what their runs still keep (scores of who did not serve, policies);
+their ids in order are apart (`index`). Labels change later, too: the rows that did are named by checkpoints, with
 what has become of them; the file stays as it is.
 """
 
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
-from streameval.join.cold.filter import Marked, mark_of
 from streameval.join.cold.ground import Extent, map_over, mapped
-from streameval.join.cold.ids import SortedIds, in_pages
+from streameval.join.cold.ids import IdPart, SortedIds
+from streameval.join.cold.index import in_order
 from streameval.join.policy import NEVER
 from streameval.join.rows import Run, Table, cut, trim
 from streameval.join.times import block_times
@@ -35,22 +35,22 @@ class RowsFile:
         self.rows = rows
         self.lost = layout is None
         self.size = size
-        self.mark = mark_of(path.name)
         self._layout = layout or {"series": [], "columns": {}, "shadow": None, "policies": None}
         self.series: frozenset[int] = frozenset(self._layout["series"])
         self.columns: Mapping[str, Extent] = self._layout["columns"]
 
-    def ids(self) -> SortedIds:
-        """The rows' ids in order. Raises OSError."""
+    def part(self, first: int) -> IdPart:
+        """The rows' ids in order; rows are from `first` on. Raises OSError."""
+        if self.lost:
+            return in_order(np.empty(0, np.uint64))
         places = self._layout.get("index")
-        if places is None:  # lost
-            return SortedIds.apart(np.empty(0, np.uint64), np.empty(0, np.uint32))
-        if "pages" in places:
+        if places is None:
+            return in_order(self._small(self.columns, "id"), first)
+        if "pages" in places:  # until format 9
             (pages,) = self._arrays(places, ("pages",))
-            return SortedIds.of_pages(self.rows, pages, self._small(places, "fence"))
-        fence = self._small(places, "fence") if "fence" in places else None
-        ids, at = self._arrays(places, ("ids", "at"))
-        return SortedIds.apart(ids, at, fence)  # as it was at first, and before fences
+            return IdPart(SortedIds.of_pages(self.rows, pages, pages[:0, 0]), first)
+        ids, rows = self._arrays(places, ("ids", "at"))  # as it was at first
+        return IdPart(SortedIds.apart(ids, rows), first)
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The least and the greatest time of every block of rows. Raises OSError."""
@@ -81,18 +81,17 @@ class RowsFile:
 
 @dataclass(slots=True)
 class Segment:
-    """Rows [first, end) of the table, and where their ids are."""
+    """Rows [first, end) of the table."""
 
     file: RowsFile
     first: int
     end: int
-    ids: SortedIds  # rows count from `first`
     codes: Codes | None = None  # what the file's codes mean here; None: the same
 
     @staticmethod
     def of(file: RowsFile, first: int, codes: Codes | None = None) -> Segment:
-        """Of a file. Raises OSError."""
-        return Segment(file, first, first + file.rows, file.ids(), codes)
+        """Of a file."""
+        return Segment(file, first, first + file.rows, codes)
 
     @property
     def series(self) -> set[int]:
@@ -100,11 +99,6 @@ class Segment:
         if self.codes is None:
             return set(self.file.series)
         return {int(self.codes.series[code]) for code in self.file.series}
-
-    @property
-    def marked(self) -> Marked:
-        """For the filter of ids."""
-        return Marked(self.file.mark, self.ids)
 
     def run(self) -> Run:
         """What the rows' runs keep."""
@@ -129,7 +123,6 @@ def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str
         "columns": columns,
         "least": least,
         "greatest": greatest,
-        "index": partial(_in_order, columns["id"]),
         "shadow": partial(_joined, some, "shadow", first, end),
         "policies": partial(_joined, some, "policies", first, end),
     }
@@ -145,12 +138,6 @@ def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
     used = np.array(sorted(series), np.int64)
     values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
     return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())
-
-
-def _in_order(ids: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
-    order = np.argsort(ids, kind="stable")
-    pages, fence = in_pages(ids[order], order.astype(np.uint32))
-    return {"pages": pages, "fence": fence}
 
 
 def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, NDArray[Any]] | None:

@@ -18,10 +18,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from streameval.join.cold import filter as filter_module
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.ground import ALIGN
-from streameval.join.cold.ids import PAGE_IDS
 from streameval.join.cold.segment import RowsFile
 from streameval.loop import keeper as keeper_module
 from streameval.loop.keeper import PartitionKeeper
@@ -204,7 +202,7 @@ def test_files_that_no_checkpoint_names_any_more_are_deleted(tmp_path: Path) -> 
     needed = {name for path in kept for name in container.layout(path)[0]["rows_files"]}
     assert most >= 3
     assert "rows-0000000001-0000000001" not in names  # all of it is forgotten
-    assert {path.name for path in folder.glob("rows-*")} == needed
+    assert {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")} == needed
     assert needed >= names
 
 
@@ -222,95 +220,11 @@ def until(process: Process, holds: Callable[[], bool]) -> None:
         time.sleep(0.0005)
 
 
-def filters(folder: Path) -> list[Path]:
-    return sorted(folder.glob("ids-*"))
-
-
-def without(folder: Path) -> None:
-    filters(folder)[-1].unlink()
-
-
-def of_another_form(folder: Path) -> None:
-    name = filters(folder)[-1]
-    with patch.object(filter_module, "_FORM", 0):
-        container.write(name, filter_module.IdFilter(0).content())
-
-
-def damaged(folder: Path) -> None:
-    file = filters(folder)[-1]
-    data = bytearray(file.read_bytes())
-    data[-100] ^= 4
-    file.write_bytes(data)
-
-
-FILTERS: dict[str, Callable[[Path], None]] = {
-    "whole": nothing,
-    "missing": without,
-    "damaged": damaged,
-    "of another form": of_another_form,
-}
-
-
-@pytest.mark.parametrize("how", FILTERS)
-def test_the_filter_is_read_from_its_file_or_made_anew(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", ALIGN)
-    made: list[int] = []
-    of = filter_module.IdFilter.of
-    monkeypatch.setattr(
-        filter_module.IdFilter, "of", staticmethod(lambda some: made.append(len(known := list(some))) or of(known))
-    )
-    found: list[int] = []
-
-    def happens(folder: Path) -> None:
-        found.append(len(filters(folder)))
-        FILTERS[how](folder)
-        made.clear()
-
-    plain = in_memory()
-    run = Run(tmp_path / "disk", stream(), ALIGN, stops={62_000: happens, 87_000: happens})
-    assert all(1 <= files <= 2 for files in found)
-    assert (not made) == (how == "whole")
-    assert run.report == plain.report
-    assert run.history == plain.history
-
-
-@pytest.mark.parametrize("fences", [True, False])
-def test_files_and_checkpoints_of_before_ids_shared_pages_with_rows_or_had_fences_and_filters_are_read(
-    fences: bool, tmp_path: Path
-) -> None:
-    kinds: list[set[bool]] = []
-
-    def look(folder: Path) -> None:
-        named = [container.layout(path)[0] for path in folder.glob("rows-*")]
-        kinds.append({"pages" in tree["index"] for tree in named if "index" in tree})
-
-    def as_before(folder: Path) -> None:
-        """Has every file hold what the program wrote then."""
-        for path in [*folder.glob("rows-*"), *folder.glob("*.checkpoint")]:
-            tree = container.read(path)
-            if "index" in tree:
-                tree["index"] = apart(tree["index"]["pages"], tree["columns"]["id"].size, fences)
-            if not fences:
-                ((tree.get("monitor") or {}).get("joiner", {}).get("cold") or {}).pop("filter", None)
-            path.unlink()  # the old bytes may still be mapped
-            container.write(path, tree, align=container.PAGE if "columns" in tree else container.TIGHT)
-        look(folder)
-
-    plain = in_memory()
-    run = Run(tmp_path / "disk", stream(), ALIGN, stops={62_000: as_before, 87_000: look})
-    assert kinds == [{False}, {False, True}]
-    assert run.report == plain.report
-    assert run.history == plain.history
-
-
-def apart(pages: np.ndarray, rows: int, fence: bool) -> dict[str, np.ndarray]:
-    """What files had instead of these pages."""
-    ids = pages[:, :PAGE_IDS].reshape(-1)[:rows]
-    assert (np.diff(ids.astype(np.float64)) >= 0).all()
-    at = pages.view(np.uint32)[:, 2 * PAGE_IDS : 3 * PAGE_IDS].reshape(-1)[:rows]
-    return {"ids": ids, "at": at, **({"fence": ids[::512].copy()} if fence else {})}
+def change_a_bit(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.unlink()  # another file: the old bytes may still be mapped
+    path.write_bytes(data)
 
 
 def second_file(folder: Path) -> Path:
@@ -328,10 +242,7 @@ def cut_short(folder: Path) -> None:
 
 def with_another_bit(folder: Path) -> None:
     file = second_file(folder)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 4
-    file.unlink()  # another file: the old bytes may still be mapped
-    file.write_bytes(data)
+    change_a_bit(file, file.stat().st_size // 2)
 
 
 LOST: dict[str, tuple[Callable[[Path], None], str]] = {

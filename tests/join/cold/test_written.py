@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import pytest
 
-from streameval.join.cold import filter as filter_module
 from streameval.join.cold import written
 from streameval.join.cold.ground import ALIGN
 from streameval.join.policy import JoinPolicy
@@ -24,6 +23,7 @@ from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.testing import history_content, readers_see
 from tests.join.cold.test_cold_rows import FTRL, Process, Run, stream, until
+from tests.join.cold.test_indexes import small_sizes
 
 LONG: dict[str, Any] = {"join": {"attribution_window": "25m"}}  # 27,000 impressions wait
 KINDS: dict[str, dict[str, Any]] = {"plain": LONG, "with a model": {**LONG, "models": [FTRL]}}
@@ -143,16 +143,13 @@ def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoin
     assert newest(folder)["read_with_it"] == named
 
 
-def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+def test_the_size_of_files_counts_those_of_rows_in_memory_and_of_ids(tmp_path: Path) -> None:
     process, folder = half(tmp_path)
     for _ in range(2):
         write(process)
         process.settle()
         now = sizes(folder)
-        assert len([name for name in now if name.startswith("ids-")]) == 1
+        assert len([name for name in now if name.startswith("ids-")]) == len(process.cold.segments) > 0
         assert len(newest(folder)["read_with_it"]) == 2
         assert process.keeper.state().rows_bytes == sum(now.values())
         process.keeper.close()
@@ -182,13 +179,10 @@ def test_files_that_are_named_no_more_are_deleted(tmp_path: Path) -> None:
     needed = {name for tree in kept for key in ("rows_files", "read_with_it") for name in tree[key]}
     assert len(kept) == 2
     assert gone not in needed
-    assert {path.name for path in folder.glob("rows-*")} == needed
+    assert {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")} == needed
 
 
-def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(filter_module, "_WORTH_A_FILE", 1)
+def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_without_one(tmp_path: Path) -> None:
     process, folder = half(tmp_path, 8_000)
     before, written = newest(folder), set[str]()
     with leaving(0):
@@ -198,11 +192,11 @@ def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_wi
             written |= sizes(folder).keys()
     cold, blocks = process.cold, process.pipeline.partitions[0].joiner.written.blocks
     assert newest(folder) == before
-    assert cold.filter.file is not None
-    used = {one.file.path.name for one in cold.segments} | {block.name for block in blocks} | {cold.filter.file.name}
+    used = {one.file.path.name for one in cold.segments} | {index.path.name for index in cold.indexes}
+    used |= {block.name for block in blocks}
     there = sizes(folder).keys()
     assert used <= there
-    assert len(there - used) <= 3  # what has gone out of use since the last was written
+    assert len(there - used) <= 4  # what has gone out of use since the last was written
     assert len(written - there) >= 4
     write(process)
     tree = newest(folder)
@@ -222,15 +216,22 @@ def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_p
     assert len(names) == len(set(names)) == 2
 
 
-def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(
+    together: bool, tmp_path: Path
+) -> None:
     plain, folder = in_memory("plain"), tmp_path / "checkpoints" / "partition-00000"
     process, before = Process(tmp_path, ALIGN, **LONG), set[str]()
     done = killed = kills = 0
-    with leaving(0):
+    with (
+        leaving(0),
+        small_sizes() if together else nullcontext(),
+    ):  # indexes become one: files that nobody names yet, and old ones
         while done < stream().order.size:
             for done, batch in stream().batches(process.pipeline.catalog, 4000, True, process.begin):
                 process.pipeline.take(batch)
                 process.settle()
+                until(process, lambda process=process: process.cold.joining is None)
                 if sizes(folder).keys() <= before:
                     continue
                 if done > killed:  # nobody closes it; what it has done since its last checkpoint is done again

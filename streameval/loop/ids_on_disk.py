@@ -1,0 +1,159 @@
+"""The ids of rows on disk: written with the rows, put together on a thread of its own, and read at a restart. See `streameval.join.cold.index`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streameval.join.cold.cold_rows import Joining
+from streameval.join.cold.ids import IdPart
+from streameval.join.cold.index import IN_MEMORY, Index, content, index_of
+from streameval.join.cold.segment import RowsFile
+from streameval.join.joiner import Joiner
+from streameval.store import container
+from streameval.store.checkpoints import Checkpoints
+from streameval.store.errors import DamagedError, FencedError, StoreError
+from streameval.store.thread import WorkThread
+
+log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 10.0  # after a file could not be written
+_READERS = 4  # threads
+_TOGETHER = 1 << 22  # rows of files whose ids are made anew as one
+
+
+def write_index(
+    files: Checkpoints, make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
+) -> Index:
+    """Writes the file of so many ids, whose rows are from 0 on until somebody says otherwise.
+
+    It is kept until `files.named` is called with its name. Raises StoreError. `goes_on`: see `content`.
+    """
+    path = files.save_ids(content(make, ids, goes_on))
+    index = _read(path, 0, 0)
+    assert index is not None
+    return index
+
+
+def _read(path: Path, first: int, end: int) -> Index | None:
+    """None: it is of another form. Raises DamagedError and OSError."""
+    return index_of(path, *container.read_some(path, IN_MEMORY), first, end)
+
+
+class StoppedError(Exception):
+    """The process ends."""
+
+
+class _Under(NamedTuple):
+    """What the thread does."""
+
+    joiner: Joiner
+    files: Checkpoints
+    future: Future[Index]
+
+
+class IdsThread:
+    """Makes many indexes few, one at a time, beside the thread that writes everything else, which may not wait for it."""
+
+    def __init__(self) -> None:
+        self._thread: WorkThread | None = None  # made when there is something to do
+        self._under: _Under | None = None
+        self._due = 0.0  # monotonic seconds
+        self._stopped = False
+
+    def tick(self, of: Iterable[tuple[Joiner, Checkpoints]]) -> int:
+        """Puts to use what is done, and begins what is due, of these partitions; returns how often writing failed.
+
+        Not while a checkpoint is written, or files that none needs are deleted: it would not know of the new one.
+        """
+        failed = 0
+        if self._under is not None and self._under.future.done():
+            failed = self._finish(self._under)
+            self._under = None
+        if self._under is None and self._due <= time.monotonic():
+            for joiner, files in of:
+                joining = joiner.cold.begin_to_join()
+                if joining is not None:
+                    self._thread = self._thread or WorkThread("ids")
+                    future = self._thread.submit(write_index, files, joining.parts, joining.ids, self._go_on)
+                    self._under = _Under(joiner, files, future)
+                    break
+        return failed
+
+    def close(self, timeout: float) -> None:
+        """Leaves unfinished what is under way."""
+        self._stopped = True
+        if self._thread is not None:
+            self._thread.close(timeout)
+
+    def _go_on(self) -> None:
+        if self._stopped:
+            raise StoppedError
+
+    def _finish(self, done: _Under) -> int:
+        cold = done.joiner.cold
+        try:
+            index = done.future.result()
+            cold.join_indexes(index)
+            done.files.named(index.path.name)
+        except StoppedError:
+            return 0
+        except FencedError:  # is told, and seen to, where rows are written
+            self._due = time.monotonic() + _AGAIN_SECONDS
+            return 0
+        except (StoreError, OSError) as error:
+            self._due = time.monotonic() + _AGAIN_SECONDS
+            log.error("%s", error)
+            return 1
+        finally:
+            cold.joining = None
+        return 0
+
+
+def put_indexes(files: Checkpoints, cold: dict[str, Any], rows: Sequence[RowsFile]) -> None:
+    """Has what a checkpoint says of rows on disk hold their indexes, read, and made anew where they are missing or damaged.
+
+    `rows`: the files of rows. Raises StoreError.
+    """
+    named = [(files.folder / name, first, end) for name, first, end in cold.get("ids", ())]
+    with ThreadPoolExecutor(_READERS) as readers:
+        found = list(readers.map(lambda one: _found(*one), named))
+    indexes = [index for index in found if index is not None]
+    ends = [sum(file.rows for file in rows[: number + 1]) for number in range(len(rows))]
+    without = [
+        (file, end - file.rows)
+        for file, end in zip(rows, ends, strict=True)
+        if not any(index.first < end <= index.end for index in indexes)
+    ]
+    groups: list[list[tuple[RowsFile, int]]] = []  # neighbours
+    behind = 0
+    for file, first in without:
+        if groups and first == behind and first + file.rows - groups[-1][0][1] <= _TOGETHER:
+            groups[-1].append((file, first))
+        else:
+            groups.append([(file, first)])
+        behind = first + file.rows
+    with ThreadPoolExecutor(_READERS) as writers:
+        indexes += writers.map(lambda group: _made_anew(files, group), groups)
+    cold["ids"] = sorted(indexes, key=lambda index: index.first)
+
+
+def _found(path: Path, first: int, end: int) -> Index | None:
+    """None: it is to be made anew."""
+    try:
+        return _read(path, first, end)
+    except (DamagedError, OSError) as error:
+        log.warning("%s: %s: made anew from the files of rows", path, error)
+        return None
+
+
+def _made_anew(files: Checkpoints, group: Sequence[tuple[RowsFile, int]]) -> Index:
+    begin = group[0][1]
+    joining = Joining([], [(file, first - begin) for file, first in group])
+    index = write_index(files, joining.parts, joining.ids)
+    index.first, index.end = begin, group[-1][1] + group[-1][0].rows
+    return index
