@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import UnreachableError
 from streameval.sources.protocol import SourceError
+from streameval.sources.registry import kind_of_source
 
 if TYPE_CHECKING:
     from streameval.settings.tree import Kafka, Settings, Store
@@ -40,7 +41,7 @@ class Probed:
 
 def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterator[Probed]:
     """One finding after the other, as they are made."""
-    kind = settings.source.kind  # type: ignore[attr-defined]  # every kind of source has it
+    kind = kind_of_source(settings).name
     if kind == "kafka":
         yield from _kafka(settings.kafka, patience)
         if settings.kafka.format in ("avro", "protobuf"):

@@ -19,7 +19,6 @@ from streameval.loop.options import values_counted
 from streameval.process.progress import shown
 from streameval.settings.tree import Settings
 
-Paths = str | Path | Sequence[str | Path]
 _Scores = str | Sequence[str] | Mapping[str, str]
 _NAMES = {  # the column that is taken for an option that names none, if the table has it
     "label": "clicked", "score": "pclick", "user": "user_id", "version": "model_version", "model": "model", "ts": "ts",

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, zip_longest
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,6 @@ from streameval.sketches.sparse import SparseVector
 
 _Reals = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-Cut = Literal["mass", "width"]
 WEIGHTINGS = ("share", "plain", "uniform_exposure")
 STRATIFIED = ("log_loss", "calibration", "auc")
 

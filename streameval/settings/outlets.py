@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from streameval.settings.section import Duration, Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
+from streameval.settings.section import Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
 
 NotifyOn = Literal["worse", "not_worse", "withheld", "recovered", "no_data"]
 _NAME = of_form(
@@ -213,8 +213,3 @@ def same_called(section: str, several: Iterable[NotifySettings | SinkSettings]) 
         if names.count(name) > 1:
             return f'{section}: two are called "{name}"; give each a `name` of its own'
     return None
-
-
-def undone(notify: Iterable[NotifySettings]) -> Duration:
-    """The shortest `no_data_after`, ms; 0 when nobody wants to know."""
-    return min((one.no_data_after for one in notify if "no_data" in one.on), default=0)

@@ -16,7 +16,6 @@ FRACTION = 48
 LIMB = 24
 _HIGH = float(1 << LIMB)
 _LOW = float(1 << FRACTION)
-CAPACITY = (1 << 63) >> LIMB  # terms
 
 
 @numba.njit(inline="always")
