@@ -19,7 +19,8 @@ from streameval.sources.protocol import SourceError
 from streameval.sources.registry import kind_of_source
 
 if TYPE_CHECKING:
-    from streameval.settings.tree import Kafka, Settings, Store
+    from streameval.settings.store import Store
+    from streameval.settings.tree import Kafka, Settings
 
 BROKER_PATIENCE = 10.0  # seconds for a broker's first answer
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "fuse.s3fs", "ceph", "glusterfs", "9p"}

@@ -22,8 +22,10 @@ from streameval.settings.measures import (
 )
 from streameval.settings.models import Model
 from streameval.settings.outlets import AnyNotifier, AnySink, same_called
-from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, of_form, written
+from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, written
+from streameval.settings.server import Server
 from streameval.settings.sources import AnySource, KafkaSourceSettings
+from streameval.settings.store import Store
 from streameval.settings.units import format_duration
 
 MIN_PANE = 1_000  # ms
@@ -199,80 +201,6 @@ class Files(Section):
     )
     columns: dict[str, Any] = Field(
         default_factory=dict, description="our field = how to derive it from the columns of a file in another format"
-    )
-
-
-class Server(Section):
-    """HTTP, token and TLS."""
-
-    host: str = Field("127.0.0.1", description="address to bind")
-    port: Int = Field(8080, ge=0, le=65535, description="0 picks a free port")
-    token_file: str = Field(
-        "", description="file with the bearer token; the token may be in `STREAMEVAL_TOKEN` instead, but not in both"
-    )
-    token_scope: Literal["private", "all"] = Field(
-        "private",
-        description="what requires the token: `private` (all writes, and individual users) or `all` (everything except `/livez`, `/readyz` and `/healthz`)",
-    )
-    tls_certificate: str = Field("", description="PEM file of the certificate and its chain; if set, HTTPS only")
-    tls_key: str = Field("", description="PEM file of the certificate's key, without a password")
-    version_ttl: PositiveDuration = written(
-        "24h", description="a version without impressions for this long is dropped from `/metrics`"
-    )
-    snapshot_interval: PositiveDuration = written(
-        "1s", description="shortest interval between two snapshots, which are what readers see"
-    )
-    max_series: Int = Field(10_000, ge=100, description="most Prometheus series; slices are dropped first, and counted")
-    external_url: str = Field(
-        "",
-        pattern=of_form(
-            r"^(https?://[^@\s?#]+)?$",
-            'must be an address such as "https://streameval.example", without a user, a query or a fragment',
-        ),
-        description="what links to the page begin with",
-    )
-
-    @model_validator(mode="after")
-    def _certificate_with_its_key(self) -> Server:
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            missing, given = ("tls_key", "tls_certificate") if self.tls_certificate else ("tls_certificate", "tls_key")
-            raise ValueError(
-                f'{missing} = "": is needed with server.{given} = "{getattr(self, given)}"; set both or neither'
-            )
-        return self
-
-
-class Store(Section):
-    """Checkpoints and history on disk."""
-
-    path: str = Field(
-        "",
-        description='folder of the checkpoints and the history, created if missing; with `""` nothing is kept, and a restart starts empty',
-    )
-    checkpoint_interval: PositiveDuration = written(
-        "30s", description="how often each partition's state and offsets are written"
-    )
-    keep: Int = Field(3, ge=1, le=100, description="checkpoints kept per partition; older ones are deleted")
-    segment_rows: Int = Field(
-        262_144,
-        ge=0,
-        le=1 << 24,
-        multiple_of=16_384,
-        description="so many impressions at a time whose labels are mature go from a partition's memory to a file in `path`, a "
-        "multiple of 16384; more at a time where there are many; 0: they stay in memory until `join.correction_horizon` has passed",
-    )
-    drain_timeout: PositiveDuration = written(
-        "20s", description="how long writing the state may take at a stop, or when a partition is revoked"
-    )
-    minutes: PositiveDuration = written(
-        "2d", description="how long the history keeps single panes; older ones are folded into hours"
-    )
-    hours: PositiveDuration = written(
-        "30d", description="how long the history keeps hours; older ones are folded into days"
-    )
-    days: PositiveDuration = written("400d", description="how long the history keeps days")
-    max_size: Size = written(
-        "2GB", description="largest size of the history; beyond this, the oldest parts are deleted early, and counted"
     )
 
 

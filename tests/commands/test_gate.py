@@ -26,7 +26,7 @@ from streameval.results.publish import Publisher
 from streameval.results.result import Result, Totals
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import ServerHandle, create_app, serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import NOON, comparison, deploy
 
 TOKEN = "s3cret"

@@ -17,7 +17,7 @@ from streameval.compare.reading.as_json import comparison_json
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app, serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import comparison
 
 

@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streameval.server.http.problems import Problem, Refuse
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import ConfigError
 
 TOKEN_VARIABLE = "STREAMEVAL_TOKEN"  # noqa: S105  (its name, not its value)
 HEALTH = frozenset({"/livez", "/readyz", "/healthz"})  # a prober has no token

@@ -38,7 +38,7 @@ from streameval.server.http.tls import tls_context
 from streameval.server.http.turns import InTurn, Turns
 from streameval.server.prometheus import route as api_metrics
 from streameval.server.prometheus.collector import SnapshotCollector
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history.reader import HistoryReader
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import ConfigError
 
 
 def tls_context(settings: Server) -> ssl.SSLContext | None:

@@ -13,7 +13,7 @@ from streameval.server import create_app
 from streameval.server.api.schemas.comparisons import Announced, Deploys
 from streameval.server.api.schemas.results import SeriesAnswer
 from streameval.server.api.schemas.shape import Problem
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import MINUTE, NOON, deploy
 
 NOW = NOON / 1000

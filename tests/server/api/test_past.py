@@ -20,7 +20,8 @@ from streameval.server.api import answers
 from streameval.server.api.schemas.results import Buckets, Results, Roc, SeriesAnswer
 from streameval.server.api.schemas.results import Scores as ScoresAnswer
 from streameval.server.api.schemas.shape import Problem
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.sketches.layout import Options
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader

@@ -16,8 +16,9 @@ from starlette.routing import Mount, Route
 from streameval.server import create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.http.access import HEALTH, Access, exposure, read_token
+from streameval.settings.server import Server
 from streameval.settings.toml import load, to_toml
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.tree import ConfigError
 
 TOKEN = "s3cret-of-this-test"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}

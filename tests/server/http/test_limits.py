@@ -16,7 +16,7 @@ from streameval.server import ServerHandle, create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.http import connections, limits
 from streameval.server.http.security import HEADERS
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 TOKEN = "s3cret"
 QUICK = 1.0  # seconds: a client on a busy machine takes some tenths from one step to the next

@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives import serialization
 
 from streameval.server import ServerHandle, create_app, serve
 from streameval.server.http.tls import tls_context
+from streameval.settings.server import Server
 from streameval.settings.toml import load
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.tree import ConfigError
 
 
 @pytest.fixture(scope="module")
