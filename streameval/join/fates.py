@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.batch import Batch
+from streameval.join import kernel
+from streameval.join.policy import CLICKED, CORRECTED
+
 
 @dataclass(frozen=True, slots=True)
 class Flips:
@@ -27,6 +31,22 @@ class Fates:
     clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
     found: tuple[NDArray[np.int64], NDArray[np.int64]]
     refused: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def flips_of(out: kernel.Outcome, flips: int) -> Flips:
+    """The first `flips` that the kernel has written."""
+    was = out.flip_state[:flips]
+    return Flips(out.flip_row[:flips], (was & CLICKED) != 0, out.flip_fields[:, :flips], (was & CORRECTED) != 0)
+
+
+def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
+    """`refused`: which impressions were, and with which keys."""
+    found = slice(out.counters[kernel.FOUND])
+    return Fates(
+        (batch.clicks.ts, out.click_key),
+        (out.found_ts[found], out.found_key[found]),
+        (batch.impressions.ts[refused], refused_key),
+    )
 
 
 class Judged:

@@ -25,10 +25,10 @@ from streameval.join import kernel
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import WrittenRows
-from streameval.join.fates import Fates, Flips, Judged
+from streameval.join.fates import Fates, Flips, Judged, fates_of, flips_of
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
-from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
+from streameval.join.policy import DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
 from streameval.join.rows import Table, run_of
 from streameval.join.runs import Runs
@@ -52,15 +52,7 @@ class Joiner:
         """`on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
-        of_clicks = [field for field in policy.keep if field.join is not None]  # they come first in `keep`
-        self._rules = kernel.Rules(
-            policy.attribution_window,
-            policy.allowed_lateness,
-            policy.correction_horizon,
-            np.array([field.join for field in of_clicks], np.int64),
-            np.array([field.absent for field in of_clicks], np.float64),
-            np.array(DELAY_EDGES),
-        )
+        self._rules = kernel.rules_of(policy)
         self.progress = Progress(policy, 1 if shared else 2)
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
@@ -76,7 +68,7 @@ class Joiner:
         self._on_show = 0  # rows that are shown, and not mature
         self.runs = Runs()  # of the live rows
         self._times = RowTimes()
-        self._held = HeldClicks(of_clicks)
+        self._held = HeldClicks(policy.of_clicks)
         self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
@@ -91,7 +83,7 @@ class Joiner:
         self._reserve(len(imp), len(clk))
         start, index, held = self._end, self._index, self._held
         n = self._rules.rule.size
-        names = [field.given_as or field.name for field in self.policy.keep[:n]]
+        names = [field.given_as or field.name for field in self.policy.of_clicks]
         given = np.array([field_of(clk, name) for name in names]).reshape(n, len(clk))
         out = kernel.room_for(len(imp), len(clk), held.end, n, self.delays)
         index.fetch(imp.id)
@@ -123,15 +115,10 @@ class Joiner:
         repeated = out.repeated[again]
         refused = self._tell_conflicts(batch, repeated, out.repeated_row[again])
         found = slice(out.counters[kernel.FOUND])
-        self.fates = Fates(
-            (clk.ts, out.click_key),
-            (out.found_ts[found], out.found_key[found]),
-            (imp.ts[repeated[refused]], out.repeated_key[again][refused]),
-        )
+        self.fates = fates_of(batch, out, repeated[refused], out.repeated_key[again][refused])
         self.judged.add(out.found_ts[found], out.lost_ts[: out.counters[kernel.LOST]])
         self.cold.note(out.flip_row[:flips])
-        was, before = out.flip_state[:flips], out.flip_fields[:, :flips]
-        return rows, Flips(out.flip_row[:flips], (was & CLICKED) != 0, before, (was & CORRECTED) != 0)
+        return rows, flips_of(out, flips)
 
     def _columns(self, fields: int) -> kernel.RowColumns:
         """The table as the kernel sees it, with the fields of clicks."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from streameval.events.fields import Join
 from streameval.join.held import HeldColumns, enter_held
 from streameval.join.index import LiveNumbers, Places, enter, find, find_around
-from streameval.join.policy import CLICKED, CORRECTED, KNOWN, LATE, MATURED, SHOWN
+from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, KNOWN, LATE, MATURED, SHOWN, JoinPolicy
 from streameval.sketches.directory import mix
 
 # indexes of the counters
@@ -104,6 +104,18 @@ class Rules(NamedTuple):
     rule: NDArray[np.int64]
     start: NDArray[np.float64]
     delay_edges: NDArray[np.float64]  # s
+
+
+def rules_of(policy: JoinPolicy) -> Rules:
+    """The policy as the kernel reads it."""
+    return Rules(
+        policy.attribution_window,
+        policy.allowed_lateness,
+        policy.correction_horizon,
+        np.array([field.join for field in policy.of_clicks], np.int64),
+        np.array([field.absent for field in policy.of_clicks], np.float64),
+        np.array(DELAY_EDGES),
+    )
 
 
 class Outcome(NamedTuple):
