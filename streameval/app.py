@@ -245,7 +245,7 @@ def auction(
 ) -> Replayed:
     """Runs the auctions of a log again, with the log as a whole for their history. Raises ConfigError, SourceError, the latter also once `stop` is set."""
     if not settings.auction.points:
-        raise ConfigError("auction.points: there is none; name at least one operating point in [[auction.points]]")
+        raise ConfigError("auction.points: there are none; add at least one operating point as [[auction.points]]")
     gathered, catalogs = AuctionLog(), []
 
     def hear(pipeline: Pipeline) -> Callable[[Batch], None]:
@@ -260,7 +260,7 @@ def auction(
     if not book.auctions.block.size:
         why = ", ".join(f"{reason} {count:,}" for reason, count in book.skipped.items() if count)
         raise SourceError(
-            f"no request can be run again ({why or 'there is none'}); every candidate needs request_id, item_id and bid"
+            f"no request can be replayed ({why or 'there are none'}); every candidate needs request_id, item_id and bid"
         )
     return replayed(book, settings.auction, catalogs[0].series)
 

@@ -1,4 +1,4 @@
-"""What the log says of clicks by (query, ad) and by position: the tables that auctions are run again with.
+"""What the log says of clicks by (query, ad) and by position: the tables with which auctions are replayed.
 
 The click curve says how many clicks the same ad gets at every position, up to a factor. Read off the positions (`observed`,
 as in Yi et al. 2013) it is confounded by the ranking, which puts the better ads on top: it falls too steeply, and versions

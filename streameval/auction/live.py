@@ -1,4 +1,4 @@
-"""Auctions of a running stream: every request is run again once it is complete, by what was known at the start of its hour.
+"""Auctions of a running stream: every request is replayed once it is complete, by what was known at the start of its hour.
 
 Candidates, shown or not, wait here until the watermark is `request_gap` past their request's last one. Its sums go to the pane
 of its first one. Labels count from the hour after the one in which they became final, so no click pays for its own

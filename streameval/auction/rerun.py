@@ -1,4 +1,4 @@
-"""The auction itself: requests with all their candidates, run again under every version's scores at every operating point.
+"""The auction itself: requests with all their candidates, replayed under every version's scores at every operating point.
 
 Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions from the
 top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position `mainline` however

@@ -39,7 +39,7 @@ class MonitorClient:
         if not usable or parts.query or parts.fragment:
             raise MonitorError(f'"{url}": must be an address such as "http://127.0.0.1:8080"', passing=False)
         if parts.username is not None:
-            raise MonitorError("the address must not hold a password; give the token as a file", passing=False)
+            raise MonitorError("the address must not contain a password; pass the token in a file", passing=False)
         self._url = url.rstrip("/")
         self._token = token
         self._patience = patience
@@ -167,7 +167,7 @@ def _refusal(error: urllib.error.HTTPError, url: str) -> MonitorError:
         except (MonitorError, OSError, http.client.HTTPException):
             said = None
     if 300 <= error.code < 400:
-        said = "redirects are not followed; give the monitor's own address"
+        said = "redirects are not followed; use the monitor's own address"
     passing = error.code in _LATER or error.code >= 500
     return MonitorError(f"{url}: {error.code} {said or error.reason}", passing=passing)
 
@@ -178,7 +178,7 @@ def _read(text: bytes, url: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise MonitorError(f"{url}: does not answer like a streameval monitor; is the address right?", passing=True)
+        raise MonitorError(f"{url}: does not respond like a streameval monitor; is the address right?", passing=True)
     return body
 
 

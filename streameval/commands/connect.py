@@ -85,7 +85,7 @@ def _input(name: str, counts: dict[str, int], most: int) -> Probed:
     about = f'topic "{name}"'
     if name not in counts:
         create = f"kafka-topics.sh --create --topic {name} --partitions {most}"
-        return Probed("fail", about, "does not exist, or this user may not see it", f"create it: {create}")
+        return Probed("fail", about, "does not exist, or this user has no access to it", f"create it: {create}")
     if counts[name] != most:
         text = f"has {counts[name]} partitions, the other topic {most}"
         return Probed("fail", about, text, f"give both topics {most} partitions, and key both by user id")
@@ -110,7 +110,7 @@ def _registry(kafka: Kafka) -> Probed:
         fix = "check kafka.schema_registry: its address with its path, TLS and credentials"
         return Probed("fail", "schema registry", str(error), fix)
     if isinstance(kinds, list) and kafka.format.upper() not in kinds:
-        text = f"{url} answers, but has no schemas of the kind {kafka.format.upper()}"
+        text = f"{url} responds, but has no schemas of type {kafka.format.upper()}"
         return Probed("fail", "schema registry", text, "check kafka.format, or use another registry")
     return Probed("ok", "schema registry", f"{url} answers")
 
@@ -118,7 +118,7 @@ def _registry(kafka: Kafka) -> Probed:
 def _disk(store: Store) -> Iterator[Probed]:
     if not store.path:
         yield Probed(
-            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', "set it in production"
+            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', " set it in production"
         )
         return
     path = Path(store.path)

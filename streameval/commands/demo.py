@@ -137,8 +137,7 @@ def simulate(
     if kafka.format != "json" or kafka.columns or kafka.click_columns:
         what = f'kafka.format = "{kafka.format}"' if kafka.format != "json" else "kafka.columns"
         raise ConfigError(
-            f"{what}: simulate writes our own fields as JSON, which a reader of these topics would refuse; give it a config without, and "
-            "topics of its own"
+            f"{what}: simulate writes the standard fields as JSON, which a reader of these topics would reject; use a config without it, with other topics"
         )
     writer = KafkaWriter(kafka.bootstrap_servers, kafka.client_options, client=kafka.client, oauth=kafka.oauth)
     send = _sender(writer, settings)

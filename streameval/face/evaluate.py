@@ -97,8 +97,8 @@ def _evaluate(
     if paths is not None and not all(is_table_file(path) for path in paths):
         if clicks is not None or baseline is not None or any(name is not None for name in named.values()):
             raise ValueError(
-                "a log of events has the fields of events, its clicks in one of the files, and compares versions as they "
-                'were deployed; give other names by settings={"files": {"columns": {"pclick": "score"}}}'
+                "a log of events has the fields of events, with the clicks in one of the files, and compares versions as they "
+                                'were deployed; map other names with settings={"files": {"columns": {"pclick": "score"}}}'
             )
         return Evaluation(replay(settings, paths, users=True))
     if paths is None and column_names(data) is None:
@@ -107,7 +107,7 @@ def _evaluate(
     columns = _columns(named, slices, known, settings, inline=clicks is None)
     if clicks is not None or (columns.label not in known and "type" in known) or settings.models:
         if baseline is not None:
-            raise ValueError("baseline: what is joined in event time compares versions as they were deployed")
+            raise ValueError("baseline: with a join in event time, versions are compared as they were deployed")
         return _joined(_read(data, paths, set(known), columns), clicks, columns, settings)
     if settings.windows.sliding and columns.ts is None:
         raise ValueError("windows: rows need a column of times, ts")
@@ -151,9 +151,7 @@ def _columns(
 
     several = named["score"] is not None and not isinstance(named["score"], str)
     if several and named["version"] is not None:
-        raise ValueError(
-            "version: a column of versions and several score columns are two ways to say the same; give one"
-        )
+        raise ValueError("version: a column of versions and several score columns exclude each other; give one of them")
     version = None if several else found("version")
     score = named["score"] or _NAMES["score"]
     if isinstance(score, str):  # without a name in the events, a version is called by its column
@@ -171,9 +169,11 @@ def _columns(
         of_slices[dimension] = column
     valued = values_counted(settings) or settings.ranking.gain != "click"
     if valued and inline and found("value") is None:
-        raise ValueError(f"value: the settings need what clicks are worth; name a column of it; there are {there}")
+        raise ValueError(f"value: the settings need the value of clicks; name its column; there are {there}")
     if settings.sampling.weights and found("weight") is None:
-        raise ValueError(f"weight: sampling.weights needs a column that says what a row stands for; there are {there}")
+        raise ValueError(
+            f"weight: sampling.weights needs a column with the number of impressions that a row stands for; there are {there}"
+        )
     return Columns(
         label=found("label") or _NAMES["label"],
         scores=scores,

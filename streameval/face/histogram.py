@@ -115,7 +115,7 @@ class ScoreHistogram:
         """Any metric of docs/metrics.md by its name; None: undefined, as those of users are here. Raises KeyError."""
         values, _ = evaluate(self._view())
         if name not in values:
-            raise KeyError(f"{name!r} is no metric; there are {', '.join(metric.name for metric in METRICS)}")
+            raise KeyError(f"{name!r} is not a metric; there are {', '.join(metric.name for metric in METRICS)}")
         return values[name]
 
     def quantile(self, share: float) -> Certified | None:
@@ -160,13 +160,13 @@ class ScoreHistogram:
         out = cls(bits, np.frombuffer(data[_HEAD.size : end], "<f8").tolist())
         out._vector = codec.decode(data[begin:])
         if out._vector.cells.size and not 0 <= out._vector.cells[-1] < out._layout.size:
-            raise codec.CodecError("it has cells that no histogram has")
+            raise codec.CodecError("it has cells that no histogram can have")
         return out
 
     def _count(self, scores: ArrayLike, labels: ArrayLike, sign: int) -> Self:
         p, label = np.asarray(scores, np.float64).ravel(), np.asarray(labels).ravel()
         if p.size != label.size:
-            raise ValueError(f"{p.size} scores and {label.size} labels: must be as many")
+            raise ValueError(f"{p.size} scores and {label.size} labels: the numbers must be equal")
         if not bool(((p >= 0) & (p <= 1)).all()):
             raise ValueError("scores must be in [0, 1]")
         if not bool(((label == 0) | (label == 1)).all()):
@@ -182,7 +182,7 @@ class ScoreHistogram:
 
     def _like(self, other: Self) -> SparseVector:
         if self._layout != other._layout:
-            raise ValueError("histograms of other bits or edges cannot be added")
+            raise ValueError("histograms with different bits or edges cannot be added")
         return other._vector
 
     def _dense(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -111,7 +111,7 @@ class Monitor:
                 )
         if "impression_id" not in table.column_names:
             if "clicked" not in table.column_names:
-                raise ValueError("impressions need a column impression_id, by which clicks find them, or clicked")
+                raise ValueError("impressions need a column impression_id, which clicks refer to, or clicked")
             ids = pa.array(range(self._rows, self._rows + table.num_rows), pa.int64())
             table = table.append_column("impression_id", ids.cast(pa.string()))
         self._rows += table.num_rows

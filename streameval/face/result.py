@@ -163,7 +163,7 @@ class Evaluation:
             raise KeyError(f"{len(found)} results, not one; there are results of {', '.join(series) or 'nothing'}")
         flat = found[0].as_json()
         if name not in found[0].metrics and name.removesuffix("_stderr") not in found[0].metrics:
-            raise KeyError(f"{name!r} is no metric; there are {', '.join(found[0].metrics)}")
+            raise KeyError(f"{name!r} is not a metric; there are {', '.join(found[0].metrics)}")
         value: float | int | None = flat[name]
         return value
 

@@ -54,8 +54,7 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
         else:
             lazy = "; collect() it first" if hasattr(data, "collect") else ""
             raise TypeError(
-                f"a {type(data).__name__} is no table; give a pandas, Polars or Arrow table, a mapping of columns, "
-                f"or a path{lazy}"
+                f"{type(data).__name__} is not a table; give a pandas, Polars or Arrow table, a mapping of columns, or a path{lazy}"
             )
     return _without_views(data if wanted is None else data.select([n for n in data.column_names if n in wanted]))
 

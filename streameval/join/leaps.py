@@ -319,13 +319,13 @@ class Leaps:
         self.counts["runaway_clicks"] += clicks
         if impressions or clicks:
             log.warning(
-                "%d events were dated ahead of their stream, which never followed: refused", impressions + clicks
+                "%d events were dated ahead of their stream, which never caught up: rejected", impressions + clicks
             )
 
     def _tell(self, before: int, after: int, more: int) -> None:
         """`more`: how many more events went on than came."""
         if after > before == 0 and self._state[_NEWEST] != NEVER:
-            log.warning("an event is dated ahead of its stream by more than join.correction_horizon: held back")
+            log.warning("an event is dated ahead of its stream by more than join.correction_horizon: quarantined")
         elif more > 0:
             log.info("%d events released: they were dated ahead of their stream, which has caught up", more)
 

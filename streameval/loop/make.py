@@ -61,7 +61,7 @@ def _keys(settings: Auction) -> Callable[[Impressions], NDArray[np.uint64]]:
 
 
 def auctions(settings: Settings) -> LiveAuctions | None:
-    """The auctions of one partition; None: none are run again."""
+    """The auctions of one partition; None: none are replayed."""
     if not settings.auction.points:
         return None
     join = settings.join

@@ -55,7 +55,9 @@ def ready_to_read(
             if not first_start:
                 warm_up(False)
         if first_start:
-            log.info("reading begins; the other kernels are compiled meanwhile, and JSON is read slowly until they are")
+            log.info(
+                "reading begins; the other kernels are compiled in the background, and JSON is read slowly until they are ready"
+            )
             wanted, decoder.json_kernel = decoder.json_kernel, False
             compiling.go_on(partial(_all_ready, decoder, wanted))
         yield

@@ -178,7 +178,7 @@ def _read_ids(path: Path) -> IdFilter | None:
     try:
         tree, words = container.read_joined(path, np.uint64)
     except (DamagedError, OSError) as error:
-        log.warning("%s: %s: made anew from the files of rows", path, error)
+        log.warning("%s: %s: rebuilt from the files of rows", path, error)
         return None
     known = IdFilter.of_file(tree, words)
     if known is not None:
@@ -212,8 +212,7 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
 def _say_lost(path: Path, rows: int, cause: str) -> None:
     """Says what is lost with a file."""
     log.error(
-        "%s: %s; its %d impressions are not known any more: their late clicks will count as unmatched, copies of them as new, "
-        "and what was counted of them stays as it is; put the file back and restart to have them again",
+        "%s: %s; its %d impressions are lost: late clicks on them will count as unmatched, duplicates of them as new, and what was already counted stays as it is; put the file back and restart to recover them",
         path,
         cause,
         rows,

@@ -127,7 +127,7 @@ ROWS = (
     Metric(
         "policy_impressions",
         policy_impressions,
-        "impressions that say how likely the version's policy would have shown them",
+        "impressions that carry the probability with which the version's policy would have shown them",
         unit="impressions",
         needs="scores",
         whole=True,

@@ -177,7 +177,7 @@ class Ftrl:
         out = np.empty(features.indptr.size - 1)
         _predict(self._table, Examples(features.indptr, features.index, features.value), out)
         for row in np.flatnonzero(np.isnan(out)).tolist():
-            if not failed(row, "not_finite", "the margin of its features is not a finite number: they are too large"):
+            if not failed(row, "not_finite", "the linear score of its features is not finite: they are too large"):
                 break
         return out
 

@@ -168,8 +168,8 @@ class _Account:
         )
         if learner.failures[reason] == 1:
             log.warning(
-                'model "%s" fails at %s, partition %d, offset %s: %s: %s; the event gets no score of it, or is not '
-                "learned; further ones are counted",
+                'model "%s" fails at %s, partition %d, offset %s: %s: %s; the event gets no score from it, or is not '
+                                "learned; further failures are counted",
                 found.model,
                 found.topic,
                 found.partition,

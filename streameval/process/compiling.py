@@ -192,7 +192,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
                 )
             except OSError as error:
-                log.debug("no helper to compile: %s", error)
+                log.debug("no helper process for compiling: %s", error)
                 return
             self._processes.append(process)
             if self._then is not None:

@@ -140,7 +140,7 @@ class Evaluator:
         return out
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
-        """Auctions run again, by window and model: what is read of the sums is copied."""
+        """Replayed auctions, by window and model: what is read of the sums is copied."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
             vector = self._summed([part.board for part in parts], frame, False)

@@ -29,14 +29,16 @@ class Server(Section):
     snapshot_interval: PositiveDuration = written(
         "1s", description="shortest interval between two snapshots, which are what readers see"
     )
-    max_series: Int = Field(10_000, ge=100, description="most Prometheus series; slices are dropped first, and counted")
+    max_series: Int = Field(
+        10_000, ge=100, description="maximum number of Prometheus series; slices are dropped first, and counted"
+    )
     external_url: str = Field(
         "",
         pattern=of_form(
             r"^(https?://[^@\s?#]+)?$",
             'must be an address such as "https://streameval.example", without a user, a query or a fragment',
         ),
-        description="what links to the page begin with",
+        description="public address of the page, for links to it",
     )
 
     @model_validator(mode="after")

@@ -23,8 +23,7 @@ class Store(Section):
         ge=0,
         le=1 << 24,
         multiple_of=16_384,
-        description="so many impressions at a time whose labels are mature go from a partition's memory to a file in `path`, a "
-        "multiple of 16384; more at a time where there are many; 0: they stay in memory until `join.correction_horizon` has passed",
+        description="number of impressions with mature labels that a partition moves from memory to a file in `path` at a time, a multiple of 16384; more at a time where there are many; 0: they stay in memory until `join.correction_horizon` has passed",
     )
     drain_timeout: PositiveDuration = written(
         "20s", description="how long writing the state may take at a stop, or when a partition is revoked"

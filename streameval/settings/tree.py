@@ -67,7 +67,7 @@ class Join(Section):
     max_pending: Int = Field(
         50_000_000,
         ge=1_000,
-        description="most impressions (pending or correctable) that each partition keeps in memory; beyond this, labels mature early and the oldest correctable impressions are evicted early, and counted",
+        description="maximum number of impressions (pending or correctable) that each partition keeps in memory; beyond this, labels mature early and the oldest correctable impressions are evicted early, and counted",
     )
 
     @model_validator(mode="after")
@@ -114,13 +114,13 @@ class Slices(Section):
 
     dimensions: tuple[str, ...] = Field(
         (),
-        description="keys of an event's `slices` that get results of their own; `position`, `block` (mainline or sidebar, see `[auction]`) and `propensity` are strata of the event's own fields",
+        description="keys of an event's `slices` that get their own results; `position`, `block` (mainline or sidebar, see `[auction]`) and `propensity` are built in, from the event's own fields",
     )
     max_values: Int = Field(
         50,
         ge=1,
         le=1000,
-        description="values shown per dimension, those with the most impressions; the rest are `__other__`. Four times as many are counted, at most 1000",
+        description="values shown per dimension: those with the most impressions; the rest become `__other__`. Four times as many are counted, at most 1000",
     )
 
     @model_validator(mode="after")
@@ -183,10 +183,10 @@ class Buckets(Section):
 class BatchSettings(Section):
     """Batch size."""
 
-    max_events: Int = Field(10_000, ge=1, le=1_000_000, description="most events in a batch")
+    max_events: Int = Field(10_000, ge=1, le=1_000_000, description="maximum number of events in a batch")
     json_kernel: bool = Field(
         True,
-        description="JSON and CSV that are plain are read by compiled kernels; false: all of it by the slow decoders, which give the same",
+        description="read ordinary JSON and CSV with compiled kernels; false: always use the slow decoders, with the same results",
     )
 
 
@@ -194,7 +194,7 @@ class Files(Section):
     """Event files."""
 
     format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field(
-        "auto", description="`auto` goes by the file name"
+        "auto", description="`auto` decides by the file name"
     )
     dead_letters: str = Field(
         "dead-letters.jsonl", description='file for invalid events, unchanged; with `""` they are only counted'
@@ -221,7 +221,7 @@ class Settings(Section):
     objectives: tuple[Objective, ...] = Field(
         (),
         max_length=16,
-        description="Labels of their own, beside the click: every metric again, with a click worth less as no click.",
+        description="Additional labels beside the click: every metric is also computed with clicks of lower value counted as no click.",
     )
     batch: BatchSettings = BatchSettings()
     models: tuple[Model, ...] = Field(
@@ -234,8 +234,8 @@ class Settings(Section):
     store: Store = Store()
     compare: Compare = Compare()
     server: Server = Server()
-    notify: tuple[AnyNotifier, ...] = Field((), max_length=20, description="Who is told when a verdict changes.")
-    sinks: tuple[AnySink, ...] = Field((), max_length=10, description="Where results and verdicts go as well.")
+    notify: tuple[AnyNotifier, ...] = Field((), max_length=20, description="Who is notified when a verdict changes.")
+    sinks: tuple[AnySink, ...] = Field((), max_length=10, description="Further destinations of results and verdicts.")
 
     @property
     def max_message(self) -> int:
@@ -251,8 +251,8 @@ class Settings(Section):
     def _gain_of_lists(self) -> Settings:
         if self.ranking.gain != "click" and any(name.startswith("ndcg_") for name in self.compare.more):
             raise ValueError(
-                f'ranking.gain = "{self.ranking.gain}": comparisons know NDCG with clicks for gains only; take ndcg_K '
-                'out of compare.more, or set ranking.gain = "click"'
+                f'ranking.gain = "{self.ranking.gain}": comparisons support NDCG only with clicks as gains; remove ndcg_K '
+                                'from compare.more, or set ranking.gain = "click"'
             )
         return self
 

@@ -99,7 +99,9 @@ class RegistryClient:
             seen.add((subject, version))
             inner = self.get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             if inner is None:
-                raise RegistryDownError(f'it has no version {version} of subject "{subject}", which a schema refers to')
+                raise RegistryDownError(
+                    f'there is no version {version} of subject "{subject}", which a schema refers to'
+                )
             self._collect(inner, out, seen)
             out[name] = str(inner["schema"])
 

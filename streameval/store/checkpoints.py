@@ -245,8 +245,7 @@ class Checkpoints:
                 raise DamagedError(f"{path}: is missing") from None
             if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise StoreError(
-                    f"{place}: others can write it, and it holds a pickled model, which can run any code: make it "
-                    f"yours alone (chown, chmod go-w) if you trust what it holds"
+                    f"{place}: others can write to it, and it holds a pickled model, which can run any code: restrict it to your user (chown, chmod go-w) if you trust its content"
                 )
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:

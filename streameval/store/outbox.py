@@ -318,7 +318,9 @@ class Outbox:
             db.execute(f"PRAGMA user_version = {OUTBOX_FORMAT}")
         db.execute("COMMIT")
         if found not in (0, 1, 2, OUTBOX_FORMAT):
-            raise StoreError(f"{self._path}: of format {found}, not {OUTBOX_FORMAT}; move the file away, or go back")
+            raise StoreError(
+                f"{self._path}: format {found}, but this program reads format {OUTBOX_FORMAT}; move the file away, or run the version that wrote it"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

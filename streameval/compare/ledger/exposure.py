@@ -1,4 +1,4 @@
-"""Sums of a pair weighted by inverse propensity: its differences as if everything had been shown alike.
+"""Sums of a pair weighted by inverse propensity: its differences as if everything had been shown equally often.
 
 The serving version chose what was shown, so what it shows often has most of every mean. Weighted by 1 / propensity an
 impression counts for all that it stands for (Schnabel et al., ICML 2016): with W = sum w, sum w d / W is SNIPS of the difference in log

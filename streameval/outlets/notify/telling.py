@@ -34,7 +34,7 @@ class TellingRecord:
         try:
             self._read()
         except StoreError as error:
-            log.error("notify: who was told is not known: %s", error)
+            log.error("notify: it is unknown who was notified: %s", error)
 
     def of(self, c: Comparison) -> list[tuple[tuple[Told, ...], Untold | None]]:
         """Who was told of each of its changes; of nobody: why, if that is known."""

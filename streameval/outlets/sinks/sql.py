@@ -101,7 +101,7 @@ class SqlTables(Sink):
         except (sa.exc.ArgumentError, ValueError):
             raise ConfigError('sinks: to: must be an address of SQLAlchemy such as "postgresql://host/db"') from None
         if url.host and "@" in f"{url.host}{url.database}":  # half of a password, which errors would show
-            raise ConfigError('sinks: to: has an "@" too many; write one in a password as %40')
+            raise ConfigError('sinks: to: has more than one "@"; write one in a password as %40')
         return url
 
     def _patient(self) -> Any:

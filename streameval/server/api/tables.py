@@ -119,7 +119,7 @@ def _strata(body: Body) -> Iterator[Body]:
 
 
 def _stratified(body: Body) -> Iterator[Body]:
-    """A row by metric that is put together from strata, a column by weighting."""
+    """A row by metric that is combined from strata, a column by weighting."""
     for table in body["tables"]:
         for metric, weightings in table["stratified"].items():
             yield {**_of(table), "metric": metric, **weightings}

@@ -63,9 +63,9 @@ def exposure(settings: Server, token: str | None) -> str | None:
         return None
     missing = []
     if token is None:
-        missing.append(f"no token is set, so anyone who can reach it may read everything (set {_HOW})")
+        missing.append(f"no token is set, so anyone who can reach it can read everything (set {_HOW})")
     if not settings.tls_certificate:
-        missing.append("no TLS, so traffic can be read on the way (set server.tls_certificate and server.tls_key)")
+        missing.append("no TLS, so traffic can be read in transit (set server.tls_certificate and server.tls_key)")
     if not missing:
         return None
     return f'server.host = "{settings.host}" is not loopback: ' + "; ".join(missing)
@@ -116,7 +116,7 @@ class Access:
             return
         if self._digest is None:
             if method not in _READS:
-                raise Problem(403, f"{method}: writing needs a token and this server has none; set {_HOW}")
+                raise Problem(403, f"{method}: writing needs a token, and this server has none; set {_HOW}")
             return
         if len(authorization) == 1:
             scheme, _, credentials = authorization[0].partition(" ")

@@ -44,7 +44,7 @@ _GOES_ON = "/api/v1/dead-letters"  # changes between two snapshots
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_KIND: ContextVar[str] = ContextVar("kind of the question that is being answered", default="live")
+_KIND: ContextVar[str] = ContextVar("kind of the request that is being processed", default="live")
 Later = Callable[[float, Callable[[], None]], object]
 
 
@@ -161,8 +161,7 @@ class Turns:
         wait = max(1, math.ceil(max(0.0, -self.level(line.kind)) / self._share(line.kind))) if self._paced else 1
         return Problem(
             503,
-            "too many questions of this kind are waiting, and they may not take processor time from the ingest; ask "
-            "less often, for less at a time, or again later",
+            "too many requests of this kind are queued, and they must not take processor time from ingest; send fewer or smaller requests, or try again later",
             headers={"Retry-After": str(wait)},
         )
 

@@ -116,5 +116,7 @@ class TopicWatch:
             )
             self._said = True
         elif found and all(topic.id is None for topic in found.values()):
-            log.info("kafka: the brokers give no topic ids: a topic that is deleted and recreated will not be noticed")
+            log.info(
+                "kafka: the brokers report no topic ids: a topic that is deleted and recreated will not be noticed"
+            )
             self._said = True

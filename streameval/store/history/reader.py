@@ -244,7 +244,7 @@ class HistoryReader:
         fits = int(there * 0.9 / over) // pane * pane
         shorter = f"ask for at most {format_duration(fits)} at a time, or " if fits else ""
         raise TooMuch(
-            f"the range holds {rows} rows and {size} bytes, a question may read {self._max_rows} and "
+            f"the range holds {rows} rows and {size} bytes, a query may read {self._max_rows} and "
             f"{self._max_bytes}; {shorter}name one model, version and slice"
         )
 

@@ -270,7 +270,7 @@ class HistoryWriter:
 def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:
     known = db.execute("SELECT epoch FROM owners WHERE partition = ?", (partition,)).fetchone()
     if known is not None and known[0] > epoch:
-        raise FencedError(f"partition {partition}: epoch {epoch} may not write any more, epoch {known[0]} has written")
+        raise FencedError(f"partition {partition}: epoch {epoch} may no longer write, epoch {known[0]} has written")
     db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (partition, epoch))
 
 

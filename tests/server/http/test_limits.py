@@ -218,7 +218,7 @@ def test_connections_beyond_the_limit_are_told_503_and_still_more_are_hung_up_on
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     assert [parsed(connection.recv(65536))[0] for connection in held[:3]] == [200, 200, 200]
     for connection in held[3:]:
-        is_problem(parsed(everything(connection)), 503, "3 connections are open already")
+        is_problem(parsed(everything(connection)), 503, "3 connections are already open")
     more = [connect(server) for _ in range(2)]
     refused = connect(server)
     assert everything(refused) == b""
