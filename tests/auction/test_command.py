@@ -179,7 +179,7 @@ def test_it_says_in_one_line_when_there_is_nothing_to_run(tmp_path: Path, world:
     (tmp_path / "c.toml").write_text("[auction]\nslots = 7\n")
     found = CliRunner().invoke(cli, ["auction", *files])
     assert str(found.exception) == (
-        "auction.points: there is none; name at least one operating point in [[auction.points]]"
+        "auction.points: there are none; add at least one operating point as [[auction.points]]"
     )
 
 

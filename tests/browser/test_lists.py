@@ -247,7 +247,7 @@ def test_what_is_not_there_is_said_once_and_asks_for_no_room(watch, pictures) ->
         assert page.get_by_role("link", name="Auctions").count() == 0
         assert "[strata]" in page.locator('[data-family="Strata of propensity"] [data-nothing]').inner_text()
         page = watched.open("auctions")
-        page.get_by_text("No requests are replayed").wait_for()
+        page.get_by_text("No auctions are replayed").wait_for()
         assert page.locator("nav a[aria-current=page]").inner_text() == "Auctions"
     finally:
         serving.stop()
