@@ -59,7 +59,7 @@ class Loop:
     source: Source
     pipeline: Pipeline
     publisher: Publisher
-    interval: float  # seconds between snapshots at the least
+    interval: float  # seconds between snapshots at least
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
@@ -188,7 +188,7 @@ def replay(
 
     Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
     are counted as `run` counts them.
-    `on_progress` is called with (bytes done, bytes in all) and the events so far; `users`: whether the snapshot has them; `hear`
+    `on_progress` is called with (bytes done, bytes in total) and the events so far; `users`: whether the snapshot has them; `hear`
     gets the pipeline before the first batch, and returns who is told of every batch. Once `stop` is set, no more is read, nor is any kernel
     compiled: the snapshot is then of no use. Raises SourceError, ModelError.
     """

@@ -39,7 +39,7 @@ from streameval.sketches.tally import PaneSums
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
-_FEW = 1 << 12  # candidates; a part of fewer is put together with those beside it
+_FEW = 1 << 12  # candidates; a part of fewer is combined with those beside it
 _NEVER, _EVER = -(1 << 62), 1 << 62
 
 
@@ -142,7 +142,7 @@ class LiveAuctions:
             parts.append(_plain(impressions) if whole else _taken(impressions, np.flatnonzero(impressions.request)))
 
     def _run_waiting(self) -> list[PaneSums]:
-        """Runs the requests that ended before `_done`; the others go on waiting."""
+        """Runs the requests that ended before `_done`; the others continue waiting."""
         parts = [_fewer(self._shown), _fewer(self._others)]
         apart: list[list[_Apart]] = [[_by_time(part, self._done) for part in some] for some in parts]
         groups = self._groups(apart)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streameval.auction.rerun import USER_GROUPS
 from streameval.sketches.directory import mix
 
-_MOST = 1 << 15  # rows, about 150 bytes each, and four times as many pairs, of about 25; then it begins anew
+_MOST = 1 << 15  # rows, about 150 bytes each, and four times as many pairs, of about 25; then it starts over
 
 
 class PairRows(NamedTuple):

@@ -47,7 +47,7 @@ class OperatingPoints(NamedTuple):
     """Where auctions are run: the places there are, and the lowest rank score of either block by operating point."""
 
     mainline: int  # positions from the top
-    slots: int  # positions in all
+    slots: int  # positions in total
     squash: float
     mainline_reserve: NDArray[np.float64]
     sidebar_reserve: NDArray[np.float64]
@@ -217,7 +217,7 @@ def _run(
 def _placed(
     rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
 ) -> tuple[int, int]:
-    """How many of the n best candidates stand in the mainline at an operating point, and how many in all."""
+    """How many of the n best candidates stand in the mainline at an operating point, and how many in total."""
     mainline_ads = 0
     while mainline_ads < min(n, mainline) and rank[mainline_ads] >= mainline_reserve:
         mainline_ads += 1
@@ -271,7 +271,7 @@ def _owe(
 ) -> None:
     """Writes what expected clicks of the best candidates owe to every group, of those in the mainline and of the others.
 
-    `ads`: how many of them stand in the mainline, and how many in all.
+    `ads`: how many of them stand in the mainline, and how many in total.
     """
     mainline_ads, many = ads
     of_pair, of_position = flat_rest

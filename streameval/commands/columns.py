@@ -11,6 +11,6 @@ def printable(text: str) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A line a row; all but the last column padded to the widest."""
+    """A line per row; all but the last column padded to the widest."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]

@@ -1,6 +1,6 @@
-"""`config check --connect`: asks what the settings name, a line each, with the fix where something is wrong.
+"""`config check --connect`: asks what the settings name, one line each, with the fix where something is wrong.
 
-Nothing is changed: no group is joined, no topic made, and the file written to the disk is taken away again.
+Nothing is changed: no group is joined, no topic made, and the file written to the disk is removed again.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
 
 
 def rows_of(monitor: MonitorClient, model: str | None, window: str) -> list[dict[str, Any]]:
-    """A row by version, with the numbers of a window. Raises MonitorError."""
+    """A row per version, with the numbers of a window. Raises MonitorError."""
     series = monitor.status()["series"]
     names = sorted({str(s.get("model")) for s in series})
     if model is not None and model not in names:

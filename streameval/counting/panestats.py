@@ -39,7 +39,7 @@ class PaneStats:
     ) -> None:
         """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due.
 
-        With sign -1 they are taken out again, to come back later.
+        With sign -1 they are removed again, to come back later.
         """
         pane = ts // self._pane
         self._add(pane, PANE_MATURED, sign)

@@ -34,7 +34,7 @@ from streameval.sketches.tally import PaneSums
 from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_worth
 
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
-# 4 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
+# 4 kB each at least. Three months of minutes; never fewer than four of the longest windows.
 _MOST_PANES = 1 << 17
 
 

@@ -170,7 +170,7 @@ class Codes:
         return out
 
 
-RETIRED = Series("", "", "")  # in the place of a series that is no more
+RETIRED = Series("", "", "")  # in place of a series that is no more
 _SPARE = 4  # values of a dimension that are counted for one that is shown, so that those with most impressions can be
 MOST_VALUES = 1000  # that are counted of a dimension
 

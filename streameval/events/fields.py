@@ -71,7 +71,7 @@ ALWAYS = Need("", None)
 class Field:
     """One field.
 
-    `of`: the events that have it; `required`: those that must. Numbers lie in [`low`, `high`], or in (`low`, `high`] when
+    `of`: the events that have it; `required`: those that must. Numbers are in [`low`, `high`], or in (`low`, `high`] when
     `above`. `default` stands where it is absent: of a click's number, what an impression without clicks has. `join`, of a click's
     number: how several clicks on one impression join; `given_as`: by which name events have it. `needs`: who reads it after the decoder; batches carry a number that
     has any, and the joiner's rows keep it when one of them holds. Raises ValueError for a row that contradicts itself.

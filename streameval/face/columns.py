@@ -22,7 +22,7 @@ from streameval.sketches.copies import Copies, by_label, copies_of
 
 PIECE = 1 << 16  # rows that are made ready while the piece before is counted
 _2000 = 946_684_800_000  # ms: 2000-01-01 00:00; rows without a time are put in its first hour, as panes of a minute
-_PANES, _FEWEST = 60, 512  # of it at the most, and rows of a pane at the least
+_PANES, _FEWEST = 60, 512  # of it at most, and rows of a pane at least
 _BLOCK, _MANY = 64, 1 << 20  # rows that stay together when more than so many are shuffled: ten times as fast
 _EMPTY = np.uint64(0xEF46DB3751D8E999)  # the hash of ""
 NOBODY = 4096  # users that rows without one are spread over: errors are then between rows, as if each stood alone
@@ -172,7 +172,7 @@ class TableRows:
     def _copies(
         self, start: int, end: int, label: NDArray[np.int8], weight: NDArray[np.float64] | None
     ) -> Copies | None:
-        """What the rows stand for; None: for themselves. Fractions are rounded by the row's number, in the place of an id."""
+        """What the rows stand for; None: for themselves. Fractions are rounded by the row's number, in place of an id."""
         if weight is None and self._negatives == 1:
             return None
         row = np.arange(start, end) if self._order is None else self._order[start:end]

@@ -98,7 +98,7 @@ def _evaluate(
         if clicks is not None or baseline is not None or any(name is not None for name in named.values()):
             raise ValueError(
                 "a log of events has the fields of events, with the clicks in one of the files, and compares versions as they "
-                                'were deployed; map other names with settings={"files": {"columns": {"pclick": "score"}}}'
+                'were deployed; map other names with settings={"files": {"columns": {"pclick": "score"}}}'
             )
         return Evaluation(replay(settings, paths, users=True))
     if paths is None and column_names(data) is None:

@@ -94,7 +94,7 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A monitor that goes on as the saved one would have. Raises OSError, and StoreError for a damaged file."""
+        """A monitor that continues as the saved one would have. Raises OSError, and StoreError for a damaged file."""
         saved = container.read(Path(path))
         out = cls(settings=saved["settings"])
         out._rows = saved["rows"]

@@ -1,4 +1,4 @@
-"""What an evaluation gives: numbers to print, to show in a notebook, and to go on with as tables."""
+"""What an evaluation gives: numbers to print, to show in a notebook, and to continue with as tables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Evaluation:
 
     @cached_property
     def results(self) -> pa.Table:
-        """A row by model, version, window and slice value: every metric and its standard error; null: undefined.
+        """A row per model, version, window and slice value: every metric and its standard error; null: undefined.
 
         `dimension` and `value` are null of overall results. Why a metric is undefined is in `report()`.
         """
@@ -61,7 +61,7 @@ class Evaluation:
 
     @cached_property
     def buckets(self) -> pa.Table:
-        """A row by result and pClick bucket: of the fixed edges (`kind` "fixed") and of equal counts ("quantile")."""
+        """A row per result and pClick bucket: of the fixed edges (`kind` "fixed") and of equal counts ("quantile")."""
         rows = []
         for result in self.snapshot.results:
             for kind, buckets in (("fixed", result.buckets), ("quantile", result.quantiles)):
@@ -72,7 +72,7 @@ class Evaluation:
 
     @cached_property
     def users(self) -> pa.Table:
-        """A row by version and user over the whole run: impressions, clicks, AUC, log loss and calibration."""
+        """A row per version and user over the whole run: impressions, clicks, AUC, log loss and calibration."""
         parts = []
         called = None if self._names is None else self._names()
         for series, users in self.snapshot.users.items():
@@ -97,7 +97,7 @@ class Evaluation:
 
     @cached_property
     def comparisons(self) -> pa.Table:
-        """A row by comparison of two versions and metric, the last of them "overall", with what it came to.
+        """A row per comparison of two versions and metric, the last of them "overall", with what it came to.
 
         `difference` is the candidate minus the baseline, of log loss and calibration relative; it is between `lower` and
         `upper` with probability 1 - alpha.

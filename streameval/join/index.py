@@ -135,7 +135,7 @@ class IdIndex:
         _fetch(self.places, wanted)
 
     def reserve(self, more: int, ids: NDArray[np.uint64], front: int, end: int) -> None:
-        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is made anew."""
+        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is rebuilt."""
         if (self.used + more) * 3 <= self.places.size * 2 and self.shift + end + more <= 1 << int(self.bits):
             return
         live, size = end - front, self.places.size

@@ -6,7 +6,7 @@ the other is not: for readers, impressions up to it can be `show`n as they are, 
 
 An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
 many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
-it matures. Rows lie in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
+it matures. Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
 out the mature rows in (time, arrival) order. `kernel` decides what becomes of every event.
 """
 
@@ -166,11 +166,11 @@ class Joiner:
         self.counts["matured"] -= rows.size
 
     def forget(self) -> None:
-        """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
+        """Drops what the correction horizon has passed: rows, and held clicks that nothing claimed."""
         horizon, progress = self.policy.correction_horizon, self.progress
         if progress.inputs == 1:
             self._give_up(self._held.expire(progress.firm - horizon))
-        else:  # every impression to come has a key of the newest one at the least, so it comes after these
+        else:  # every impression to come has a key of the newest one at least, so it comes after these
             newest = int(progress.newest[0])
             self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
             self._give_up(self._held.expire(progress.given_up - horizon))
@@ -369,7 +369,7 @@ class Joiner:
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _move(self, to: Table) -> None:
-        """Moves the rows to the front of a table (maybe the same) and numbers them anew: live ones from 0, if none is on disk."""
+        """Moves the rows to the front of a table (maybe the same) and renumbers them: live ones from 0, if none is on disk."""
         shift, first = self.cold.front(self._start), self.cold.end(self._start)
         here, there = slice(first, self._end), slice(first - shift, self._end - shift)
         to.given[:] = self.table.given

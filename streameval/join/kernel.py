@@ -10,7 +10,7 @@ read ahead of the other: a click knows by its key whether its impression had com
   the horizon is expired; one older than the watermark is late, and counted where it belongs;
 - a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
 - a click later than the attribution window (by its own time) is late and changes nothing, and one earlier than the
-  impression by more than the lateness is early: clocks are that far apart at the most, so it is no click on it;
+  impression by more than the lateness is early: clocks are that far apart at most, so it is no click on it;
 - one in time makes the impression positive, once; in time but arriving after maturity it is a correction.
 """
 

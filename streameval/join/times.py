@@ -1,6 +1,6 @@
 """When rows are of, block by block: who wants the rows of some hours need not look through those of a day.
 
-Rows lie in order of arrival, so what is near in time is near in the table, but for what came late.
+Rows are in order of arrival, so what is near in time is near in the table, but for what came late.
 """
 
 from __future__ import annotations

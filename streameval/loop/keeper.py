@@ -1,7 +1,7 @@
 """The life of this worker's partitions: assigned (restored), written periodically, released, dropped.
 
 The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` gives in
-milliseconds and that another thread packs and writes, one partition after the other, while ingest goes on; the same
+milliseconds and that another thread packs and writes, one partition after the other, while ingest continues; the same
 thread writes the panes that are complete to the history. A disk that is slow makes all this rarer, one that is full
 makes it fail: both are said, and ingest does not stop.
 """
@@ -175,7 +175,7 @@ class PartitionKeeper:
     def tick(self) -> None:
         """Begins what is due, if nothing is under way; never waits for the disk.
 
-        Raises StoreError when another worker has a partition that Kafka goes on to give to this one.
+        Raises StoreError when another worker has a partition that Kafka continues to give to this one.
         """
         self._finish(None)
         now = time.monotonic()

@@ -18,7 +18,7 @@ class Pace:
     """Of one loop; times in seconds of a monotonic clock."""
 
     def __init__(self, interval: float, lag: Callable[[], Mapping[Any, int]]) -> None:
-        """`interval`: between two snapshots at the least; `lag`: messages behind the end, where that is known."""
+        """`interval`: between two snapshots at least; `lag`: messages behind the end, where that is known."""
         self._interval, self._lag = interval, lag
         self._soonest = self._latest = 0.0  # when the next one may come, and when it must
         self._took = 0.0

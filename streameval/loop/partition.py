@@ -267,7 +267,7 @@ class Partition:
     def forget_before(self, pane: int, unwritten: int) -> None:
         """Panes leave memory: those before `pane` that no correction can change, and that are not among the newest
         `unwritten` that the history has still to take."""
-        # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
+        # what its own watermark lets change is kept whole: one that was silent for long continues where it was
         changeable = self.firm - self.policy.correction_horizon
         first = self.scoreboard.overall.needed_from(min(pane, changeable // self.scoreboard.pane), unwritten)
         self.scoreboard.forget_before(first)

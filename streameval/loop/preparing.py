@@ -44,7 +44,7 @@ def ready_to_read(
     """For the block that reads events: before it, kernels are made ready, and how far that is is published.
 
     `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does not wait
-    for the others: helpers compile them meanwhile, and JSON is read by the slow decoder until they have. Raises Interrupted
+    for the others: helpers compile them in the meantime, and JSON is read by the slow decoder until they have. Raises Interrupted
     once `stop` is set before the block.
     """
     first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))

@@ -159,7 +159,7 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
 
 def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of ids, which another
-    thread reads meanwhile."""
+    thread reads in the meantime."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
@@ -174,7 +174,7 @@ def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[st
 
 
 def _read_ids(path: Path) -> IdFilter | None:
-    """None: it is to be made anew."""
+    """None: it is to be rebuilt."""
     try:
         tree, words = container.read_joined(path, np.uint64)
     except (DamagedError, OSError) as error:

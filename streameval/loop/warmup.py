@@ -1,7 +1,7 @@
 """Every kernel once, on made-up events, before the first real one.
 
 On the first start on a machine the kernels are compiled, which takes up to a minute, and a monitor that compiles in the
-middle of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away: at
+middle of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are discarded: at
 least for what the first batch needs, whose labels are some time off.
 """
 

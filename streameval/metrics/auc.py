@@ -93,7 +93,7 @@ def partial_area(
 
     A bin is a straight line, as ties are, also where the range cuts it. The curve of the scores themselves goes from one
     corner of a bin to the other without ever falling, so over a width w of it, with T clicks above and p in it, the exact
-    area lies in [T w, (T + p) w]: `error` is the larger of what all bins together may be off, below and above. Areas of
+    area is in [T w, (T + p) w]: `error` is the larger of what all bins together may be off, below and above. Areas of
     adjoining ranges add up, those of [0, 1] to `binned_auc`. With a bin for every score the area is exact, whatever `error`.
     """
     area, less, more, pairs = _partial(negatives, positives, low, high)

@@ -22,7 +22,7 @@ class OfCells:
     """The error of a function of a few sums over impressions: left out block by block, or linearised between impressions.
 
     `function`: the metric, up to a constant, of the cells of `sketches.blocks` and `sketches.layout`, smooth in each of
-    them. `alone`: single impressions have cells that it can be told from. `placed`: it is of placements, which the first
+    them. `alone`: single impressions have cells that it can be known from. `placed`: it is of placements, which the first
     impressions of a version do not have.
     """
 

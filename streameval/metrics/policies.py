@@ -1,4 +1,4 @@
-"""What a version would have earned with a policy of its own, from what another one showed.
+"""What a version would have earned with its own policy, from what another one showed.
 
 An impression says with which probability every version would have shown it (`policies`), so it weighs that probability
 over its propensity. A policy's mean weight is 1 if the propensities are right, whatever the policy: where it is not, within

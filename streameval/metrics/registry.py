@@ -1,6 +1,6 @@
 """The table of metrics, in the order of the report. Adding one is a function and a row beside it.
 
-Everything that shows metrics reads this table. Whoever has a metric of their own calls `register` before the server
+Everything that shows metrics reads this table. Whoever has their own metric calls `register` before the server
 is imported: its schema is made of the table, once.
 """
 

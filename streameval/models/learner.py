@@ -1,7 +1,7 @@
 """An online model in the loop: what it has learned, where it failed, and when it is suspended.
 
 A model is third-party code, and events are untrusted: sooner or later one fails on the other. Then that event gets no
-score of that model, or is not learned by it, and is counted under a reason; all else goes on. A model that goes on
+score of that model, or is not learned by it, and is counted under a reason; all else continues. A model that continues
 failing is suspended: each failure weighs as much as `FORGIVEN_BY` events that went well take away, so one that fails in
 less than one event in a hundred is never suspended, and one that always fails after `max_failures` of them.
 
@@ -169,7 +169,7 @@ class _Account:
         if learner.failures[reason] == 1:
             log.warning(
                 'model "%s" fails at %s, partition %d, offset %s: %s: %s; the event gets no score from it, or is not '
-                                "learned; further failures are counted",
+                "learned; further failures are counted",
                 found.model,
                 found.topic,
                 found.partition,

@@ -16,7 +16,7 @@ FAILURES = (
     "not_learned_yet", "learn_raised", "learn_overflow",
 )  # fmt: skip
 
-# (row, reason, what happened in words that do not quote the event) -> whether to go on with the next row
+# (row, reason, what happened in words that do not quote the event) -> whether to continue with the next row
 Failed = Callable[[int, str, str], bool]
 
 
@@ -35,10 +35,10 @@ class OnlineModel(Protocol):
         """
 
     def learn(self, features: Features, labels: NDArray[np.int8], failed: Failed) -> None:
-        """Learns n labels (0 or 1), one after the other in this order; `failed` is called for those it cannot learn."""
+        """Learns n labels (0 or 1), one after another in this order; `failed` is called for those it cannot learn."""
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that `restore` needs to go on as if nothing had happened, as it is now.
+        """Everything that `restore` needs to continue as if nothing had happened, as it is now.
 
         Arrays, bytes under the name "pickle", and calls that give a dict of arrays: what takes long is left to them,
         and to the thread that makes them.

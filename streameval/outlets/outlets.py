@@ -1,4 +1,4 @@
-"""Everything that leaves the monitor by itself, put together: notifications, what people say to verdicts, and sinks."""
+"""Everything that leaves the monitor by itself, combined: notifications, what people say to verdicts, and sinks."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ them. They start once a few kernels had to be compiled: where the cache has what
 
 What is not on the list, or has changed since, is compiled when it is needed, as without it.
 
-A start need not wait for what it needs only later: helpers go on with that, with less right to the processor (`go_on`).
+A start need not wait for what it needs only later: helpers continue with that, with less right to the processor (`go_on`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streameval.process.signatures import Text, from_json, to_json
 log = logging.getLogger(__name__)
 
 MOST_HELPERS = 3  # processes of some 400 MB
-COMPILED_ALONE = 2  # kernels that only some settings need are compiled sooner than a helper is started
+COMPILED_ALONE = 2  # kernels that only some settings need are compiled before a helper is started
 _NICE = 10  # of helpers, while this process counts events
 _DONE = "done\n"
 
@@ -187,7 +187,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             if self._over:
                 return
             try:
-                # a session of its own: Ctrl-C is for this process, which ends its helpers
+                # its own session: Ctrl-C is for this process, which ends its helpers
                 process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
                 )

@@ -1,4 +1,4 @@
-"""From the partitions' sketches to results: the one place where panes, windows and partitions are put together.
+"""From the partitions' sketches to results: the one place where panes, windows and partitions are combined.
 
 Partitions hold disjoint users, so their vectors and GAUC terms add up; the AUC of the whole is taken from the merged
 scores. Windows end where every partition's labels are complete, on a pane's boundary.

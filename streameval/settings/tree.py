@@ -252,7 +252,7 @@ class Settings(Section):
         if self.ranking.gain != "click" and any(name.startswith("ndcg_") for name in self.compare.more):
             raise ValueError(
                 f'ranking.gain = "{self.ranking.gain}": comparisons support NDCG only with clicks as gains; remove ndcg_K '
-                                'from compare.more, or set ranking.gain = "click"'
+                'from compare.more, or set ranking.gain = "click"'
             )
         return self
 

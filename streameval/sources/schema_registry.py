@@ -111,7 +111,7 @@ class RegistryClient:
         return {**accept, "Authorization": authorization} if authorization else accept
 
     def _authorization(self) -> str:
-        """Read anew every time: tokens and passwords are renewed in their files."""
+        """Read again every time: tokens and passwords are renewed in their files."""
         given = self._settings
         if given.token_file:
             return f"Bearer {Path(given.token_file).read_text().strip()}"

@@ -1,7 +1,7 @@
 """The sequential state of one comparison: what every look adds, and the verdicts that it leads to.
 
 Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta is
-harm, candidate against baseline (`paired`, `split`). How e-values are put together, each step valid whatever their dependence:
+harm, candidate against baseline (`paired`, `split`). How e-values are combined, each step valid whatever their dependence:
 
 - processes: of all impressions, and beside it, where the caller brings it, one of at most so many of a user and day, which a few
   heavy users cannot drown: the mean of both. *Not worse* is about all impressions alone.
@@ -49,7 +49,7 @@ from streameval.compare.reading.reading import COMPARED, Verdict
 
 OVERALL = len(COMPARED)  # column of paths, behind the metrics
 
-SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
+SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at most: a z of 7.7 with 64 blocks
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}

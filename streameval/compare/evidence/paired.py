@@ -17,7 +17,7 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
   both versions in a window has a row for either.
 - calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m just
   when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it takes two
-  statistics, which `evidence` puts together. It needs impressions that both versions served: the one that did not choose the
+  statistics, which `evidence` combines. It needs impressions that both versions served: the one that did not choose the
   items looks under-predicting by selection alone.
 """
 

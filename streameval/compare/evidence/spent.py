@@ -4,7 +4,7 @@ A nonnegative martingale that begins at 1 passes c with probability (1 - what is
 take for ever until nothing is left. A comparison ends after `compare.horizon`, so what is left then is spent: c alpha, below, is the
 level at which Brownian motion is stopped in alpha of all cases, for the mixtures and the windows of the default rule. More
 traffic leaves less, so the table is of a million clicks within the horizon, looked at from 200 clicks on; with fewer it is careful.
-`python -m benchmarks.detection --only spent` makes it anew (seeded; `benchmarks/detection/spent.py`).
+`python -m benchmarks.detection --only spent` rebuilds it (seeded; `benchmarks/detection/spent.py`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
 from streameval.sketches.blocks import BLOCKS
 
 PENDING_ROWS = 1 << 16  # newest ones, over all partitions: a promised AUC is good to 0.002 then
-EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at the most
+EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at most
 EARLY_SHARE = 20
 
 Why = tuple[tuple[Finding, ...], tuple[Mix, ...], tuple[UnknownMix, ...]]

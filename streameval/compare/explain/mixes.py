@@ -10,7 +10,7 @@ that an arm lacks has nothing to compare and counts as mix. "hour" is a dimensio
 of all. Variances are those of independent impressions times the design effect of the arms, whose users are known in blocks.
 
 The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at all looks
-(`eprocess`). A paired comparison has a guard of its own (`uniform_exposure`).
+(`eprocess`). A paired comparison has its own guard (`uniform_exposure`).
 """
 
 from __future__ import annotations

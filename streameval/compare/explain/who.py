@@ -1,6 +1,6 @@
 """For whom: the parts of the traffic that carry a difference of log loss, and which of them are worse for certain.
 
-A part is a value of a slice dimension, or a bucket of the serving pClick. Each has a null of its own, "not worse by more than
+A part is a value of a slice dimension, or a bucket of the serving pClick. Each has its own null, "not worse by more than
 the margin here", with the e-process of the whole (`eprocess`): the same rho, frozen from the whole comparison's variance
 per click, so that nothing is tuned on the part. All parts go into one e-BH (Wang and Ramdas, JRSS B 84(3), 2022) at the
 comparison's alpha: whatever their dependence, of those called significant at a look a share of at most alpha is wrong on

@@ -47,7 +47,7 @@ class DuePanes:
         return sorted(out)
 
     def cut(self) -> None:
-        """Segments have changed: when what was put off is due is told anew at the next look."""
+        """Segments have changed: when what was put off is due is told again at the next look."""
         for _, pane in self._put_off:
             insort(self._waiting, pane)
         self._put_off = []

@@ -174,7 +174,7 @@ class GaucRows:
             yield window * self.window, self._given[window]
 
     def forget_before(self, ts: int) -> None:
-        """Lets go of windows that ended before a time."""
+        """Drops windows that ended before a time."""
         for kept in (*self.waiting, self._given):
             for window in [w for w in kept if (w + 1) * self.window <= ts]:
                 del kept[window]

@@ -243,7 +243,7 @@ class Ledger:
             yield number, self._by_key(self._segments[number])
 
     def forget_before(self, pane: int) -> None:
-        """Lets go of segments that ended before a pane."""
+        """Drops segments that ended before a pane."""
         keep = self.segment(pane)
         for number in [n for n in self._segments if n < keep]:
             del self._segments[number]

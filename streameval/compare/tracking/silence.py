@@ -29,7 +29,7 @@ class Due:
 
     looks: list[int]  # panes to look at now, in order
     silent: list[Stretch]
-    waiting: int | None  # the pane at which a stretch that goes on was found silent
+    waiting: int | None  # the pane at which a stretch that continues was found silent
 
 
 class Silence:

@@ -71,7 +71,7 @@ class ColdRows:
 
     @property
     def any(self) -> bool:
-        """Whether there are segments, or may be: what rows lie in must be of whole pages."""
+        """Whether there are segments, or may be: what rows are in must be of whole pages."""
         return bool(self.rows or self.segments)
 
     def end(self, start: int) -> int:
@@ -313,7 +313,7 @@ def _map(table: Table, segment: Segment) -> None:
         return
     columns = table.columns()
     file.map_over(columns, segment.first)
-    if segment.codes is not None:  # written anew in memory, until the rows are forgotten
+    if segment.codes is not None:  # rewritten in memory, until the rows are forgotten
         table.series[part] = segment.codes.series[table.series[part]]
         table.slices[part] = segment.codes.slices(table.slices[part].astype(np.int64))
     for one in table.kept:

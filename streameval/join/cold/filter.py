@@ -33,7 +33,7 @@ _RANGES = 512  # of ids; what those of one range set stays in the cache while al
 _THREADS = 4
 _FORM = 1  # of what a file holds: to be raised when an id sets other bits
 _PART = 1 << 23  # words, of an array of a file
-_WORTH_A_FILE = 1 << 22  # ids; of fewer a restart makes it anew
+_WORTH_A_FILE = 1 << 22  # ids; of fewer a restart rebuilds it
 _SHIFTS = np.arange(_WORDS, dtype=np.uint64) * np.uint64(6)
 
 
@@ -162,7 +162,7 @@ class IdFilter:
         return out
 
     def add_all(self, segments: Collection[Marked]) -> None:
-        """As `add`, of several, by several threads; nobody may ask meanwhile."""
+        """As `add`, of several, by several threads; nobody may ask in the meantime."""
         if not segments:
             return
         marks, parts = zip(*segments, strict=True)
@@ -184,7 +184,7 @@ class IdFilter:
         self.marks.update(marks)
 
     def add(self, mark: int, ids: NDArray[np.uint64]) -> None:
-        """Knows these of a segment from now on; others may ask meanwhile."""
+        """Knows these of a segment from now on; others may ask in the meantime."""
         _add(self.words, ids, np.uint64(mark), _SHIFTS)
         self.used += ids.size
         self.marks.add(mark)

@@ -39,7 +39,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None:
     """An open file's array is `column[first : first + its length]` from now on. Raises OSError, and changes nothing then.
 
-    The column is of `empty`, and nobody else writes to these rows meanwhile.
+    The column is of `empty`, and nobody else writes to these rows in the meantime.
     """
     dtype, (rows,), offset = place
     if column.dtype != np.dtype(dtype):

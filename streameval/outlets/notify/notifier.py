@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _LONGEST_BACKOFF = 300.0  # seconds
 _PRIMED = "primed"  # a condition: what has happened from then on is told
 _LOOK_SECONDS = 5.0  # between two looks for work that nobody has announced: another worker's, or the lease
-_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at the most
+_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at most
 
 
 class Notifier:

@@ -80,7 +80,7 @@ def _to_folder(folder: Path) -> Callable[[str, bytes], None]:
     def put(name: str, data: bytes) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")  # one writer: a name of its own is not needed
+        partial = path.with_name(f".{path.name}.partial")  # one writer: its own name is not needed
         with partial.open("wb") as file:
             file.write(data)
             file.flush()

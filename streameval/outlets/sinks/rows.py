@@ -42,7 +42,7 @@ _EMPTY = np.uint64(0x7FF8000000000000)  # one NaN for all of them
 
 @dataclass(frozen=True, slots=True)
 class SinkPane:
-    """Everything of one pane: a row by series."""
+    """Everything of one pane: a row per series."""
 
     start: int  # ms
     rows: tuple[Mapping[str, Any], ...]

@@ -111,7 +111,7 @@ class Access:
         self.check("GET", _USERS, authorization)
 
     def check(self, method: str, path: str, authorization: list[str]) -> None:
-        """Raises Problem unless a request with these Authorization headers may go on."""
+        """Raises Problem unless a request with these Authorization headers may continue."""
         if not self.needs_token(method, path):
             return
         if self._digest is None:

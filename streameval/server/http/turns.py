@@ -1,7 +1,7 @@
 """What queries may cost the ingest: turns, cached answers, and a budget of processor time.
 
 Readers and the ingest loop share the interpreter, so every millisecond that goes into answers is missing from the loop
-as soon as it has no time to spare. Queries are of five kinds, each with a queue of its own, and a sixth queue is for those
+as soon as it has no time to spare. Queries are of five kinds, each with its own queue, and a sixth queue is for those
 that access or the limits refuse:
 
 - one question of a kind is worked on at a time; others wait, at most `PATIENCE` seconds, and are refused with 503 then;

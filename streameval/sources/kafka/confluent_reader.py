@@ -219,7 +219,7 @@ class ConfluentReader(GroupReader):
             log.warning("kafka: %s", redacted(error.str(), self._settings.client_options))
 
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open:
             if self._is_deleted(place[0]):
@@ -247,7 +247,7 @@ class ConfluentReader(GroupReader):
     def _make_sure(self) -> None:
         """Ask the group whether we are still a member: it takes offsets only from members.
 
-        Whatever comes meanwhile is thrown away. When nobody answers, the doubt stays, and the next poll asks again.
+        Whatever comes in the meantime is discarded. When nobody answers, the doubt stays, and the next poll asks again.
         """
         member = self._of_group
         place = min(member.open)
@@ -322,7 +322,7 @@ class ConfluentReader(GroupReader):
         self._of_group.assign(self._whole())
 
     def _whole(self) -> frozenset[Place]:
-        """Of what was granted, the partitions of which every topic is here: topics may come one after the other."""
+        """Of what was granted, the partitions of which every topic is here: topics may come one after another."""
         return whole(self._granted, self._topics)
 
     def _begin(self, places: frozenset[Place]) -> None:
@@ -362,7 +362,7 @@ class ConfluentReader(GroupReader):
         return low, high
 
     def _on_error(self, error: KafkaError) -> None:
-        """Connections lost, and the like: librdkafka goes on by itself."""
+        """Connections lost, and similar: librdkafka continues by itself."""
         self._last_error = redacted(error.str(), self._settings.client_options)
         log.warning("kafka: %s", self._last_error)
 

@@ -117,7 +117,7 @@ class GroupReader(KafkaReader):
 
     @abstractmethod
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
 
     @abstractmethod
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:

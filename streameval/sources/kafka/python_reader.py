@@ -245,7 +245,7 @@ class KafkaPythonReader(GroupReader):
         return due
 
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open and self._still_given([place]):
             if self._is_deleted(place[0]):
@@ -319,7 +319,7 @@ class KafkaPythonReader(GroupReader):
         self._revoked_at = time.monotonic()
 
     def _wake(self) -> None:
-        """Have the client's thread go on after a callback: a question about nothing wakes its loop."""
+        """Have the client's thread continue after a callback: a question about nothing wakes its loop."""
         self._consumer.end_offsets([], timeout_ms=1_000)
 
     def _begin(self, places: frozenset[Place]) -> None:

@@ -52,7 +52,7 @@ class Sender(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections; what is not flushed is dropped. May be called twice."""
+        """Drop connections; what is not flushed is dropped. May be called twice."""
 
     def _check(self) -> None:
         """Raises SourceError for messages that could not be delivered before."""

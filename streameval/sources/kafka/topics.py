@@ -1,7 +1,7 @@
 """What the topics are, as the brokers say now and then: how many partitions they have, and which topic has the name.
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
-The clients go on reading it at the old offset and say nothing. So a thread of its own asks every `INTERVAL` seconds, and
+The clients continue reading it at the old offset and say nothing. So its own thread asks every `INTERVAL` seconds, and
 whoever polls looks at the last answer, without waiting.
 """
 
@@ -43,7 +43,7 @@ class Describer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Drop connections."""
 
 
 class TopicWatch:

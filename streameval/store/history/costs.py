@@ -53,7 +53,7 @@ def slot_costs(
     """(rows, bytes, bytes without the scores) of one series, by those of the wanted slots in which it has any."""
     if not wanted:
         return {}
-    # what lies in a slot begins in it
+    # what is in a slot begins in it
     ends = (start + lengths[level] for level, start in wanted)
     mine = (series, min(start for _, start in wanted), max(ends))
     out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0, 0])
