@@ -54,7 +54,7 @@ GIVE_BACK_SECONDS = 30.0  # 2 to 30 ms each time
 
 @dataclass(slots=True)
 class Loop:
-    """The ingest loop: polls a source, feeds the pipeline, publishes a snapshot now and then."""
+    """The ingest loop: polls a source, feeds the pipeline, and publishes snapshots."""
 
     source: Source
     pipeline: Pipeline
@@ -169,7 +169,7 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
 
 
 def new_publisher(settings: Settings) -> Publisher:
-    """A publisher that holds an empty snapshot: no broker has answered yet, and nothing is assigned."""
+    """A publisher with an empty snapshot: no broker has responded yet, and nothing is assigned."""
     empty = empty_snapshot(time.time(), options_of(settings))
     nothing = {"broker": False, "assigned": False, "first_snapshot": False}
     return Publisher(replace(empty, number=BEFORE_FIRST, ready=nothing))
@@ -184,13 +184,15 @@ def replay(
     users: bool = False,
     hear: Callable[[Pipeline], Callable[[Batch], None]] | None = None,
 ) -> Snapshot:
-    """Runs files through the pipeline as fast as it goes; the snapshot after their end.
+    """Runs files through the pipeline as fast as possible; returns the snapshot at their end.
 
     Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
     are counted as `run` counts them.
-    `on_progress` is called with (bytes done, bytes in total) and the events so far; `users`: whether the snapshot has them; `hear`
-    gets the pipeline before the first batch, and returns who is told of every batch. Once `stop` is set, no more is read, nor is any kernel
-    compiled: the snapshot is then of no use. Raises SourceError, ModelError.
+    `on_progress` is called with (bytes done, bytes in total) and the events so far; `users`: whether the snapshot has
+    them; `hear`
+        gets the pipeline before the first batch, and returns a function that is called with every batch. Once `stop` is
+        set, nothing more is
+        read or compiled, and the snapshot is meaningless. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
 
@@ -328,7 +330,7 @@ def run(
 
 
 def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
-    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`.
+    """The keeper of the partitions, and the reader of the history; neither without `store.path`.
 
     Raises StoreError, and ModelError when a model cannot be kept.
     """
@@ -348,7 +350,7 @@ def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper 
 
 
 def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
-    """Impressions that have another's id, whole to the dead letters, if their bytes are at hand."""
+    """Sends impressions with an id that is already taken to the dead letters, unchanged, if their bytes are available."""
     batch = conflicts.batch
     if batch.whole is None:
         return

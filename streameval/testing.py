@@ -1,5 +1,5 @@
-"""Parts for tests of streameval and of things built on it: batches by hand, a scripted source, a manual clock, and
-slow, obvious twins of what is fast here."""
+"""Helpers for tests of streameval and of code built on it: hand-made batches, a scripted source, a manual clock, and
+slow, obvious versions of the fast code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What tables know of the pairs that were asked for: their rates, and what they owe to groups of users (`rerun.Residuals`).
+"""A cache of the tables' entries for pairs that were looked up: their rates, and the contribution of each group of users
+(`rerun.Residuals`).
 
-Looking a pair up in every hour of its history takes longer than an auction, and a pair of this minute is one of the next.
+Looking a pair up in every hour of its history takes longer than an auction, and pairs repeat from minute to minute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The labels of a history by pair: what tables of an hour are made of, and what they know of a pair.
+"""The labels of a history by pair, from which the tables of an hour are built.
 
-Everything that is known of a pair stands together, hour after hour. So it is found once, not in every hour, and another hour is
-added to all pairs in one pass, which also leaves out those that are over.
+All entries of a pair are stored together, hour after hour. So a pair is looked up once, not in every hour, and another hour is
+added to all pairs in one pass, which also drops expired entries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text for a terminal: rows in columns, and names of others without control characters."""
+"""Text for a terminal: rows in columns, and untrusted names without control characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """The text with everything replaced that would steer a terminal."""
+    """The text with terminal control characters replaced."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

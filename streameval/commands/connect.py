@@ -1,6 +1,6 @@
-"""`config check --connect`: asks what the settings name, one line each, with the fix where something is wrong.
+"""`config check --connect`: checks everything that the settings refer to, one line each, with the fix for every problem.
 
-Nothing is changed: no group is joined, no topic made, and the file written to the disk is removed again.
+Nothing is changed: no group is joined, no topic is created, and the file written to test the disk is removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Probed:
 
 
 def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterator[Probed]:
-    """One finding after the other, as they are made."""
+    """The findings, one by one, as they are made."""
     kind = kind_of_source(settings).name
     if kind == "kafka":
         yield from _kafka(settings.kafka, patience)

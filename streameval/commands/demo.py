@@ -77,7 +77,7 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
         producer = threading.Thread(target=produce, daemon=True)
 
         def reading() -> None:
-            """Traffic starts when there is somebody to count it: a first start, which compiles, would miss the deploy."""
+            """Starts the traffic once the monitor is reading: a first start, which compiles, would miss the deploy."""
             producer.start()
             if timer is not None:
                 timer.start()

@@ -119,7 +119,7 @@ def plan(
 
 
 def _limits(found: DeployEstimate, alpha: float, design_effect: float | None) -> str:
-    """What no test can beat, and the effect of returning users."""
+    """The bounds that no test can beat, and the effect of returning users."""
     least = found.bounds
     users = (
         "the observed variance includes the effect of returning users"

@@ -24,7 +24,7 @@ _METRICS = ("auc", "gauc", "log_loss", "calibration")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `status` tells. Times in seconds; `lag`: messages that wait in Kafka, None where it is not known."""
+    """What `status` shows. Times in seconds; `lag`: messages waiting in Kafka, None if unknown."""
 
     url: str
     version: str
@@ -157,7 +157,7 @@ def _of_another_version(error: Exception) -> MonitorError:
 
 
 def as_text(found: State) -> str:
-    """What a person reads."""
+    """The text for a person."""
     if found.stale:
         how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old"
     elif found.preparing:

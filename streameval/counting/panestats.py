@@ -1,4 +1,4 @@
-"""Per pane and partition: impressions seen, with their label, changed later; clicks that found their impression."""
+"""Counts per pane and partition: impressions seen, matured and corrected; matched clicks."""
 
 from __future__ import annotations
 

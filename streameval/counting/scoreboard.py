@@ -1,6 +1,6 @@
 """Where scored, labelled impressions are counted: panes overall and by slice, and users. One per partition.
 
-Everything goes in by `observe` with sign +1 and comes out again, bit by bit, with sign -1.
+`observe` adds with sign +1, and subtracts exactly what was added with sign -1.
 """
 
 from __future__ import annotations

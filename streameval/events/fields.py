@@ -1,7 +1,7 @@
-"""The fields of events, one row each: what a field is, is said here and nowhere else.
+"""The fields of events, one row each: the single definition of every field.
 
 JSON, Arrow, CSV and Parquet, `[files.columns]`, the reasons of dead letters, docs/reference/events.md, the fuzz, the
-columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (and whoever reads it):
+columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (plus the code that uses it):
 
     register(Field("dwell", "number", (CLICK,), "seconds until the user came back", low=0.0, join=Join.SUM, default=0.0, needs=(ALWAYS,)))
 """

@@ -1,4 +1,4 @@
-"""The names that results show: those of events, and placeholders that no event can spell."""
+"""The names that results show: those of events, and placeholders that no event can forge."""
 
 from __future__ import annotations
 

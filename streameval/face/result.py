@@ -1,4 +1,4 @@
-"""What an evaluation gives: numbers to print, to show in a notebook, and to continue with as tables."""
+"""The result of an evaluation: numbers to print, to show in a notebook, and to use as tables."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _LEFT_OUT = ("slice", "reasons", "buckets", "newest_label", "matured_share")  # 
 
 
 class Evaluation:
-    """The results of a table, a log or a monitor, as of one moment; it never changes.
+    """The results of a table, a log or a monitor at one moment; immutable.
 
     `results`, `buckets`, `users` and `comparisons` are Arrow tables: pandas has them by `.to_pandas()`, Polars by
-    `polars.from_arrow`, DuckDB by their name in a query. Printed, and in a notebook, it shows the overall results and
-    what came of the comparisons.
+    `polars.from_arrow`, DuckDB by their name in a query. Printed, or in a notebook, it shows the overall results and
+        the verdicts of the comparisons.
     """
 
     def __init__(self, snapshot: Snapshot, names: _Names | None = None) -> None:
@@ -97,9 +97,10 @@ class Evaluation:
 
     @cached_property
     def comparisons(self) -> pa.Table:
-        """A row per comparison of two versions and metric, the last of them "overall", with what it came to.
+        """A row per comparison of two versions and metric, the last of them "overall", with its verdict.
 
-        `difference` is the candidate minus the baseline, of log loss and calibration relative; it is between `lower` and
+        `difference` is the candidate minus the baseline, relative for log loss and calibration; it is between
+        `lower` and
         `upper` with probability 1 - alpha.
         """
         rows: list[dict[str, Any]] = []
@@ -151,7 +152,7 @@ class Evaluation:
         objective: str | None = None,
     ) -> float | int | None:
         """One number, for example `metric("auc", version="v2")`; None: undefined. `where`: a slice, ("country", "de").
-        `objective`: by whose labels; None: by clicks.
+        `objective`: the objective whose labels count; None: clicks.
 
         Raises KeyError when there is no such result, or more than one: then name the version or model.
         """
@@ -168,7 +169,7 @@ class Evaluation:
         return value
 
     def verdict(self, candidate: str | None = None) -> Verdict:
-        """What the comparison came to: "worse", "not_worse" or "undecided". Raises KeyError when there is not just one."""
+        """The verdict of the comparison: "worse", "not_worse" or "undecided". Raises KeyError unless there is exactly one."""
         found = [c for c in self.snapshot.comparisons if candidate in (None, c.candidate.version)]
         if len(found) != 1:
             versions = ", ".join(c.candidate.version for c in self.snapshot.comparisons)

@@ -1,4 +1,4 @@
-"""The overall results as text: what `replay` prints, and what an evaluation looks like."""
+"""The overall results as text: as `replay` prints them, and as an evaluation is displayed."""
 
 from __future__ import annotations
 

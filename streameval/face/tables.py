@@ -1,4 +1,4 @@
-"""A table, whoever holds it, as an Arrow table of the columns that are wanted.
+"""Any kind of table as an Arrow table with the wanted columns.
 
 pandas, Polars, DuckDB and others hand over their columns by the Arrow C stream, so none of them is imported here.
 """

@@ -1,4 +1,4 @@
-"""What a batch has come to, besides its rows."""
+"""The outcome of a batch, apart from its rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refu
 
 
 class Judged:
-    """The times of the clicks that have found their impression, and of those given up, until somebody takes them."""
+    """The times of matched clicks, and of those given up, until they are taken."""
 
     def __init__(self) -> None:
         self._found: list[NDArray[np.int64]] = []

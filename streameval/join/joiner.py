@@ -1,13 +1,13 @@
 """Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
 
-Two inputs are two logs, and what becomes of an event is a function of them alone (see `kernel`). So labels mature when
+Two inputs are two logs, and the outcome of an event is a function of them alone (see `kernel`). So labels mature when
 *both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while an input is silent and
 the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
 
 An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
 many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
 it matures. Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
-out the mature rows in (time, arrival) order. `kernel` decides what becomes of every event.
+out the mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class Joiner:
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
         self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
-        self._shown = False  # somebody may still read the table's columns: rows must not move within them
+        self._shown = False  # a checkpoint may still read the table's columns: rows must not move within them
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> tuple[NDArray[np.int64], Flips]:
-        """Takes a batch in. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
+        """Joins a batch. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
         imp, clk = batch.impressions, batch.clicks
         self._reserve(len(imp), len(clk))
         start, index, held = self._end, self._index, self._held
@@ -126,7 +126,7 @@ class Joiner:
         return kernel.RowColumns(t.id, t.ts, t.behind, t.state, t.fields[:fields], self._start, self._end)
 
     def mature(self, watermark: int) -> NDArray[np.int64]:
-        """Rows whose attribution window ends at or before the watermark and that were not given out yet.
+        """Rows whose attribution window ends at or before the watermark and that were not returned before.
 
         In order of time, then of arrival.
         """
@@ -143,9 +143,9 @@ class Joiner:
         return rows
 
     def show(self) -> NDArray[np.int64]:
-        """Rows that the watermark has passed, but not `firm`, and that were not given here before; in order of time.
+        """Rows that the watermark has passed, but not `firm`, and that were not returned here before; in order of time.
 
-        They count as matured for readers, as their labels are now; `mature` gives them out again.
+        They count as matured for readers, with their current labels; `mature` returns them again.
         """
         first = self.runs.first_waiting
         if self.progress.watermark <= self.progress.firm or first is None:
@@ -160,7 +160,7 @@ class Joiner:
         return rows
 
     def hide(self, rows: NDArray[np.int64]) -> None:
-        """Rows that `show` gave, and that have not matured, may be given there again."""
+        """Rows that `show` returned, and that have not matured, may be returned there again."""
         self.table.state[rows] &= ~np.uint8(SHOWN)
         self._on_show -= rows.size
         self.counts["matured"] -= rows.size
@@ -214,7 +214,7 @@ class Joiner:
         return self._end - self._start - self._mature - self._on_show
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
-        """The newest rows whose label is not mature, at most so many, in order of arrival (of the newest `4 * most` rows)."""
+        """The newest rows whose label is not mature, at most `most`, in order of arrival (among the newest `4 * most` rows)."""
         first = max(self.cold.end(self._start), self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         return rows[max(0, rows.size - most) :]
@@ -226,7 +226,7 @@ class Joiner:
 
     @property
     def waiting(self) -> int:
-        """No row before it waits for its label."""
+        """The first row that waits for its label: all before it are mature."""
         first = self.runs.first_waiting
         return self._end if first is None else first
 
@@ -264,7 +264,7 @@ class Joiner:
         return self._held.waiting_between(since, self.progress.watermark)
 
     def take_conflicts(self) -> NDArray[np.int32]:
-        """Of the last batch's impressions those that were refused, by number: their id is another version's."""
+        """The rejected impressions of the last batch, by number: their id belongs to another version."""
         refused, self._conflicts = self._conflicts, _NO_NUMBERS
         return refused
 
@@ -285,7 +285,7 @@ class Joiner:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, scores_change: bool) -> dict[str, Any]:
-        """Everything, for `restore`: copies of what changes, views of what was written once and for all.
+        """Everything, for `restore`: copies of mutable data, views of immutable data.
 
         `scores_change`: online scores are still to be written to rows that are here (`score_at = "label"`).
         """
@@ -306,7 +306,7 @@ class Joiner:
         }
 
     def state_written(self) -> None:
-        """Nobody reads what `state` gave any more."""
+        """What `state` returned is no longer read."""
         self._shown = False
 
     def restore(self, state: Mapping[str, Any], codes: Codes, files: Sequence[RowsFile] = ()) -> None:
@@ -343,7 +343,8 @@ class Joiner:
         self.judged.add(_NO_TIMES, clicks)
 
     def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
+        """Among impressions with a known id: one of another model or version is not a duplicate, and must not be
+        dropped silently."""
         others = batch.impressions.series[repeated] != self.table.series[rows]
         if others.any():
             self._conflicts = repeated[others]

@@ -1,10 +1,10 @@
 """The join itself: one batch, event by event.
 
 An event's *key* is the newest time in its log up to it, itself included: impressions have a log and clicks have one,
-unless they share it. The events of both, merged by key (impressions first where keys are equal), stand in the one order
-that every reader finds, and an event's fate is decided against the watermark there: its key less the lateness. So fates
-are a function of the two logs. They do not depend on how the stream was cut into batches, nor on how far one log was
-read ahead of the other: a click knows by its key whether its impression had come already, and the other way round.
+unless they share it. Merged by key (impressions first where keys are equal), the events of both have one well-defined
+order, and an event's outcome is decided against the watermark at that point: its key minus the lateness. So outcomes
+are a function of the two logs. They do not depend on how the stream was divided into batches, nor on how far one log was
+read ahead of the other: the keys tell whether a click's impression had already arrived, and vice versa.
 
 - an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
   the horizon is expired; one older than the watermark is late, and counted where it belongs;

@@ -1,4 +1,4 @@
-"""What the rows of a sampled log stand for."""
+"""The weights of the rows of a sampled log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a partition, as the settings have them."""
+"""Builds the parts of a partition according to the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings ask of every series beyond the sums that it always has."""
+"""Which sums every series has according to the settings, beyond those that it always has."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How often readers get a snapshot.
 
-Reading comes first: while messages wait, a snapshot gets at most a twentieth of the time, so that a backlog with many results is
-caught up with. When none wait or none come, nobody is held up: then the next one comes as soon as the last one took, twice as
-seldom as it could.
+Reading has priority: while messages wait, snapshots get at most a twentieth of the time, so that a backlog with many
+results can
+be caught up. Otherwise the pause before the next snapshot is as long as the last one took.
 """
 
 from __future__ import annotations

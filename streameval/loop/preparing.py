@@ -1,7 +1,9 @@
-"""Before the first event is read: kernels are made ready, and readers are told how far that is.
+"""Before the first event is read: compiles or loads kernels, and shows the progress to readers.
 
-The first start on a machine waits for what the first batch needs, an eighth of it all, and has the rest compiled while it reads. Labels
-are due later, as a rule; where they are due at once, of a backlog, the loop compiles what it needs with the helpers.
+The first start on a machine waits only for what the first batch needs, an eighth of everything, and has the rest
+compiled while it reads.
+Labels are usually due later; in a backlog, where they are due immediately, the loop compiles what it needs together
+with the helpers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows on their way to the disk, and back at a restart. See `streameval.join.cold`."""
+"""Moves rows to disk, and maps them again at a restart. See `streameval.join.cold`."""
 
 from __future__ import annotations
 

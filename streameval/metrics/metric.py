@@ -1,6 +1,6 @@
-"""What a metric is: one row that says how it is made, how uncertain it is, and under which names readers find it.
+"""What a metric is: one row with its function, its uncertainty, and its names in every output.
 
-The report, standard errors, the history, the API's schema, /metrics, the page and the docs are made of these rows.
+The report, standard errors, the history, the API's schema, /metrics, the page and the docs are derived from these rows.
 """
 
 from __future__ import annotations

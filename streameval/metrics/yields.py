@@ -1,4 +1,4 @@
-"""What a version that serves brings in: clicks by request, and what clicks are worth."""
+"""The yield of serving versions: clicks per request, and the value of clicks."""
 
 from __future__ import annotations
 

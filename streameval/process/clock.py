@@ -1,4 +1,4 @@
-"""The wall clock that events are held against: no step back can set it behind."""
+"""The wall clock that events are checked against: it never goes backwards."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The first start on a machine: what must be compiled, by several processes at once.
 
-Numba compiles one kernel at a time in a process. So while this one compiles what it needs as it needs it, others begin at the
-far end of a list of kernels (what starts have needed before) and put theirs into Numba's cache, where this one finds
-them. They start once a few kernels had to be compiled: where the cache has what is needed nothing is started.
+Numba compiles one kernel at a time per process. So while this process compiles what it needs on demand, helpers begin at the
+other end of a list of kernels (those that starts needed before) and put theirs into Numba's cache, where this process finds
+them. Helpers are started once a few kernels had to be compiled: with a warm cache none is started.
 
-What is not on the list, or has changed since, is compiled when it is needed, as without it.
+Kernels that are not on the list, or have changed since, are compiled on demand as usual.
 
-A start need not wait for what it needs only later: helpers continue with that, with less right to the processor (`go_on`).
+A start need not wait for kernels that it needs only later: helpers continue with those at a lower priority (`go_on`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sequential state of one comparison: what every look adds, and the verdicts that it leads to.
+"""The sequential state of one comparison: updated at every look, with the verdicts that follow.
 
 Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta is
 harm, candidate against baseline (`paired`, `split`). How e-values are combined, each step valid whatever their dependence:
@@ -21,12 +21,13 @@ tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 
 rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
 boundary is tightest at `optimum` clicks (earlier in windows that start over: they are there for what is new); evidence
 begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
-*not worse* stands until *worse* is found: a version that was good for two days may break on the third. What was found from labels
-that were corrected since is taken back (`retract`), and may be found again from what is there then.
+*not worse* stands until *worse* is found: a version that was good for two days may break on the third. A verdict from labels
+that have been corrected since is retracted (`retract`), and may be found again from the corrected labels.
 
 Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
 
-One scalar kernel (`one_look`) does all of this look by look, so any way to cut the looks into calls gives the same bits.
+One scalar kernel (`one_look`) does all of this look by look, so however the looks are divided into calls, the bits are
+the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Calibration by bucket of pClick: where the candidate promises more, or less, than the baseline did.
+"""Calibration by bucket of pClick: where the candidate predicts more, or less, than the baseline did.
 
-Each version is judged on what it served itself, in buckets of its own pClick. A version that only scored looks
+Each version is evaluated on what it served itself, in buckets of its own pClick. A version that only scored looks
 under-predicting by selection alone, and so does any version in the high buckets of another's pClick (regression to
 the mean); hence a shadow has no such table.
 

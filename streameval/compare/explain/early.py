@@ -1,7 +1,7 @@
-"""Early readings: what can be said before labels are mature. Estimates under stated assumptions, never verdicts.
+"""Preliminary estimates, before labels are mature: under stated assumptions, never verdicts.
 
-- promised_ctr, promised_auc: what the scores themselves promise, were they calibrated: an impression of pClick p is a click
-  with weight p and none with weight 1 - p. A version that promises less discriminates less, or only says less.
+- promised_ctr, promised_auc: what the scores themselves imply, if they are calibrated: an impression of pClick p is a click
+  with weight p and a non-click with weight 1 - p. A version with a lower value discriminates less, or is only less confident.
 - corrected_calibration: predicted clicks over clicks, for impressions some of whose clicks are still to come. With Ghat(a) the
   learned share of clicks that come within a of their impression, it is sum p Ghat(age) / clicks so far: the maximum
   likelihood of Poisson clicks at rates p Ghat(age). (Dividing every click by Ghat(its age) estimates the same, and lets the

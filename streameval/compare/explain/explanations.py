@@ -1,5 +1,5 @@
-"""What a comparison's sums do not show: for whom and why (`compare.who`, `compare.mixes`), and what pending impressions say
-already (`compare.early`). Gathered here from the partitions; kept until something new is known.
+"""What a comparison's sums do not show: where and why versions differ (`compare.who`, `compare.mixes`), and what pending
+impressions already suggest (`compare.early`). Gathered from the partitions, and kept until something new is known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why: is a difference of two arms one of the traffic they got, or of what they do with it? And the Simpson guard.
+"""Whether a difference of two arms comes from their traffic or from what they do with it; and the Simpson guard.
 
 Kitagawa (JASA 50(272), 1955): with shares s and rates r of the strata of a dimension, in baseline a and candidate b,
 

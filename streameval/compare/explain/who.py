@@ -1,4 +1,4 @@
-"""For whom: the parts of the traffic that carry a difference of log loss, and which of them are worse for certain.
+"""The breakdown: the parts of the traffic that carry a difference of log loss, and which of them are significantly worse.
 
 A part is a value of a slice dimension, or a bucket of the serving pClick. Each has its own null, "not worse by more than
 the margin here", with the e-process of the whole (`eprocess`): the same rho, frozen from the whole comparison's variance
@@ -12,7 +12,7 @@ average. The e-values are current ones; a running maximum would be none.
   effect of the whole: parts of served traffic have no blocks.
 
 A part that is all of the traffic says nothing and is left out. Users are listed too, but never significant on their own:
-they were chosen by what they carry.
+they were selected by what they carry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Panes that wait to be looked at, in order: what a look costs goes by what is due, not by all that waits."""
+"""Panes waiting for their look, in order: the cost of a look depends on what is due, not on everything that waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The piece of `value`: what the clicks on impressions that a version served are worth (see `sketches.yield_cells`)."""
+"""The piece of `value`: the value of clicks on impressions that a version served (see `sketches.yield_cells`)."""
 
 from __future__ import annotations
 

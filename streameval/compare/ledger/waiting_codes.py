@@ -1,4 +1,4 @@
-"""Codes of scores (see `placements`) of panes that nobody has looked at yet, by row of the ledger."""
+"""Codes of scores (see `placements`) of panes that have not been looked at yet, by row of the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an online model has learned enough to be evaluated: not before a window of time in which it became no better.
+"""When an online model has learned enough to be evaluated: after the first window of time in which it did not improve.
 
 A window lasts `compare.learning_window`, and longer until `LABELS` more labels have come for each partition's model, so each
 begins after the model has learned from at least so many since the one before began. How good the model is in it: its log loss

@@ -1,4 +1,4 @@
-"""Columns in memory of their own, over whose pages files are mapped later.
+"""Columns in their own address ranges, over whose pages files are mapped later.
 
 A file is mapped privately: what is written to a mapped page goes to a copy of that page in memory, never to the file.
 """

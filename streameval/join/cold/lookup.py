@@ -1,4 +1,4 @@
-"""Which rows on disk have some ids: one call for all segments, of which there may be hundreds.
+"""Finds the rows on disk that have given ids: one call for all segments, of which there may be hundreds.
 
 An id costs one page of each segment that it may be in (see `ids`), and all of them can be asked for at once.
 """

@@ -1,4 +1,5 @@
-"""Who was told of what, in memory: what the outbox has on record, followed as it grows, also by what other workers send."""
+"""Who was notified of what: an in-memory copy of the outbox's record, kept up to date, including messages sent by other
+workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invalid events: counts, and the latest samples for those allowed to see single users."""
+"""Invalid events: counts, and the latest samples for clients that may see single users."""
 
 from __future__ import annotations
 

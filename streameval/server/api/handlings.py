@@ -1,4 +1,4 @@
-"""What people say to a verdict: acknowledged or muted, with a name and a reason."""
+"""Acknowledging and muting verdicts, with a name and a reason."""
 
 from __future__ import annotations
 

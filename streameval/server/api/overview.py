@@ -1,4 +1,4 @@
-"""The state of the monitor in one JSON object: the status page and the stream are made of this."""
+"""The state of the monitor in one JSON object, for the page and the stream."""
 
 from __future__ import annotations
 

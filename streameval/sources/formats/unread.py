@@ -1,4 +1,4 @@
-"""Fields of JSON events that nobody reads: what is misspelt would otherwise go in silence, where the field is optional."""
+"""Reports unknown fields of JSON events: without this, a misspelt optional field would be ignored silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How confluent-kafka's clients are made: what we set, and what nobody else may."""
+"""Creates confluent-kafka clients: the options that we set, and those that users must not."""
 
 from __future__ import annotations
 

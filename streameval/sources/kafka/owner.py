@@ -1,4 +1,4 @@
-"""From the topic partitions that a group gives and takes to the partitions whose state a keeper keeps."""
+"""Maps the topic partitions of a group assignment to the partitions whose state the keeper manages."""
 
 from __future__ import annotations
 

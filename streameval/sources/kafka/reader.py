@@ -1,4 +1,4 @@
-"""What a Kafka client must do to be read from: one protocol, done by `confluent_reader` and `python_reader`."""
+"""The protocol of a Kafka reader, implemented by `confluent_reader` and `python_reader`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that a client has received and nobody has taken yet, in the order in which they came."""
+"""Messages that a client has received and that have not been taken yet, in order of arrival."""
 
 from __future__ import annotations
 

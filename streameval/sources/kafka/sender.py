@@ -1,4 +1,4 @@
-"""What a Kafka client must do to be written with: one protocol, done by `confluent_sender` and `python_sender`."""
+"""The protocol of a Kafka sender, implemented by `confluent_sender` and `python_sender`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the topics are, as the brokers say now and then: how many partitions they have, and which topic has the name.
+"""Polls the brokers for the topics: how many partitions they have, and which topic id a name has.
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
 The clients continue reading it at the old offset and say nothing. So its own thread asks every `INTERVAL` seconds, and
