@@ -160,6 +160,6 @@ def _again(ids: _Ids) -> _Flags:
 
 
 def _ordered(item: _Ids, user: _Ids, shown: _Flags, ids: _Ids) -> tuple[_Ids, _Ids, _Flags, _Ids]:
-    """Rows in their own order: sums of reals do not depend on how they came."""
+    """Rows in a canonical order, so that sums of reals do not depend on the order of arrival."""
     order = np.lexsort((ids, shown, user, item))
     return item[order], user[order], shown[order], ids[order]

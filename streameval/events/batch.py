@@ -42,7 +42,12 @@ class Features:
     index: U64  # [k]
     value: F64  # [k]
     dicts: tuple[dict[str, float], ...] | None = None
-    offset: I64 | None = None  # [n] of the row's message, or its number in a file: for who has to find the event again
+    offset: I64 | None = None  # [n] of the row's message, or its number in a file: to find the event again
+
+    @property
+    def rows(self) -> int:
+        """The number of impressions, n."""
+        return self.indptr.size - 1
 
 
 class Shadow(NamedTuple):

@@ -77,7 +77,7 @@ class Learner:
 
     def score(self, features: Features) -> NDArray[np.float64]:
         """P(click) of n impressions (float64[n]), NaN without one; of a suspended model all are."""
-        n = features.indptr.size - 1
+        n = features.rows
         if self.suspended is not None:
             return np.full(n, np.nan)
         account = _Account(self, "score", features)

@@ -143,7 +143,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBucket:
-    """Predicted clicks over clicks of both versions in their own bucket pClick, on what each served.
+    """Predicted clicks over clicks of both versions in a bucket of their own pClick, on what each served.
 
     `difference` is |candidate - 1| - |baseline - 1|.
     """
