@@ -186,13 +186,11 @@ def replay(
 ) -> Snapshot:
     """Runs files through the pipeline as fast as possible; returns the snapshot at their end.
 
-    Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
-    are counted as `run` counts them.
-    `on_progress` is called with (bytes done, bytes in total) and the events so far; `users`: whether the snapshot has
-    them; `hear`
-        gets the pipeline before the first batch, and returns a function that is called with every batch. Once `stop` is
-        set, nothing more is
-        read or compiled, and the snapshot is meaningless. Raises SourceError, ModelError.
+    Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in,
+    and are counted as `run` counts them. `on_progress` is called with (bytes done, bytes in total) and the events so
+    far; `users`: whether the snapshot has them; `hear` gets the pipeline before the first batch, and returns a function
+    that is called with every batch. Once `stop` is set, nothing more is read or compiled, and the snapshot is
+    meaningless. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
 

@@ -1,7 +1,7 @@
 """Candidates in the order of their requests, and the columns that auctions read.
 
-Requests are short, so they are sorted by insertion, in one pass that also finds duplicates. Then every column is moved to
-its place.
+Requests are short, so they are sorted by insertion, in one pass that also finds duplicates. Then every column is moved
+to its place.
 """
 
 from __future__ import annotations

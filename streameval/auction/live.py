@@ -1,8 +1,9 @@
 """Auctions of a running stream: every request is replayed once it is complete, by what was known at the start of its hour.
 
-Candidates, shown or not, wait here until the watermark is `request_gap` past the last one of their request. The sums go to the
-pane of the first one. Labels count from the hour after the one in which they became final, so no click contributes to its own
-replay. The results depend only on the partition's own events, in any order within the lateness; later events are ignored.
+Candidates, shown or not, wait here until the watermark is `request_gap` past the last one of their request. The sums go
+to the pane of the first one. Labels count from the hour after the one in which they became final, so no click
+contributes to its own replay. The results depend only on the partition's own events, in any order within the lateness;
+later events are ignored.
 """
 
 from __future__ import annotations

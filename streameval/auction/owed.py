@@ -1,5 +1,5 @@
-"""A cache of the tables' entries for pairs that were looked up: their rates, and the contribution of each group of users
-(`rerun.Residuals`).
+"""A cache of the tables' entries for pairs that were looked up: their rates, and the contribution of each group of
+users (`rerun.Residuals`).
 
 Looking a pair up in every hour of its history takes longer than an auction, and pairs repeat from minute to minute.
 """

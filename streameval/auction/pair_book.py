@@ -1,7 +1,7 @@
 """The labels of a history by pair, from which the tables of an hour are built.
 
-All entries of a pair are stored together, hour after hour. So a pair is looked up once, not in every hour, and another hour is
-added to all pairs in one pass, which also drops expired entries.
+All entries of a pair are stored together, hour after hour. So a pair is looked up once, not in every hour, and another
+hour is added to all pairs in one pass, which also drops expired entries.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """The history of clicks by (query, ad) and position of a running stream, by the hour in which labels became final.
 
 An entry is for a pair, a position, a group of users and an hour, with at most 65,535 impressions: it takes 12 bytes
-until an hour's
-tables need it, then 8 beside the other entries of its pair, which has 12. When they exceed the memory limit, only a
-share of the queries is
-kept: those with the lowest hashes, half as many each time, so that a kept query has its whole history. Memory is
-computed as in earlier
-versions, in which each hour had its own entries and tables, so that the kept share does not change with an upgrade.
+until an hour's tables need it, then 8 beside the other entries of its pair, which has 12. When they exceed the memory
+limit, only a share of the queries is kept: those with the lowest hashes, half as many each time, so that a kept query
+has its whole history. Memory is computed as in earlier versions, in which each hour had its own entries and tables, so
+that the kept share does not change with an upgrade.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The auction itself: requests with all their candidates, replayed under every version's scores at every operating point.
 
-Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions from the
-top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position `mainline` however
-full the mainline is. The expected clicks of a placement are (Yi, Chen, Li, Sett and Yan, Predictive Model Performance:
-Offline and
-Online Evaluations, KDD 2013, 4.6):
+Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions
+from the top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position
+`mainline` however full the mainline is. The expected clicks of a placement are (Yi, Chen, Li, Sett and Yan, Predictive
+Model Performance: Offline and Online Evaluations, KDD 2013, 4.6):
 
     rate of its (query, ad) * curve[position]    when the pair has a history (rate: its clicks over the curve it was shown at)
     reference[position]                          else

@@ -1,4 +1,5 @@
-"""`config check --connect`: checks everything that the settings refer to, one line each, with the fix for every problem.
+"""`config check --connect`: checks everything that the settings refer to, one line each, with the fix for every
+problem.
 
 Nothing is changed: no group is joined, no topic is created, and the file written to test the disk is removed.
 """

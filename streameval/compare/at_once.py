@@ -1,10 +1,8 @@
 """A comparison of two versions over a complete table, in a single look.
 
 A stream's comparison accumulates its sums look by look, in event time; here they are computed from all rows and
-evaluated at the end of
-the table: the same sums by block of users, the same variances, tests, margins and tolerances. With one look there is
-one window, and no
-minimum duration; the floors of clicks and blocks of users remain.
+evaluated at the end of the table: the same sums by block of users, the same variances, tests, margins and tolerances.
+With one look there is one window, and no minimum duration; the floors of clicks and blocks of users remain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The fields of events, one row each: the single definition of every field.
 
 JSON, Arrow, CSV and Parquet, `[files.columns]`, the reasons of dead letters, docs/reference/events.md, the fuzz, the
-columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (plus the code that uses it):
+columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (plus the code that uses
+it):
 
     register(Field("dwell", "number", (CLICK,), "seconds until the user came back", low=0.0, join=Join.SUM, default=0.0, needs=(ALWAYS,)))
 """
@@ -71,10 +72,11 @@ ALWAYS = Need("", None)
 class Field:
     """One field.
 
-    `of`: the events that have it; `required`: those that must. Numbers are in [`low`, `high`], or in (`low`, `high`] when
-    `above`. `default` stands where it is absent: of a click's number, what an impression without clicks has. `join`, of a click's
-    number: how several clicks on one impression join; `given_as`: by which name events have it. `needs`: who reads it after the decoder; batches carry a number that
-    has any, and the joiner's rows keep it when one of them holds. Raises ValueError for a row that contradicts itself.
+    `of`: the events that have it; `required`: those that must. Numbers are in [`low`, `high`], or in (`low`, `high`]
+    when `above`. `default` stands where it is absent: of a click's number, what an impression without clicks has.
+    `join`, of a click's number: how several clicks on one impression join; `given_as`: by which name events have it.
+    `needs`: who reads it after the decoder; batches carry a number that has any, and the joiner's rows keep it when one
+    of them holds. Raises ValueError for a row that contradicts itself.
     """
 
     name: str

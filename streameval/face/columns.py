@@ -69,8 +69,8 @@ class Piece:
 class TableRows:
     """The rows of a table in order of time. Raises ValueError for missing columns and invalid values.
 
-    Rows without a time have no meaningful order, as a table may be sorted by score or label: they are shuffled,
-    always in the same way.
+    Rows without a time have no meaningful order, as a table may be sorted by score or label: they are shuffled, always
+    in the same way.
     """
 
     def __init__(self, table: pa.Table, columns: Columns, catalog: Catalog, negatives: float = 1.0) -> None:

@@ -46,9 +46,8 @@ class ScoreHistogram:
     """Counts of scores by label, in bins that are log-spaced towards 0 and towards 1, with exact sums beside them.
 
     Adding histograms means adding integers: any split, order and merge of the same scores gives the same histogram, to
-        the bit, and subtracting undoes it. So log loss, calibration and the other means are exact, whatever was merged;
-        the AUC and
-        quantiles have the resolution of the bins, and report their error.
+    the bit, and subtracting undoes it. So log loss, calibration and the other means are exact, whatever was merged; the
+    AUC and quantiles have the resolution of the bins, and report their error.
     """
 
     def __init__(self, bits: int = OVERALL_BITS, edges: Sequence[float] | None = None) -> None:

@@ -27,9 +27,9 @@ class Monitor:
     """Takes impressions and clicks as they arrive, joins them in event time, and reports at any moment how good each
     version is.
 
-        Works like `streameval run` with two topics: labels mature when both impressions and clicks have passed the attribution
-        window, or immediately if impressions carry their label; online models of `settings` score before they learn; new
-        versions are detected and compared. Not thread-safe.
+    Works like `streameval run` with two topics: labels mature when both impressions and clicks have passed the
+    attribution window, or immediately if impressions carry their label; online models of `settings` score before they
+    learn; new versions are detected and compared. Not thread-safe.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Monitor:
     def update(self, impressions: Any = None, clicks: Any = None) -> None:
         """Adds the events since the last call: tables (see `evaluate`) with the columns of events.
 
-        Impressions have `ts`, `user_id` and `pclick`, and `impression_id` unless they carry their label, `clicked`; clicks
-        have `impression_id` and `ts`. Slice values are columns of the dimension's name. An invalid event is
-                skipped, and counted in the report. Raises ValueError for a table with unusable columns, TypeError for
-                anything that is not a table.
+        Impressions have `ts`, `user_id` and `pclick`, and `impression_id` unless they carry their label, `clicked`;
+        clicks have `impression_id` and `ts`. Slice values are columns of the dimension's name. An invalid event is
+        skipped, and counted in the report. Raises ValueError for a table with unusable columns, TypeError for anything
+        that is not a table.
         """
         shown = (
             iter(())

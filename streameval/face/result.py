@@ -38,7 +38,7 @@ class Evaluation:
 
     `results`, `buckets`, `users` and `comparisons` are Arrow tables: pandas has them by `.to_pandas()`, Polars by
     `polars.from_arrow`, DuckDB by their name in a query. Printed, or in a notebook, it shows the overall results and
-        the verdicts of the comparisons.
+    the verdicts of the comparisons.
     """
 
     def __init__(self, snapshot: Snapshot, names: _Names | None = None) -> None:
@@ -99,9 +99,8 @@ class Evaluation:
     def comparisons(self) -> pa.Table:
         """A row per comparison of two versions and metric, the last of them "overall", with its verdict.
 
-        `difference` is the candidate minus the baseline, relative for log loss and calibration; it is between
-        `lower` and
-        `upper` with probability 1 - alpha.
+        `difference` is the candidate minus the baseline, relative for log loss and calibration; it is between `lower`
+        and `upper` with probability 1 - alpha.
         """
         rows: list[dict[str, Any]] = []
         for comparison in self.snapshot.comparisons:

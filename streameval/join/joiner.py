@@ -4,10 +4,10 @@ Two inputs are two logs, and the outcome of an event is a function of them alone
 *both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while an input is silent and
 the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
 
-An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
-many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
-it matures. Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
-out the mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
+An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very many slice
+combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until it matures.
+Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give out the
+mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An event's *key* is the newest time in its log up to it, itself included: impressions have a log and clicks have one,
 unless they share it. Merged by key (impressions first where keys are equal), the events of both have one well-defined
 order, and an event's outcome is decided against the watermark at that point: its key minus the lateness. So outcomes
-are a function of the two logs. They do not depend on how the stream was divided into batches, nor on how far one log was
-read ahead of the other: the keys tell whether a click's impression had already arrived, and vice versa.
+are a function of the two logs. They do not depend on how the stream was divided into batches, nor on how far one log
+was read ahead of the other: the keys tell whether a click's impression had already arrived, and vice versa.
 
 - an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
   the horizon is expired; one older than the watermark is late, and counted where it belongs;

@@ -1,15 +1,16 @@
 """Quarantines events whose time leaps ahead of their stream, until the stream catches up. Runs before the joiner.
 
-One impression dated two days ahead would move the watermark with it, and everything that arrives in these two days would be
-expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
+One impression dated two days ahead would move the watermark with it, and everything that arrives in these two days
+would be expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
 
 - the stream has reached its time; or
 - `ENOUGH` others are as far ahead (or as many as the stream has had events at all, if fewer): then it was no error but
   a gap, and all that waited continues. An event that is not ahead takes one from their number, so that clocks that are
   wrong here and there never get a majority.
 
-A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is wrong.
-At the end of the log what still waits is rejected, except for two or more events with which the log ends: these are a gap, too.
+A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is
+wrong. At the end of the log what still waits is rejected, except for two or more events with which the log ends: these
+are a gap, too.
 
 Every input of a partition has its own `Leaps`, and what it lets through is a function of that input's events in their
 order: batches may be cut anywhere. A batch without a leap passes as it is, for the price of its newest time.

@@ -2,8 +2,8 @@
 
 The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` returns within
 milliseconds and that another thread packs and writes, one partition after another, while ingest continues; the same
-thread writes complete panes to the history. A slow disk makes all this less frequent, a full one
-makes it fail: both are reported, and ingest does not stop.
+thread writes complete panes to the history. A slow disk makes all this less frequent, a full one makes it fail: both
+are reported, and ingest does not stop.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How often readers get a snapshot.
 
 Reading has priority: while messages wait, snapshots get at most a twentieth of the time, so that a backlog with many
-results can
-be caught up. Otherwise the pause before the next snapshot is as long as the last one took.
+results can be caught up. Otherwise the pause before the next snapshot is as long as the last one took.
 """
 
 from __future__ import annotations

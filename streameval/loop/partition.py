@@ -1,9 +1,9 @@
 """The progressive-validation loop of one partition: join -> score -> observe -> learn.
 
 The rule, enforced here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
-through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions
-are scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch
-size, and at batch size 1 without lateness the loop is River's `simulate_qa`.
+through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions are
+scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch size,
+and at batch size 1 without lateness the loop is River's `simulate_qa`.
 
 The rule is also checked: a score is stored with the model's training watermark (the latest moment at which any label
 it has learned became known), and a score whose watermark lies after its impression counts as a violation. An

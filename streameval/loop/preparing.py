@@ -1,9 +1,8 @@
 """Before the first event is read: compiles or loads kernels, and shows the progress to readers.
 
 The first start on a machine waits only for what the first batch needs, an eighth of everything, and has the rest
-compiled while it reads.
-Labels are usually due later; in a backlog, where they are due immediately, the loop compiles what it needs together
-with the helpers.
+compiled while it reads. Labels are usually due later; in a backlog, where they are due immediately, the loop compiles
+what it needs together with the helpers.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ def ready_to_read(
 ) -> Iterator[None]:
     """For the block that reads events: before it, kernels are made ready, and how far that is is published.
 
-    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does not wait
-    for the others: helpers compile them in the meantime, and JSON is read by the slow decoder until they have. Raises Interrupted
-    once `stop` is set before the block.
+    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does
+    not wait for the others: helpers compile them in the meantime, and JSON is read by the slow decoder until they have.
+    Raises Interrupted once `stop` is set before the block.
     """
     first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))
     with Compiling(first, later, few=0, stop=stop) as compiling:

@@ -158,8 +158,8 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
 
 
 def put_named(folder: Path, monitor: Mapping[str, Any] | None, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of ids, which another
-    thread reads in the meantime."""
+    """Has a partition's state hold the rows that it names, of files by name, and a call that waits for the filter of
+    ids, which another thread reads in the meantime."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [

@@ -2,8 +2,7 @@
 
 On the first start on a machine the kernels are compiled, which takes up to a minute, and a monitor that compiles in the
 middle of traffic falls behind and appears dead. So they are compiled beforehand, with a pipeline and a decoder that are
-then discarded: at
-least those that the first batch needs, as its labels are due later.
+then discarded: at least those that the first batch needs, as its labels are due later.
 """
 
 from __future__ import annotations

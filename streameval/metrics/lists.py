@@ -1,8 +1,8 @@
 """Metrics of ranked lists: is the top of every request right?
 
-A list is a closed request that a version scored completely; it is ranked by that version's scores, ties at their expectation
-(see `sketches.list_terms`), or as it was shown. Lists without a click have no best order: they are excluded from NDCG, MAP,
-recall and MRR, but included in precision and hit rate.
+A list is a closed request that a version scored completely; it is ranked by that version's scores, ties at their
+expectation (see `sketches.list_terms`), or as it was shown. Lists without a click have no best order: they are excluded
+from NDCG, MAP, recall and MRR, but included in precision and hit rate.
 """
 
 from __future__ import annotations

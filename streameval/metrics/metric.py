@@ -22,8 +22,8 @@ class OfCells:
     """The error of a function of a few sums over impressions: left out block by block, or linearised between impressions.
 
     `function`: the metric, up to a constant, of the cells of `sketches.blocks` and `sketches.layout`, smooth in each of
-    them. `alone`: single impressions have cells that it can be known from. `placed`: it is of placements, which the first
-    impressions of a version do not have.
+    them. `alone`: single impressions have cells that it can be known from. `placed`: it is of placements, which the
+    first impressions of a version do not have.
     """
 
     function: Callable[[Cells], Cells]

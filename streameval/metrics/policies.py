@@ -1,9 +1,8 @@
 """What a version would have earned with its own policy, from what another one showed.
 
 An impression carries the probability with which every version would have shown it (`policies`), and is weighted by that
-probability
-over its propensity. A policy's mean weight is 1 if the propensities are right, whatever the policy: if it is not, within
-its error, they are wrong, and there are no estimates.
+probability over its propensity. A policy's mean weight is 1 if the propensities are right, whatever the policy: if it
+is not, within its error, they are wrong, and there are no estimates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Strata of propensity: what a model is worth where the server shows often, and where it hardly ever does.
 
-Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS 40(1),
-2021): an aggregate is dominated by what is shown often. The strata's values are combined in three ways, and they answer
-different questions:
+Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS
+40(1), 2021): an aggregate is dominated by what is shown often. The strata's values are combined in three ways, and they
+answer different questions:
 
 - `share`: by what the strata have of the impressions (of the clicks, for AUC and calibration). The paper's. Of the same
   impressions E(Y) = sum E(Y | x) P(x), so it gives back the overall value of any mean and corrects nothing.

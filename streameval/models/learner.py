@@ -1,12 +1,12 @@
 """An online model in the loop: what it has learned, where it failed, and when it is suspended.
 
 A model is third-party code, and events are untrusted: sooner or later one fails on the other. Then that event gets no
-score from that model, or is not learned by it, and is counted under a reason; everything else continues. A model that keeps
-failing is suspended: `FORGIVEN_BY` successful events make up for one failure, so a model that fails in
-less than one event in a hundred is never suspended, and one that always fails is suspended after `max_failures` events.
+score from that model, or is not learned by it, and is counted under a reason; everything else continues. A model that
+keeps failing is suspended: `FORGIVEN_BY` successful events make up for one failure, so a model that fails in less than
+one event in a hundred is never suspended, and one that always fails is suspended after `max_failures` events.
 
-Failures of scores and of labels are counted separately, each in order of arrival, so that neither depends on how the stream was
-divided into batches.
+Failures of scores and of labels are counted separately, each in order of arrival, so that neither depends on how the
+stream was divided into batches.
 """
 
 from __future__ import annotations

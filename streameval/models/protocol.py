@@ -30,8 +30,8 @@ class OnlineModel(Protocol):
     def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
         """P(click) in [0, 1] of the impressions (float64[features.rows]); changes nothing.
 
-        Where there is none, NaN and a call of `failed`, in the order of rows; rows after one at which `failed` says
-        to stop may be NaN. An exception ends the program: catch what one event can cause, and report it with `failed`.
+        Where there is none, NaN and a call of `failed`, in the order of rows; rows after one at which `failed` says to
+        stop may be NaN. An exception ends the program: catch what one event can cause, and report it with `failed`.
         """
 
     def learn(self, features: Features, labels: NDArray[np.int8], failed: Failed) -> None:

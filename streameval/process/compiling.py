@@ -1,8 +1,8 @@
 """The first start on a machine: what must be compiled, by several processes at once.
 
-Numba compiles one kernel at a time per process. So while this process compiles what it needs on demand, helpers begin at the
-other end of a list of kernels (those that starts needed before) and put theirs into Numba's cache, where this process finds
-them. Helpers are started once a few kernels had to be compiled: with a warm cache none is started.
+Numba compiles one kernel at a time per process. So while this process compiles what it needs on demand, helpers begin
+at the other end of a list of kernels (those that starts needed before) and put theirs into Numba's cache, where this
+process finds them. Helpers are started once a few kernels had to be compiled: with a warm cache none is started.
 
 Kernels that are not on the list, or have changed since, are compiled on demand as usual.
 

@@ -1,9 +1,9 @@
 """Configures glibc's malloc to keep the resident set small and flat: freed memory goes back to the system.
 
-By default it keeps freed blocks for reuse. Blocks never move, so tables of megabytes and columns of batches among
-small blocks leave gaps that only grow, in every thread's arena.
-Hence one arena for all threads, large blocks in their own pages, and free pages returned periodically. (Measured at full
-load: 570 to 650 MB of anonymous memory that crept up became 460 MB, for no more processor time a message.)
+By default it keeps freed blocks for reuse. Blocks never move, so tables of megabytes and columns of batches among small
+blocks leave gaps that only grow, in every thread's arena. Hence one arena for all threads, large blocks in their own
+pages, and free pages returned periodically. (Measured at full load: 570 to 650 MB of anonymous memory that crept up
+became 460 MB, for no more processor time a message.)
 """
 
 from __future__ import annotations

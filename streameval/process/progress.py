@@ -1,6 +1,8 @@
-"""Progress of long work: one line on a terminal, redrawn; nothing elsewhere, and nothing for work that ends within two seconds.
+"""Progress of long work: one line on a terminal, redrawn; nothing elsewhere, and nothing for work that ends within two
+seconds.
 
-A separate thread draws it, so that work that reports nothing for a while (compiling, fitting) is still seen to be alive.
+A separate thread draws it, so that work that reports nothing for a while (compiling, fitting) is still seen to be
+alive.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Are the labels reliable? A dead click topic must not look like a calibration collapse.
 
-Two signs of a broken join in event time: unmatched clicks, and a stretch of panes without any
-click in which, at the run's own CTR, at least 30 should have arrived (probability by chance: e**-30). And two without a
-time: not a single label of the whole run is a click, although dozens of clicks arrived after the attribution window, or
-dozens of
-events were invalid.
+Two signs of a broken join in event time: unmatched clicks, and a stretch of panes without any click in which, at the
+run's own CTR, at least 30 should have arrived (probability by chance: e**-30). And two without a time: not a single
+label of the whole run is a click, although dozens of clicks arrived after the attribution window, or dozens of events
+were invalid.
 """
 
 from __future__ import annotations

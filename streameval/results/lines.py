@@ -1,5 +1,5 @@
-"""Lines over time: panes are grouped into steps, and a metric is computed from the sum of each step's vectors; the protocol of
-what answers queries for lines.
+"""Lines over time: panes are grouped into steps, and a metric is computed from the sum of each step's vectors; the
+protocol of what answers queries for lines.
 
 Steps are aligned to the epoch. A part (a pane, hour or day) is never cut: one that crosses a step's boundary, or is longer
 than a step, makes its steps one point.

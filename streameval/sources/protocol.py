@@ -108,14 +108,15 @@ class Source(ABC):
     def poll(self, timeout: float) -> list[Batch]:
         """Batches that are ready, at most one per partition, each with at most about `batch.max_events` events.
 
-        Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are
-        written to the sink before the batch that counts them is returned. Raises SourceError when it cannot continue.
+        Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are written
+        to the sink before the batch that counts them is returned. Raises SourceError when it cannot continue.
         """
 
     def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
         """Hands `take` what there is, batch by batch, maybe several of a partition, in their order: what the loop asks.
 
-        Else as `poll`. A source whose decoding takes long decodes the next batch in the meantime; none is left when this returns.
+        Else as `poll`. A source whose decoding takes long decodes the next batch in the meantime; none is left when
+        this returns.
         """
         for batch in self.poll(timeout):
             take(batch)

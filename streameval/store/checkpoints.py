@@ -2,12 +2,12 @@
 
 A file is the state after some prefix of the partition's events, and says up to which offsets. So *any* of them is a
 right place to continue from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: whoever takes the
-partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and
-does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
+partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and does
+not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
 looking and renaming, its file would be sorted before all of the new owner's.
 
-Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none
-names any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
+Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none names
+any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
 others is damaged. Which ids they have is in a file `ids-<epoch>-<number>`, which can be rebuilt from theirs.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum

@@ -5,10 +5,9 @@ adds to r is r (w_new v / A_new - w_new / W_new - w_old v / A_old + w_old / W_ol
 blocks, and the one as if impressions were independent.
 
 A few heavy weights make neither a normal sum nor an error that can be estimated: evidence requires `FEWEST_EFFECTIVE`
-effective samples of
-either policy's weights, and of its weighted values, and no weight above `MOST_OF_WEIGHTS` of their sum. A policy's mean
-weight is 1 if the
-propensities are right, whatever the policy; if it is not, within its error, nothing is reported.
+effective samples of either policy's weights, and of its weighted values, and no weight above `MOST_OF_WEIGHTS` of their
+sum. A policy's mean weight is 1 if the propensities are right, whatever the policy; if it is not, within its error,
+nothing is reported.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The level that the overall e-process must reach when its horizon is known: less than 1 / alpha.
 
 A nonnegative martingale that begins at 1 passes c with probability (1 - what is left of it at the end) / c (optional
-stopping). It would
-take forever until nothing is left. A comparison ends after `compare.horizon`, so what is left then can be spent: c
-alpha, below, is the
-level at which Brownian motion is stopped in alpha of all cases, for the mixtures and the windows of the default rule. More
-traffic leaves less, so the table is of a million clicks within the horizon, looked at from 200 clicks on; with fewer it
-is conservative.
-`python -m benchmarks.detection --only spent` rebuilds it (seeded; `benchmarks/detection/spent.py`).
+stopping). It would take forever until nothing is left. A comparison ends after `compare.horizon`, so what is left then
+can be spent: c alpha, below, is the level at which Brownian motion is stopped in alpha of all cases, for the mixtures
+and the windows of the default rule. More traffic leaves less, so the table is of a million clicks within the horizon,
+looked at from 200 clicks on; with fewer it is conservative. `python -m benchmarks.detection --only spent` rebuilds it
+(seeded; `benchmarks/detection/spent.py`).
 """
 
 from __future__ import annotations

@@ -2,13 +2,11 @@
 not logged.
 
 The floor of clicks exists because approximations need clicks. Such an arm never reaches it, so the worst deploy of all
-would stay
-undecided forever. But the number of *expected* clicks is known, from its own pClick. If `FOR_A_CLICK` times the floor
-were predicted and
-fewer than the floor arrived, the arm is evaluated by its calibration, as if one click had arrived for every
-`FOR_A_CLICK` predicted. That
-is more than really arrived, so the true difference is at least the one tested, and the evidence is not overstated. A calibrated
-arm with that many predicted clicks cannot by chance have only 1 / `FOR_A_CLICK` of them: at the default floor 200 of 1,000.
+would stay undecided forever. But the number of *expected* clicks is known, from its own pClick. If `FOR_A_CLICK` times
+the floor were predicted and fewer than the floor arrived, the arm is evaluated by its calibration, as if one click had
+arrived for every `FOR_A_CLICK` predicted. That is more than really arrived, so the true difference is at least the one
+tested, and the evidence is not overstated. A calibrated arm with that many predicted clicks cannot by chance have only
+1 / `FOR_A_CLICK` of them: at the default floor 200 of 1,000.
 
 Log loss and AUC, which depend on clicks, are unknown then.
 """

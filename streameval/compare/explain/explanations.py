@@ -1,5 +1,6 @@
-"""What a comparison's sums do not show: where and why versions differ (`compare.who`, `compare.mixes`), and what pending
-impressions already suggest (`compare.early`). Gathered from the partitions, and kept until something new is known.
+"""What a comparison's sums do not show: where and why versions differ (`compare.who`, `compare.mixes`), and what
+pending impressions already suggest (`compare.early`). Gathered from the partitions, and kept until something new is
+known.
 """
 
 from __future__ import annotations

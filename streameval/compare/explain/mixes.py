@@ -9,8 +9,8 @@ Rates are clicks or log loss per impression; calibration is predicted clicks per
 that an arm lacks has nothing to compare and counts as mix. "hour" is a dimension too: a ramp over a day is the oldest mix
 of all. Variances are those of independent impressions times the design effect of the arms, whose users are known in blocks.
 
-The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at all looks
-(`eprocess`). A paired comparison has its own guard (`uniform_exposure`).
+The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at
+all looks (`eprocess`). A paired comparison has its own guard (`uniform_exposure`).
 """
 
 from __future__ import annotations

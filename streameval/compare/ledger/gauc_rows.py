@@ -3,9 +3,9 @@
 A row is of the impressions of a user in a window that one version served and another scored too: w of them, and D, the
 other's AUC on them less the server's (ties by half); users with both labels only. An AUC is no sum over impressions, so
 a window is computed whole, from the joiner's rows: once of what was on time, when its labels are complete, and if
-anything in it was late, once more with that, when nothing can be corrected any more; readers get the difference of
-the two. What they get, and when, depends on event time alone (see `Ledger`). The joiner keeps rows a window longer than they
-can be corrected (`JoinPolicy.hold`), so that they are still there.
+anything in it was late, once more with that, when nothing can be corrected any more; readers get the difference of the
+two. What they get, and when, depends on event time alone (see `Ledger`). The joiner keeps rows a window longer than
+they can be corrected (`JoinPolicy.hold`), so that they are still there.
 
 `mark`, `due` and `gather` are for the loop's thread, everything else for the one that counts.
 """

@@ -1,16 +1,15 @@
-"""The sums behind comparisons of versions: by block of users, for every version that served and for every pair
-that scored the same impressions (see `sketches.blocks`), by pane until the pane is looked at, then by hour.
+"""The sums behind comparisons of versions: by block of users, for every version that served and for every pair that
+scored the same impressions (see `sketches.blocks`), by pane until the pane is looked at, then by hour.
 
 A look removes the panes before its end from the waiting ones (`advance`), so it sees only whole panes. What it sees
-must not depend on where a batch ended or on a restart: so a label counts as it was when it was due, and anything late (an
-impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
-it arrived. For the AUC, scores are placed later, by the labels of all partitions (`placements`, `strata`): until then they are
-kept as codes.
+must not depend on where a batch ended or on a restart: so a label counts as it was when it was due, and anything late
+(an impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
+it arrived. For the AUC, scores are placed later, by the labels of all partitions (`placements`, `strata`): until then
+they are kept as codes.
 
 With a cap per user, a pair's row has the same sums a second time: of the impressions *apart*, that is beyond the cap of
-a user's
-day, late, or postponed. The sums under the cap are those of all minus those apart; so the extra cost is proportional to the
-traffic of heavy users, and corrections do not affect them.
+a user's day, late, or postponed. The sums under the cap are those of all minus those apart; so the extra cost is
+proportional to the traffic of heavy users, and corrections do not affect them.
 """
 
 from __future__ import annotations

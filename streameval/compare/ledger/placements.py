@@ -10,10 +10,11 @@ of it as hold enough labels, over all partitions. Its curves are those of its ow
 same impressions; so the sums of a stratum are its AUC exactly, equal scores differ by 0, and a click rate that moves
 with the hours moves nothing. Until a stratum closes its scores are kept as codes.
 
-A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
-block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log, how often it counts, the parts
-of the server's and of the other version's bin (3 each), which of the two it has (1), whether it is apart (1; see `ledger`), and
-whether it is removed again (1). An older checkpoint has codes without parts: they are in the first one.
+A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block
+(6), the item's block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log,
+how often it counts, the parts of the server's and of the other version's bin (3 each), which of the two it has (1),
+whether it is apart (1; see `ledger`), and whether it is removed again (1). An older checkpoint has codes without parts:
+they are in the first one.
 """
 
 from __future__ import annotations

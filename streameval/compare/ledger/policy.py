@@ -1,9 +1,8 @@
 """The piece of `policy_value`: what a pair's own policies would have earned, from impressions that both versions scored.
 
 For either version an impression is weighted by the probability with which that version would have shown it (`policies`)
-over its propensity.
-A serving version without a probability has that of the log: a weight of 1. Propensities below the floor count as the
-floor. An impression without a propensity, or without the other version's probability, is in no sum.
+over its propensity. A serving version without a probability has that of the log: a weight of 1. Propensities below the
+floor count as the floor. An impression without a propensity, or without the other version's probability, is in no sum.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The piece of `log_loss_snips`: a pair's log losses as if everything had been shown equally often, each impression weighing 1 / propensity.
 
 Propensities below the floor count as the floor, and weights are at most 2**20. Capacity: by block, sums of weights and
-of weighted losses are in units of 2**-20, at most 2**20 * 16.2 nats a term, 5e5 of these (5e7 at weights of 1e4). A sum of squares is
-two cells, the whole numbers and the rest in units of 2**-30: at most 2.9e14 a term.
+of weighted losses are in units of 2**-20, at most 2**20 * 16.2 nats a term, 5e5 of these (5e7 at weights of 1e4). A sum
+of squares is two cells, the whole numbers and the rest in units of 2**-30: at most 2.9e14 a term.
 
 Impressions without a propensity are in no sum.
 """

@@ -1,8 +1,9 @@
 """The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
 
-A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of
-the serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
-continues there once the caller has given them out (`unnumbered`); so nothing is looked up twice.
+A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of the
+serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as
+they are first seen. A kernel stops before a score that has no numbers yet, and continues there once the caller has
+given them out (`unnumbered`); so nothing is looked up twice.
 """
 
 from __future__ import annotations

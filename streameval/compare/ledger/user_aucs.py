@@ -1,7 +1,7 @@
 """AUCs of users by pair: of the impressions that one version served and another scored too, the other's AUC less the server's.
 
-Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that they
-and the label put them in. They are combined once all are there (`add_up`).
+Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that
+they and the label put them in. They are combined once all are there (`add_up`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All deploys and comparisons of a process, driven by event time: arrivals notice deploys, looks decide comparisons.
 
-Panes are processed in order: first the arrivals of a pane, then the panes whose labels are complete by that time. So the same
-events lead to the same looks, whatever the batches, the speed and the restarts.
+Panes are processed in order: first the arrivals of a pane, then the panes whose labels are complete by that time. So
+the same events lead to the same looks, whatever the batches, the speed and the restarts.
 """
 
 from __future__ import annotations

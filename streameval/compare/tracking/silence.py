@@ -1,9 +1,10 @@
-"""Stretches without any click where many were expected: the clicks are delayed, and the labels are wrong until they arrive.
+"""Stretches without any click where many were expected: the clicks are delayed, and the labels are wrong until they
+arrive.
 
 A pane without a click is not looked at before the next one with a click is known. If at the CTR so far at least
-`SILENT_CLICKS` should
-have arrived in the stretch between them (probability by chance: e**-30), its panes are postponed until nothing in them can be
-corrected. This uses labels as they were when they were due, so it depends on the events alone.
+`SILENT_CLICKS` should have arrived in the stretch between them (probability by chance: e**-30), its panes are postponed
+until nothing in them can be corrected. This uses labels as they were when they were due, so it depends on the events
+alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows of a table that are on disk: its oldest ones, segment by segment, mapped over its columns.
 
 Rows are read as before, and written as before when a late click changes a label: that creates a page in memory, and the
-row's number is recorded, because checkpoints refer to segments and list what has changed in them. Only ids are looked up
-separately: the index of ids covers only rows in memory.
+row's number is recorded, because checkpoints refer to segments and list what has changed in them. Only ids are looked
+up separately: the index of ids covers only rows in memory.
 """
 
 from __future__ import annotations

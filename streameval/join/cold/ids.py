@@ -1,8 +1,7 @@
 """The ids of a segment in order, with the row of each, in pages of the disk: a lookup reads one page.
 
 A page holds ids followed by their rows. The first id of every page is also in memory, and tells which page an id is in.
-Files of
-earlier versions have ids and rows apart, which costs two pages; they are read as pages without rows.
+Files of earlier versions have ids and rows apart, which costs two pages; they are read as pages without rows.
 """
 
 from __future__ import annotations

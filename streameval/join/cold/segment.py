@@ -1,8 +1,8 @@
 """A segment: consecutive rows with mature labels, in one immutable file.
 
 The file holds the table's columns of these rows, what their runs still keep (scores of who did not serve, policies),
-and their ids in order with the row of each (`ids`). Labels may still change later: checkpoints list the changed rows with
-their new state; the file does not change.
+and their ids in order with the row of each (`ids`). Labels may still change later: checkpoints list the changed rows
+with their new state; the file does not change.
 """
 
 from __future__ import annotations

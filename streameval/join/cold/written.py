@@ -1,9 +1,8 @@
 """Rows in memory whose unchanging columns are in files, too: those that wait for their labels, and those not yet on disk.
 
-A checkpoint refers to such files instead of copying millions of rows that the previous one has already copied. They are written
-ahead of the checkpoint if there are rows for more than a few, otherwise by the first checkpoint that refers to them,
-read completely at a
-restart, and deleted when no checkpoint refers to them.
+A checkpoint refers to such files instead of copying millions of rows that the previous one has already copied. They are
+written ahead of the checkpoint if there are rows for more than a few, otherwise by the first checkpoint that refers to
+them, read completely at a restart, and deleted when no checkpoint refers to them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Detects changes of verdicts in a snapshot, with keys that depend on the event stream alone.
 
-A comparison carries the changes of its verdict, in checkpoints too, so a change is found in every later snapshot, also by
-a process that starts after a kill: remembering the keys is enough to send each change once.
+A comparison carries the changes of its verdict, in checkpoints too, so a change is found in every later snapshot, also
+by a process that starts after a kill: remembering the keys is enough to send each change once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sends every change once to every receiver. The ingest loop only publishes snapshots; nothing here can delay it.
 
 One thread reads the newest snapshot and puts new changes into the outbox; one thread per receiver delivers its messages
-in order, retrying after 1, 2, 4, ... up to 300 s, or as long as the receiver asks. A message that is
-rejected for its content is set aside; any other failure delays all messages of that receiver.
+in order, retrying after 1, 2, 4, ... up to 300 s, or as long as the receiver asks. A message that is rejected for its
+content is set aside; any other failure delays all messages of that receiver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parquet files: `results/date=2024-05-01/<pane>.parquet`, `verdicts/date=.../<time>-<key>.parquet`.
 
-File names are derived from the content, so writing a file again replaces it. On disk files appear atomically (written under a
-temporary name, fsynced, renamed); an object store shows an object once it is uploaded.
+File names are derived from the content, so writing a file again replaces it. On disk files appear atomically (written
+under a temporary name, fsynced, renamed); an object store shows an object once it is uploaded.
 """
 
 from __future__ import annotations

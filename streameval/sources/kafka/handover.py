@@ -1,9 +1,9 @@
 """Runs kafka-python's poll so that what it calls back is done by the thread that polls.
 
-kafka-python 3 calls a rebalance listener on its own thread, in the middle of `poll`. What a rebalance sets off
-here, writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take
-longer than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits
-for whichever comes first: its end, or something to do. The two never run our code at the same time.
+kafka-python 3 calls a rebalance listener on its own thread, in the middle of `poll`. What a rebalance sets off here,
+writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take longer
+than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits for
+whichever comes first: its end, or something to do. The two never run our code at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Handover:
         self._closed = False
 
     def run(self, call: Callable[[], Any], wake: Callable[[], None]) -> Any:
-        """What `call` returns or raises; in the meantime does here what is asked for. `wake`: after each, in this thread.
+        """What `call` returns or raises; in the meantime does here what is asked for. `wake`: after each, in this
+        thread.
 
         Raises what that raises, too; the client continues.
         """

@@ -1,13 +1,13 @@
 """The partitions of a group member, and its positions in them: independent of the client library.
 
-A rebalance consists of three notices. *Revoked*: the state of these partitions must be written, they may come
-back. *Lost*: they are gone, and whatever is in memory is void. *Assigned*: this is the whole assignment now. The client
-gives them from inside its poll, between messages from before and after; so a message is delivered only while its
-partition is open, which it is from the beginning of an assignment until one of the other two notices.
+A rebalance consists of three notices. *Revoked*: the state of these partitions must be written, they may come back.
+*Lost*: they are gone, and whatever is in memory is void. *Assigned*: this is the whole assignment now. The client gives
+them from inside its poll, between messages from before and after; so a message is delivered only while its partition is
+open, which it is from the beginning of an assignment until one of the other two notices.
 
 A loss is noticed late: a process that was stopped (SIGSTOP, a paused virtual machine) wakes up with messages in its
-queues and without knowing that others have had its partitions since. So after an unexplained gap in time the
-membership is in doubt, and the reader confirms it with the group before it delivers anything.
+queues and without knowing that others have had its partitions since. So after an unexplained gap in time the membership
+is in doubt, and the reader confirms it with the group before it delivers anything.
 """
 
 from __future__ import annotations

@@ -87,9 +87,9 @@ class KafkaReader(ABC):
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
 
-        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the
-        owner heard in this call to be revoked or lost. Raises SourceError when it cannot continue; a connection lost is
-        no such case.
+        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the owner
+        heard in this call to be revoked or lost. Raises SourceError when it cannot continue; a connection lost is no
+        such case.
         """
 
     @property

@@ -1,8 +1,8 @@
 """Polls the brokers for the topics: how many partitions they have, and which topic id a name has.
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
-The clients continue reading it at the old offset and say nothing. So a separate thread asks every `INTERVAL` seconds, and
-readers use its last answer, without waiting.
+The clients continue reading it at the old offset and say nothing. So a separate thread asks every `INTERVAL` seconds,
+and readers use its last answer, without waiting.
 """
 
 from __future__ import annotations

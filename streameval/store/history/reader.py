@@ -1,8 +1,8 @@
 """The reading side of the history: any past range, as exact as it was live.
 
 Every query opens the file again, read-only, and reads in one transaction, so it sees one state of it, whatever is
-written in the meantime, and nobody waits for it. A question is bounded: in rows and bytes read, in users ranked, and in how
-many are answered at a time.
+written in the meantime, and nobody waits for it. A question is bounded: in rows and bytes read, in users ranked, and in
+how many are answered at a time.
 """
 
 from __future__ import annotations
