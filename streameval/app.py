@@ -193,7 +193,6 @@ def replay(
     meaningless. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
-
     pipeline = Pipeline(settings, time.time)
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)

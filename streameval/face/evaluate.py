@@ -60,20 +60,18 @@ def evaluate(
       joined in event time, as in `streameval replay`; impressions then also need `impression_id` and `ts`.
 
     `label` to `weight` name columns; by default columns with the names of event fields are used, if present (`clicked`,
-    `pclick`, `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; `weight` only with
-    `sampling.weights`). Without users there is no GAUC, and standard errors treat rows as independent. Without `ts`
-    (integer ms, timestamps or ISO 8601) the order of rows means nothing.
-
-    `weight` names a column with the number of impressions of the whole traffic that a row stands for; if the table
-    holds only a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`.
+    `pclick`, `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; `weight`, the number of impressions
+    that a row stands for, only with `sampling.weights`). Without users there is no GAUC, and standard errors treat rows as
+    independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing. If the table holds only
+    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`.
 
     Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns,
     as a list or by version, otherwise each on its own rows. `slices` are columns whose values get their own results;
     `windows`, such as ("1h", "24h"), end with the newest row. The other options are as in the settings; `settings`
     accepts the whole tree.
 
-    Raises ValueError for missing columns, invalid values and (ConfigError) invalid options; TypeError if `data` is not
-    a table, SourceError for a log that cannot be read.
+    Raises ValueError for missing columns and invalid values, ConfigError (one of these) for options, TypeError if `data`
+    is not a table, SourceError for an unreadable log.
     """
     options = make_settings(
         _unbounded(settings),
