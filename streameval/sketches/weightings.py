@@ -17,6 +17,9 @@ SQUARE_SCALE = 256.0  # units of squares: integers, so that they add up in any o
 OTHER_WEIGHTINGS = ("clicks", "uniform", "value")  # the weightings of `of_each`, in its order
 _MOST_SQUARE = float(1 << 50)
 _LOW = (1 << TERM_BITS) - 1
+_BY_CLICKS, _, _BY_VALUE = range(3)  # numbers of `OTHER_WEIGHTINGS`
+# columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares of `Weighted`
+_AUC, _AUC_LOW, _WEIGHT, _WEIGHT_LOW, _AUC_SQ, _AUC_WEIGHT, _WEIGHT_SQ = range(7)
 
 
 class Weighted(NamedTuple):
@@ -61,7 +64,7 @@ def _add_up(
     value: NDArray[np.int64],
     sums: NDArray[np.int64],
 ) -> None:
-    """`sums`: a row by weighting of the weighted AUC and the weight in two limbs each, then the squares."""
+    """`sums`: a row per weighting, int64[3, 7]."""
     for slot in range(clicks.size):
         n, c = np.int64(length[slot]), np.int64(clicks[slot])
         if not 0 < c < n:
@@ -69,22 +72,22 @@ def _add_up(
         auc = float(pairs[slot]) / (2.0 * float(c) * float(n - c))
         for k in range(3):
             weight = np.int64(1) << TERM_BITS
-            if k == 0:
+            if k == _BY_CLICKS:
                 weight = c << TERM_BITS
-            elif k == 2:
+            elif k == _BY_VALUE:
                 if value.size == 0:
                     break
                 weight = value[slot]
             weighted = np.int64(np.rint(float(weight) * auc))
-            sums[k, 0] += weighted >> TERM_BITS
-            sums[k, 1] += weighted & _LOW
-            sums[k, 2] += weight >> TERM_BITS
-            sums[k, 3] += weight & _LOW
+            sums[k, _AUC] += weighted >> TERM_BITS
+            sums[k, _AUC_LOW] += weighted & _LOW
+            sums[k, _WEIGHT] += weight >> TERM_BITS
+            sums[k, _WEIGHT_LOW] += weight & _LOW
             if weight > 0:
                 w, wa = weight / TERM_SCALE, weighted / TERM_SCALE
-                sums[k, 4] += fixed_square(wa * wa)
-                sums[k, 5] += fixed_square(w * wa)
-                sums[k, 6] += fixed_square(w * w)
+                sums[k, _AUC_SQ] += fixed_square(wa * wa)
+                sums[k, _AUC_WEIGHT] += fixed_square(w * wa)
+                sums[k, _WEIGHT_SQ] += fixed_square(w * w)
 
 
 def of_each(

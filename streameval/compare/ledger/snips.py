@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.pieces import PieceScores, RowPiece
 from streameval.compare.ledger.sums import Matrix, log_odds_ratio, promised_variance
-from streameval.sketches.blocks import BLOCKS, NO_ITEM
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS
 from streameval.sketches.weight_classes import weight_class
 
 E_UNIT, E_REST = float(1 << 20), float(1 << 30)
@@ -90,11 +90,11 @@ def _add_pairs(
         d, own = loss[k] - loss[s], loss[s]
         weight, weighted = np.int64(np.rint(w * E_UNIT)), np.int64(np.rint(w * own * E_UNIT))
         more = np.int64(np.rint(w * d * E_UNIT))
-        for side in range(2):
-            group = np.int64(block[i]) if side == 0 else np.int64(item[i])
-            if side == 1 and group == NO_ITEM:
+        for by in range(2):
+            group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
+            if by == OF_ITEMS and group == NO_ITEM:
                 continue
-            cell = column + (E_USERS if side == 0 else E_ITEMS) + group * SNIPS_CELLS
+            cell = column + (E_USERS if by == OF_USERS else E_ITEMS) + group * SNIPS_CELLS
             sums[r, cell + E_WEIGHT] += sign * weight
             sums[r, cell + E_LOSS] += sign * weighted
             sums[r, cell + E_D] += sign * more
