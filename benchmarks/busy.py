@@ -21,7 +21,8 @@ from streameval.loop.pace import PUBLISH_SHARE
 from streameval.loop.pipeline import Pipeline
 from streameval.server.http.app import create_app
 from streameval.server.http.serve import serve
-from streameval.settings.tree import Slices, Store
+from streameval.settings.store import Store
+from streameval.settings.tree import Slices
 from streameval.testing import readers_see
 
 _BEGIN, _SPAN = 1_700_000_000_000, 10_800_000  # of `Events`

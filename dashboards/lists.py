@@ -39,7 +39,7 @@ def dashboard() -> Json:
     """Lists and exposure."""
     return house.dashboard(
         UID,
-        "Ranked lists, yields, estimates from propensities, objectives of their own, and auctions that are run again.",
+        "Ranked lists, yields, estimates from propensities, objectives of their own, and replayed auctions.",
         [*house.variables(unused=["slice"]), _cut(), house.page_variable()],
         place(
             [
@@ -49,12 +49,12 @@ def dashboard() -> Json:
                 (1, [row("Where decisions are made, and what they yield")]),
                 (8, _yields()),
                 (8, _values()),
-                (1, [row("As if everything had been shown alike")]),
+                (1, [row("As if everything had been shown equally often")]),
                 (9, _exposure()),
                 (8, _policies()),
                 (1, [row("By the labels of objectives")]),
                 (8, _objectives()),
-                (1, [row("Auctions run again")]),
+                (1, [row("Replayed auctions")]),
                 (9, _auctions()),
                 (1, [row("In tables")]),
                 (9, [_ranking_table(), _exposure_table()]),
@@ -132,7 +132,7 @@ def _header() -> list[Json]:
         ),
         stat(
             "Log loss, SNIPS",
-            "Log loss as if everything had been shown alike, in nats, ± two standard errors. Believe it only with the"
+            "Log loss as if everything had been shown equally often, in nats, ± two standard errors. Believe it only with the"
             " effective samples and the mean weight beside it.",
             _pair(exposure("log_loss", "snips", "model_version"), spread_error("exposure", *snips)),
             unit="none", decimals=4, named=True, overrides=grey, links=[house.history("log_loss_snips")],
@@ -235,7 +235,7 @@ def _exposure() -> list[Json]:
         ),
         _lines(
             "Log loss by strata of propensity",
-            "Put together by share (the overall mean again), plain (strata alike), and as under uniform exposure.",
+            "Put together by share (the overall mean), plain (strata alike), and as under uniform exposure.",
             [Query(_stratified("log_loss"), "{{model_version}} {{weighting}}")],
         ),
         _lines(
@@ -377,7 +377,7 @@ def _exposure_table() -> Json:
     keys = "model_version, metric"
     return table(
         "Exposure",
-        "As if everything had been shown alike; log loss in nats. Weights are clipped at exposure.max_weight.",
+        "As if everything had been shown equally often; log loss in nats. Weights are clipped at exposure.max_weight.",
         {"model_version": "version", "metric": "metric"},
         [
             Column(title, exposure(".+", estimator, keys), "none", 4)

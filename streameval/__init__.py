@@ -1,4 +1,4 @@
-"""streameval: how good click models are, from a table, in a loop of your own, or from live traffic.
+"""streameval: how good click models are, from a table, in your own loop, or from live traffic.
 
     import streameval
 

@@ -54,12 +54,12 @@ GIVE_BACK_SECONDS = 30.0  # 2 to 30 ms each time
 
 @dataclass(slots=True)
 class Loop:
-    """The ingest loop: polls a source, feeds the pipeline, publishes a snapshot now and then."""
+    """The ingest loop: polls a source, feeds the pipeline, and publishes snapshots."""
 
     source: Source
     pipeline: Pipeline
     publisher: Publisher
-    interval: float  # seconds between snapshots at the least
+    interval: float  # seconds between snapshots at least
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
@@ -169,7 +169,7 @@ def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False)
 
 
 def new_publisher(settings: Settings) -> Publisher:
-    """A publisher that holds an empty snapshot: no broker has answered yet, and nothing is assigned."""
+    """A publisher with an empty snapshot: no broker has responded yet, and nothing is assigned."""
     empty = empty_snapshot(time.time(), options_of(settings))
     nothing = {"broker": False, "assigned": False, "first_snapshot": False}
     return Publisher(replace(empty, number=BEFORE_FIRST, ready=nothing))
@@ -184,16 +184,15 @@ def replay(
     users: bool = False,
     hear: Callable[[Pipeline], Callable[[Batch], None]] | None = None,
 ) -> Snapshot:
-    """Runs files through the pipeline as fast as it goes; the snapshot after their end.
+    """Runs files through the pipeline as fast as possible; returns the snapshot at their end.
 
-    Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in, and
-    are counted as `run` counts them.
-    `on_progress` is called with (bytes done, bytes in all) and the events so far; `users`: whether the snapshot has them; `hear`
-    gets the pipeline before the first batch, and returns who is told of every batch. Once `stop` is set, no more is read, nor is any kernel
-    compiled: the snapshot is then of no use. Raises SourceError, ModelError.
+    Files stand for the topics of `settings`: with two, impressions and clicks are two logs, whatever file they are in,
+    and are counted as `run` counts them. `on_progress` is called with (bytes done, bytes in total) and the events so
+    far; `users`: whether the snapshot has them; `hear` gets the pipeline before the first batch, and returns a function
+    that is called with every batch. Once `stop` is set, nothing more is read or compiled, and the snapshot is
+    meaningless. Raises SourceError, ModelError.
     """
     writer: PredictionsWriter | None = None
-
     pipeline = Pipeline(settings, time.time)
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
@@ -245,7 +244,7 @@ def auction(
 ) -> Replayed:
     """Runs the auctions of a log again, with the log as a whole for their history. Raises ConfigError, SourceError, the latter also once `stop` is set."""
     if not settings.auction.points:
-        raise ConfigError("auction.points: there is none; name at least one operating point in [[auction.points]]")
+        raise ConfigError("auction.points: there are none; add at least one operating point as [[auction.points]]")
     gathered, catalogs = AuctionLog(), []
 
     def hear(pipeline: Pipeline) -> Callable[[Batch], None]:
@@ -260,7 +259,7 @@ def auction(
     if not book.auctions.block.size:
         why = ", ".join(f"{reason} {count:,}" for reason, count in book.skipped.items() if count)
         raise SourceError(
-            f"no request can be run again ({why or 'there is none'}); every candidate needs request_id, item_id and bid"
+            f"no request can be replayed ({why or 'there are none'}); every candidate needs request_id, item_id and bid"
         )
     return replayed(book, settings.auction, catalogs[0].series)
 
@@ -328,7 +327,7 @@ def run(
 
 
 def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
-    """Who keeps the partitions, and who answers for past ranges; neither without `store.path`.
+    """The keeper of the partitions, and the reader of the history; neither without `store.path`.
 
     Raises StoreError, and ModelError when a model cannot be kept.
     """
@@ -348,7 +347,7 @@ def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper 
 
 
 def write_conflicts(sink: DeadLetterSink, conflicts: Conflicts) -> None:
-    """Impressions that have another's id, whole to the dead letters, if their bytes are at hand."""
+    """Sends impressions with an id that is already taken to the dead letters, unchanged, if their bytes are available."""
     batch = conflicts.batch
     if batch.whole is None:
         return

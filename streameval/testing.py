@@ -1,5 +1,5 @@
-"""Parts for tests of streameval and of things built on it: batches by hand, a scripted source, a manual clock, and
-slow, obvious twins of what is fast here."""
+"""Helpers for tests of streameval and of code built on it: hand-made batches, a scripted source, a manual clock, and
+slow, obvious versions of the fast code."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ def _fields(events: Sequence[Event], kind: fields.Kind) -> dict[str, NDArray[np.
 
 @contextmanager
 def carrying_all() -> Iterator[None]:
-    """Batches made meanwhile carry every number of their events, also those that nobody needs."""
+    """Batches made in the meantime carry every number of their events, also those that nobody needs."""
     more = {
         one.name: replace(one, needs=(fields.ALWAYS,)) for one in fields.scalars() if one.type in ("number", "integer")
     }
-    more.pop("pclick")  # has a column of its own
+    more.pop("pclick")  # has its own column
     with patch.dict(fields.FIELDS, more):
         yield
 

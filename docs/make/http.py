@@ -9,7 +9,7 @@ from docs.make.schemas import default, words
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 _INTRODUCTION = """\
 [http.md](../http.md) says what they mean, with examples, errors and limits. `/openapi.json` of a running monitor is the

@@ -1,1 +1,1 @@
-"""Auctions that are run again under every version's scores at every operating point."""
+"""Auctions replayed under every version's scores at every operating point."""

@@ -1,7 +1,7 @@
-"""Candidates as they stand in their requests, and what auctions read of them.
+"""Candidates in the order of their requests, and the columns that auctions read.
 
-Requests are short: sorted by insertion, in one pass that also finds what came twice. Then every column goes to its place from
-where it was read.
+Requests are short, so they are sorted by insertion, in one pass that also finds duplicates. Then every column is moved
+to its place.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _UNKNOWN = -1  # label
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The requests that can be run again, by their ids, and what was shown in them: entry e of those from `pair` on."""
+    """The requests that can be replayed, by their ids, and what was shown in them: entry e of those from `pair` on."""
 
     auctions: Auctions
     versions: tuple[int, ...]  # series codes of `auctions.score`
@@ -85,7 +85,7 @@ def unfit(
     position: NDArray[np.float64],
     slots: int,
 ) -> dict[str, NDArray[np.bool_]]:
-    """Which of some rows make their request impossible to run again, bool[n] by reason; `position`: as they are arranged."""
+    """Which of some rows make their request impossible to replay, bool[n] by reason; `position`: as they are arranged."""
     return {
         "no_request": request == 0,
         "no_item": item == 0,

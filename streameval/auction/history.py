@@ -1,9 +1,10 @@
-"""What the log says of clicks by (query, ad) and by position: the tables that auctions are run again with.
+"""Clicks in the log by (query, ad) and by position: the tables with which auctions are replayed.
 
-The click curve says how many clicks the same ad gets at every position, up to a factor. Read off the positions (`observed`,
-as in Yi et al. 2013) it is confounded by the ranking, which puts the better ads on top: it falls too steeply, and versions
-that did not serve come out too good. `within_pairs` compares every (query, ad) with itself at other positions: the maximum
-likelihood of clicks ~ Poisson(impressions * pair effect * position effect), by iterative scaling (Darroch and Ratcliff 1972).
+The click curve is the number of clicks that the same ad gets at every position, up to a factor. Taken from click rates
+by position (`observed`, as in Yi et al. 2013) it is confounded by the ranking, which puts the better ads on top: it
+falls too steeply, and versions that did not serve look too good. `within_pairs` compares every (query, ad) with itself
+at other positions: the maximum likelihood of clicks ~ Poisson(impressions * pair effect * position effect), by
+iterative scaling (Darroch and Ratcliff 1972).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Auctions of a running stream: every request is run again once it is complete, by what was known at the start of its hour.
+"""Auctions of a running stream: every request is replayed once it is complete, by what was known at the start of its hour.
 
-Candidates, shown or not, wait here until the watermark is `request_gap` past their request's last one. Its sums go to the pane
-of its first one. Labels count from the hour after the one in which they became final, so no click pays for its own
-replay. Everything follows from a partition's own events, in any order within the lateness; what comes later is left out.
+Candidates, shown or not, wait here until the watermark is `request_gap` past the last one of their request. The sums go
+to the pane of the first one. Labels count from the hour after the one in which they became final, so no click
+contributes to its own replay. The results depend only on the partition's own events, in any order within the lateness;
+later events are ignored.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from streameval.sketches.tally import PaneSums
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
-_FEW = 1 << 12  # candidates; a part of fewer is put together with those beside it
+_FEW = 1 << 12  # candidates; a part of fewer is combined with those beside it
 _NEVER, _EVER = -(1 << 62), 1 << 62
 
 
@@ -142,7 +143,7 @@ class LiveAuctions:
             parts.append(_plain(impressions) if whole else _taken(impressions, np.flatnonzero(impressions.request)))
 
     def _run_waiting(self) -> list[PaneSums]:
-        """Runs the requests that ended before `_done`; the others go on waiting."""
+        """Runs the requests that ended before `_done`; the others continue waiting."""
         parts = [_fewer(self._shown), _fewer(self._others)]
         apart: list[list[_Apart]] = [[_by_time(part, self._done) for part in some] for some in parts]
         groups = self._groups(apart)

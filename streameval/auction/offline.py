@@ -1,4 +1,4 @@
-"""A whole log run again, both as history and as traffic: what `streameval auction` prints and writes."""
+"""A whole log replayed, both as history and as traffic: what `streameval auction` prints and writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AsServed:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Requests run again, by version (`series`) and operating point (`settings.points`)."""
+    """Requests replayed, by version (`series`) and operating point (`settings.points`)."""
 
     settings: Auction
     series: tuple[Series, ...]
@@ -143,6 +143,6 @@ def as_text(found: Replayed) -> str:
         )
     left_out = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items() if count)
     if left_out:
-        lines.append(f"not run again: {left_out}")
+        lines.append(f"not replayed: {left_out}")
     star = found.series[found.reference].version
     return "\n".join([*lines, f"matched: at the mainline ads of * {star} at each operating point"])

@@ -1,6 +1,7 @@
-"""What tables know of the pairs that were asked for: their rates, and what they owe to groups of users (see `rerun.run_through`).
+"""A cache of the tables' entries for pairs that were looked up: their rates, and the contribution of each group of
+users (see `rerun.run_through`).
 
-A pair of this minute is one of the next, so what was found stays.
+Pairs repeat from minute to minute, so what was found is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from streameval.auction.rerun import USER_GROUPS
 from streameval.sketches.directory import mix
 
-_MOST = 1 << 15  # rows, about 80 bytes each, and four times as many pairs, of about 25; then it begins anew
+_MOST = 1 << 15  # rows, about 80 bytes each, and four times as many pairs, of about 25; then it starts over
 _LINE = 64  # bytes that come from memory at a time: a row
 
 

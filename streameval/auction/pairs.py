@@ -1,9 +1,9 @@
-"""What a running stream remembers of clicks by (query, ad) and position: by the hour in which labels became final.
+"""The history of clicks by (query, ad) and position of a running stream, by the hour in which labels became final.
 
-An entry is of a pair, a position, a group of users and an hour, 65,535 impressions of them at most: 12 bytes. So is one of all hours
-together, which tables are made of: an hour later another hour enters, and one leaves. When they would not fit the memory, only a share of the
-queries is kept: those with the lowest hashes, half as many each time, so that a query that is kept has its whole history. The memory is counted
-as it was when each hour had its entries and tables: a share that was kept is not another one after a restart by a newer program.
+An entry is for a pair, a position, a group of users and an hour, with at most 65,535 impressions: it takes 12 bytes. So does one of
+all hours together, which tables are made of: with each hour one enters and one leaves. When they exceed the memory limit, only a share of the
+queries is kept: those with the lowest hashes, half as many each time, so that a kept query has its whole history. Memory is computed as in
+earlier versions, in which each hour had its own entries and tables, so that the kept share does not change with an upgrade.
 """
 
 from __future__ import annotations

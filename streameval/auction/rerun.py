@@ -1,9 +1,9 @@
-"""The auction itself: requests with all their candidates, run again under every version's scores at every operating point.
+"""The auction itself: requests with all their candidates, replayed under every version's scores at every operating point.
 
-Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions from the
-top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position `mainline` however
-full the mainline is. A placement is expected to get (Yi, Chen, Li, Sett and Yan, Predictive Model Performance: Offline and
-Online Evaluations, KDD 2013, 4.6):
+Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions
+from the top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position
+`mainline` however full the mainline is. The expected clicks of a placement are (Yi, Chen, Li, Sett and Yan, Predictive
+Model Performance: Offline and Online Evaluations, KDD 2013, 4.6):
 
     rate of its (query, ad) * curve[position]    when the pair has a history (rate: its clicks over the curve it was shown at)
     reference[position]                          else
@@ -47,7 +47,7 @@ class OperatingPoints(NamedTuple):
     """Where auctions are run: the places there are, and the lowest rank score of either block by operating point."""
 
     mainline: int  # positions from the top
-    slots: int  # positions in all
+    slots: int  # positions in total
     squash: float
     mainline_reserve: NDArray[np.float64]
     sidebar_reserve: NDArray[np.float64]
@@ -211,9 +211,9 @@ def _run(
 def _placed(
     rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
 ) -> tuple[int, int]:
-    """How many of the n best candidates stand in the mainline at an operating point, and how many in all.
+    """How many of the n best candidates stand in the mainline at an operating point, and how many in total.
 
-    Their rank scores fall, so those of at least a reserve are counted, without a branch that nobody can predict.
+    Their rank scores fall, so those of at least a reserve are counted: without a branch, which would be unpredictable.
     """
     mainline_ads = ads = 0
     for k in range(min(n, mainline)):
@@ -267,7 +267,7 @@ def _owe(
 ) -> None:
     """Writes what expected clicks of the best candidates owe to every group, of those in the mainline and of the others.
 
-    `ads`: how many of them stand in the mainline, and how many in all.
+    `ads`: how many of them stand in the mainline, and how many in total.
     """
     mainline_ads, many = ads
     groups = above.size

@@ -1,4 +1,5 @@
-"""How much expected clicks owe to every block of users through the tables: what an error must have beside the requests.
+"""How much every block of users contributes to expected clicks through the tables: the part of an error that the
+requests do not show.
 
 A placement's expected clicks are a pair's rate times the curve, or a position's reference, and both are clicks of the same
 users. Leaving out block g changes them by about - sum over its impressions shown of

@@ -1,1 +1,1 @@
-"""What people type: the commands, and the HTTP client of those that ask a running monitor."""
+"""The command line, and the HTTP client of the commands that query a running monitor."""

@@ -102,7 +102,7 @@ def replay(
         _show(snapshot)
 
 
-@cli.command(short_help="Rerun the auctions of event files under each version.")
+@cli.command(short_help="Replay the auctions of event files under each version.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the results here, as JSON.")
@@ -163,7 +163,7 @@ def demo(port: int, seconds: float | None, client: str) -> None:
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
     default=None,
-    help="For Kafka: 1 is real time; default as fast as possible.",
+    help="For Kafka: 1 is real time (default: as fast as possible).",
 )
 @click.option(
     "--seed",

@@ -1,4 +1,4 @@
-"""A client of a running monitor's HTTP API, for the commands, with errors in plain words."""
+"""A client for a running monitor's HTTP API, for the commands, with readable errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-_MAX_ANSWER = 32_000_000  # bytes that are read
+_MAX_ANSWER = 32_000_000  # bytes of a response that are read
 _PATIENCE = 10.0  # seconds for one answer
 _LATER = frozenset({404, 408, 425, 429})  # may pass: a model is unknown until its first impression
 
@@ -28,7 +28,7 @@ class MonitorError(RuntimeError):
 
 
 class MonitorClient:
-    """A monitor at an address such as http://127.0.0.1:8080. Raises MonitorError when the address cannot be one."""
+    """A monitor at an address such as http://127.0.0.1:8080. Raises MonitorError for an invalid address."""
 
     def __init__(self, url: str, token: str | None = None, patience: float = _PATIENCE) -> None:
         try:
@@ -39,12 +39,12 @@ class MonitorClient:
         if not usable or parts.query or parts.fragment:
             raise MonitorError(f'"{url}": must be an address such as "http://127.0.0.1:8080"', passing=False)
         if parts.username is not None:
-            raise MonitorError("the address must not hold a password; give the token as a file", passing=False)
+            raise MonitorError("the address must not contain a password; pass the token in a file", passing=False)
         self._url = url.rstrip("/")
         self._token = token
         self._patience = patience
         self.date: float | None = None  # of the last answer, by the monitor's clock
-        # a redirect would take the token along to wherever it leads
+        # a redirect would send the token to wherever it leads
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def announce(self, model: str, version: str, at: str | None, note: str, link: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def read_token(path: Path | None, environ: Mapping[str, str]) -> str | None:
-    """The token of a file, else of STREAMEVAL_TOKEN. Raises MonitorError when it cannot be one."""
+    """The token from a file, else from STREAMEVAL_TOKEN. Raises MonitorError for an invalid one."""
     if path is None:
         text, name = environ.get("STREAMEVAL_TOKEN"), "STREAMEVAL_TOKEN"
     else:
@@ -167,7 +167,7 @@ def _refusal(error: urllib.error.HTTPError, url: str) -> MonitorError:
         except (MonitorError, OSError, http.client.HTTPException):
             said = None
     if 300 <= error.code < 400:
-        said = "redirects are not followed; give the monitor's own address"
+        said = "redirects are not followed; use the monitor's own address"
     passing = error.code in _LATER or error.code >= 500
     return MonitorError(f"{url}: {error.code} {said or error.reason}", passing=passing)
 
@@ -178,7 +178,7 @@ def _read(text: bytes, url: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise MonitorError(f"{url}: does not answer like a streameval monitor; is the address right?", passing=True)
+        raise MonitorError(f"{url}: does not respond like a streameval monitor; is the address right?", passing=True)
     return body
 
 

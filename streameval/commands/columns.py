@@ -1,4 +1,4 @@
-"""Text for a terminal: rows in columns, and names of others without control characters."""
+"""Text for a terminal: rows in columns, and untrusted names without control characters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
-    """The text with everything replaced that would steer a terminal."""
+    """The text with terminal control characters replaced."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A line a row; all but the last column padded to the widest."""
+    """A line per row; all but the last column padded to the widest."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]

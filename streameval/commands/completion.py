@@ -1,4 +1,4 @@
-"""The command that prints what a shell needs to complete the others."""
+"""The command that prints a shell's completion script."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`config check --connect`: asks what the settings name, a line each, with the fix where something is wrong.
+"""`config check --connect`: checks everything that the settings refer to, one line each, with the fix for every
+problem.
 
-Nothing is changed: no group is joined, no topic made, and the file written to the disk is taken away again.
+Nothing is changed: no group is joined, no topic is created, and the file written to test the disk is removed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Literal
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import UnreachableError
 from streameval.sources.protocol import SourceError
+from streameval.sources.registry import kind_of_source
 
 if TYPE_CHECKING:
-    from streameval.settings.tree import Kafka, Settings, Store
+    from streameval.settings.store import Store
+    from streameval.settings.tree import Kafka, Settings
 
 BROKER_PATIENCE = 10.0  # seconds for a broker's first answer
 _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "fuse.s3fs", "ceph", "glusterfs", "9p"}
@@ -39,8 +42,8 @@ class Probed:
 
 
 def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterator[Probed]:
-    """One finding after the other, as they are made."""
-    kind = settings.source.kind  # type: ignore[attr-defined]  # every kind of source has it
+    """The findings, one by one, as they are made."""
+    kind = kind_of_source(settings).name
     if kind == "kafka":
         yield from _kafka(settings.kafka, patience)
         if settings.kafka.format in ("avro", "protobuf"):
@@ -83,7 +86,7 @@ def _input(name: str, counts: dict[str, int], most: int) -> Probed:
     about = f'topic "{name}"'
     if name not in counts:
         create = f"kafka-topics.sh --create --topic {name} --partitions {most}"
-        return Probed("fail", about, "does not exist, or this user may not see it", f"create it: {create}")
+        return Probed("fail", about, "does not exist, or this user has no access to it", f"create it: {create}")
     if counts[name] != most:
         text = f"has {counts[name]} partitions, the other topic {most}"
         return Probed("fail", about, text, f"give both topics {most} partitions, and key both by user id")
@@ -108,7 +111,7 @@ def _registry(kafka: Kafka) -> Probed:
         fix = "check kafka.schema_registry: its address with its path, TLS and credentials"
         return Probed("fail", "schema registry", str(error), fix)
     if isinstance(kinds, list) and kafka.format.upper() not in kinds:
-        text = f"{url} answers, but has no schemas of the kind {kafka.format.upper()}"
+        text = f"{url} responds, but has no schemas of type {kafka.format.upper()}"
         return Probed("fail", "schema registry", text, "check kafka.format, or use another registry")
     return Probed("ok", "schema registry", f"{url} answers")
 
@@ -116,7 +119,7 @@ def _registry(kafka: Kafka) -> Probed:
 def _disk(store: Store) -> Iterator[Probed]:
     if not store.path:
         yield Probed(
-            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', "set it in production"
+            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', " set it in production"
         )
         return
     path = Path(store.path)

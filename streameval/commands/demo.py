@@ -77,7 +77,7 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
         producer = threading.Thread(target=produce, daemon=True)
 
         def reading() -> None:
-            """Traffic starts when there is somebody to count it: a first start, which compiles, would miss the deploy."""
+            """Starts the traffic once the monitor is reading: a first start, which compiles, would miss the deploy."""
             producer.start()
             if timer is not None:
                 timer.start()
@@ -137,8 +137,7 @@ def simulate(
     if kafka.format != "json" or kafka.columns or kafka.click_columns:
         what = f'kafka.format = "{kafka.format}"' if kafka.format != "json" else "kafka.columns"
         raise ConfigError(
-            f"{what}: simulate writes our own fields as JSON, which a reader of these topics would refuse; give it a config without, and "
-            "topics of its own"
+            f"{what}: simulate writes the standard fields as JSON, which a reader of these topics would reject; use a config without it, with other topics"
         )
     writer = KafkaWriter(kafka.bootstrap_servers, kafka.client_options, client=kafka.client, oauth=kafka.oauth)
     send = _sender(writer, settings)

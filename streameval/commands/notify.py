@@ -1,4 +1,4 @@
-"""`streameval notify test`: whether everybody who is to be told of verdicts can be reached."""
+"""`streameval notify test`: whether all receivers can be reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from streameval.settings.tree import ConfigError, Settings
 
 
 def send_test(settings: Settings, names: Sequence[str], say: Callable[[str], None]) -> bool:
-    """Sends a test message to the receivers of these names (none: to all); whether all have taken it. Raises ConfigError."""
+    """Sends a test message to the receivers with these names (none: to all); returns whether all have accepted it.
+    Raises ConfigError."""
     if not settings.notify:
         raise ConfigError("notify: no receiver is configured; add a [[notify]] table")
     known = [one.called for one in settings.notify]

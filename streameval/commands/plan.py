@@ -123,12 +123,12 @@ def plan(
 
 
 def _limits(found: DeployEstimate, alpha: float, design_effect: float | None) -> str:
-    """What no test can beat, and the effect of returning users."""
+    """The bounds that no test can beat, and the effect of returning users."""
     least = found.bounds
     users = (
         "the observed variance includes the effect of returning users"
         if design_effect is None
-        else f"returning users make each of these {design_effect:g} times what independent impressions would need"
+        else f"returning users make each of these {design_effect:g} times as large as for independent impressions"
     )
     return (
         f"  lower bounds: {least.sequential:,.0f} on average for any sequential test, 2 ln(1/{alpha:g}) v / theta^2; "

@@ -24,7 +24,7 @@ _METRICS = ("auc", "gauc", "log_loss", "calibration")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `status` tells. Times in seconds; `lag`: messages that wait in Kafka, None where it is not known."""
+    """What `status` shows. Times in seconds; `lag`: messages waiting in Kafka, None if unknown."""
 
     url: str
     version: str
@@ -111,7 +111,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
 
 
 def rows_of(monitor: MonitorClient, model: str | None, window: str) -> list[dict[str, Any]]:
-    """A row by version, with the numbers of a window. Raises MonitorError."""
+    """A row per version, with the numbers of a window. Raises MonitorError."""
     series = monitor.status()["series"]
     names = sorted({str(s.get("model")) for s in series})
     if model is not None and model not in names:
@@ -157,7 +157,7 @@ def _of_another_version(error: Exception) -> MonitorError:
 
 
 def as_text(found: State) -> str:
-    """What a person reads."""
+    """The text for a person."""
     if found.stale:
         how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old"
     elif found.preparing:

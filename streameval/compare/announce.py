@@ -1,4 +1,4 @@
-"""Deploys that CI/CD announces: handed from the HTTP side to the ingest loop, and neither waits for the other."""
+"""Deploys announced by CI/CD: passed from the HTTP side to the ingest loop, without either waiting for the other."""
 
 from __future__ import annotations
 

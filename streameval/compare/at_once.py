@@ -1,8 +1,8 @@
-"""Two versions over a table that is at hand as a whole: the sums and the evidence of a comparison, looked at once.
+"""A comparison of two versions over a complete table, in a single look.
 
-What a stream's comparison adds up look by look, in event time, is added up here of all rows, and looked at when the table ends:
-the same sums by block of users, the same variances, tests, margins and tolerances. As there is one look, there is one window, and no floor of
-time: the floors of clicks and blocks of users remain.
+A stream's comparison accumulates its sums look by look, in event time; here they are computed from all rows and
+evaluated at the end of the table: the same sums by block of users, the same variances, tests, margins and tolerances.
+With one look there is one window, and no minimum duration; the floors of clicks and blocks of users remain.
 """
 
 from __future__ import annotations

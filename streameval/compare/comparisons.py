@@ -1,4 +1,4 @@
-"""The comparisons of all partitions of this process: what they have counted, brought to the board in event time."""
+"""The comparisons of all partitions of this process: passes what they have counted to the board, in event time."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class Comparisons:
     def readings(
         self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None
     ) -> tuple[Comparison, ...]:
-        """For the readers, with all that partitions and users add. `users`: None: nobody asks for whom and why."""
+        """For the readers, with what partitions and users add. `users` None: without the breakdown by user."""
         self._board.place(self._placing(partitions))
         if users is None:
             out = self._board.readings(self._with_roles)

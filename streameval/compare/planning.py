@@ -1,4 +1,4 @@
-"""How many impressions until a difference would be seen.
+"""How many impressions it takes to detect a difference.
 
 The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF v) an impression, so n50 = K DEFF v / (theta
 - m)**2; the walk makes the ninetieth percentile about 2.5 times that. K is the squared boundary, in standard errors, where

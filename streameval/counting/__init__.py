@@ -1,1 +1,1 @@
-"""Where scored, labelled impressions are counted, by pane, user, slice and request: `scoreboard` is where to begin."""
+"""Where scored, labelled impressions are counted, by pane, user, slice and request: start with `scoreboard`."""

@@ -1,4 +1,4 @@
-"""Impressions as they arrive, by pane and serving version: how deploys are noticed long before their labels mature."""
+"""Impressions as they arrive, by pane and serving version: how deploys are detected long before their labels mature."""
 
 from __future__ import annotations
 

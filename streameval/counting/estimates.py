@@ -1,8 +1,9 @@
-"""Propensities that the log does not have: what every way to estimate them does, and what rows of the joiner keep of it.
+"""Estimated propensities, for logs without them: what all estimators have in common, and what rows of the joiner keep.
 
-A label that matures on time gets a propensity, by what was known at the start of the hour of its impression: of labels that
-matured on time before that hour's first one, and of candidates of the hours before it. That is a function of the partition's
-own events, in any order within the lateness. The row keeps the number, so whatever is taken out again later is what was put in.
+A label that matures on time gets a propensity, by what was known at the start of the hour of its impression: of labels
+that matured on time before that hour's first one, and of candidates of the hours before it. That is a function of the
+partition's own events, in any order within the lateness. The row keeps the number, so whatever is removed again later
+is what was put in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scores themselves, for an AUC without any rounding, while there are few enough of them to be sorted.
 
-A score is kept in 8 bytes as the bits of its pClick and its label (`grid.score_bits`), by pane. Past the limit the
-oldest panes go first, so short windows stay exact when the run and the long ones have become too many scores.
+A score is kept in 8 bytes as the bits of its pClick and its label (`grid.score_bits`), by pane. Beyond the limit the
+oldest panes are dropped first, so short windows stay exact when the run and long windows have too many scores.
 """
 
 from __future__ import annotations

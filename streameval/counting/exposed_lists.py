@@ -1,4 +1,4 @@
-"""Closed requests by propensity: DCG and precision as if everything had been shown alike, and NDCG by stratum.
+"""Closed requests by propensity: DCG and precision as if everything had been shown equally often, and NDCG by stratum.
 
 A request counts for a version that scored all of its impressions (see `request_lists`). For the weighted sums all of them must
 have a propensity: what an item without one would add is not known. Strata are of the clicks that have one.

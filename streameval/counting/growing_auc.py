@@ -1,4 +1,4 @@
-"""The AUC of scores of which some come and go between two looks: exact, at the cost of what has changed.
+"""The exact AUC of a changing set of scores, at a cost proportional to what has changed.
 
 Twice the concordant pairs are a sum over pairs of a click and a non-click, so of scores A and of some more, B, they are those within A,
 those within B and those between the two; scores that go count as -1. B is looked up in A, which is sorted.

@@ -1,4 +1,4 @@
-"""How the join went, pane by pane, as it stood when the pane's labels were due: can a comparison rely on them?
+"""The health of the join, pane by pane, when the pane's labels were due: can a comparison rely on them?
 
 What was read counts in the pane of its own time if it had come, by its place in its log, before the labels of that pane
 were due; so did a click find its impression if both had come. What came later counts nowhere. So these counts are a function

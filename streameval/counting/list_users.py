@@ -1,8 +1,8 @@
-"""Ranking metrics averaged by user: what every user's lists came to, of one series, in the run and in every window.
+"""Ranking metrics averaged by user: sums of every user's lists, for one series, in the run and in every window.
 
-A user's row holds what his lists are divided by (how many there are, with a click, ...) and the sums of the metrics, in
-int64: at most `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of its square,
-is kept beside the rows as they change: reading is O(1), and any order gives the same bits.
+A user's row holds the denominators (numbers of lists, of lists with a click, ...) and the sums of the metrics, in
+int64: at most `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of its
+square, is kept beside the rows as they change: reading is O(1), and any order gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the scoreboard and the ledger both need of labelled, scored impressions, worked out once."""
+"""Quantities of labelled, scored impressions that both the scoreboard and the ledger need, computed once."""
 
 from __future__ import annotations
 

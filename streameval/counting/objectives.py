@@ -1,9 +1,9 @@
-"""Objectives: labels of their own, by which the scores of some versions are counted once more.
+"""Objectives: additional labels, by which the scores of some versions are counted a second time.
 
-An impression is positive for an objective when it was clicked and the click was worth enough. Its scores are then those of
-further series (`Series.objective`), which have all that a series has. A later click may raise the value of an impression
-above the threshold, so its label changes without the click's: the joiner reports that as a changed row, and what was counted
-is taken out and counted again.
+An impression is positive for an objective when it was clicked and the value of the click is at least the threshold. Its
+scores are then counted in further series (`Series.objective`), which have everything that a series has. A later click
+may raise the value of an impression above the threshold, so the objective's label changes although the click label does
+not: the joiner reports that as a changed row, which is subtracted and counted again.
 """
 
 from __future__ import annotations

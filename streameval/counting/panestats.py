@@ -1,4 +1,4 @@
-"""Per pane and partition: impressions seen, with their label, changed later; clicks that found their impression."""
+"""Counts per pane and partition: impressions seen, matured and corrected; matched clicks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PaneStats:
     ) -> None:
         """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due.
 
-        With sign -1 they are taken out again, to come back later.
+        With sign -1 they are removed again, to come back later.
         """
         pane = ts // self._pane
         self._add(pane, PANE_MATURED, sign)

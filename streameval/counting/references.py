@@ -8,8 +8,8 @@ counted, so sums only grow and are taken back exactly. An error of a curve enter
 is centred, so sums made with different curves (of other hours, of other partitions) add up.
 
 A partition makes the curves of a series from its own labels, as they were when they matured on time, so they depend on
-nothing but its events: first, from a few hundred impressions, those that the scores promise if they are calibrated; then
-from labels; then anew every hour from the last day's, because scores drift: curves of the first hours put an AUC
+nothing but its events: first, from a few hundred impressions, those that the scores promise if they are calibrated;
+then from labels; then again every hour from the last day's, because scores drift: curves of the first hours put an AUC
 difference off by more than its standard error within a day (docs/detection.md).
 """
 

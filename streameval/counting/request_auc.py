@@ -25,6 +25,7 @@ from streameval.sketches.layout import (
 )
 
 _WEIGHTINGS = ("impressions", "clicks", "uniform", "value")
+_BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM = range(3)  # their numbers; the other one is by value
 _CELLS = np.array([REQUESTS, REQUEST_IMPRESSIONS, REQUEST_WEIGHT, REQUEST_WEIGHT + 1, REQUEST_AUC, REQUEST_AUC + 1])
 _LISTS, _IMPRESSIONS, _WEIGHT, _AUC = 0, 1, 2, 4  # where they are in `_CELLS`; the last two are of two limbs
 
@@ -54,11 +55,11 @@ def _terms(
             auc = float(pairs) / (2.0 * float(clicks) * float(others))
             weight = (
                 float(j - i)
-                if weighting == 0
+                if weighting == _BY_IMPRESSIONS
                 else float(clicks)
-                if weighting == 1
+                if weighting == _BY_CLICKS
                 else 1.0
-                if weighting == 2
+                if weighting == _UNIFORM
                 else values
             )
             cells[n, _LISTS] += sign

@@ -1,7 +1,8 @@
-"""Closed requests as ranked lists: where each one begins, its pane and its user, and the scores of whoever scored it whole.
+"""Closed requests as ranked lists: where each one begins, its pane and its user, and the scores of versions that scored
+it completely.
 
-A list counts for a version that scored all of its impressions: an ideal order of the others alone would flatter it. What
-is asked of lists is worked out once, for all the metrics that are made of them.
+A list counts for a version that scored all of its impressions: an ideal order of only some of them would flatter it.
+The columns are computed once, for all metrics of lists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What versions that serve bring in: clicks and worth of every closed request, added to the pane of its first impression.
+"""The yield of serving versions: clicks and value of every closed request, added to the pane of its first impression.
 
 A request counts for the version that served it; where several versions did, for each with the impressions that were its own.
 """

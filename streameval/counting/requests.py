@@ -1,8 +1,8 @@
 """Requests: the impressions of one ranked list, which close together and then give one AUC.
 
 A request's rows are chained backwards through the joiner's table (`previous`, distances), so a request costs 21 bytes
-here and 4 a row there. It closes when the watermark is `request_gap` past its last impression's maturity; an
-impression that comes later, or a label corrected later, takes the closed request's term out and puts the new one in.
+here and 4 a row there. It closes when the watermark is `request_gap` past its last impression's maturity; if an
+impression arrives later, or a label is corrected later, the closed request's term is subtracted and the new one added.
 """
 
 from __future__ import annotations

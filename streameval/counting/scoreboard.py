@@ -1,6 +1,6 @@
 """Where scored, labelled impressions are counted: panes overall and by slice, and users. One per partition.
 
-Everything goes in by `observe` with sign +1 and comes out again, bit by bit, with sign -1.
+`observe` adds with sign +1, and subtracts exactly what was added with sign -1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streameval.sketches.tally import PaneSums
 from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_worth
 
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
-# 4 kB each at the least. Three months of minutes; never fewer than four of the longest windows.
+# 4 kB each at least. Three months of minutes; never fewer than four of the longest windows.
 _MOST_PANES = 1 << 17
 
 

@@ -132,7 +132,7 @@ class ShownModel:
             kept.put(saved["item"].copy(), saved["user"].copy(), saved["shown"].astype(np.bool_), ids)
 
     def _fit(self) -> None:
-        """Fits what came before the hour, and lets go of what the next one does not want."""
+        """Fits what came before the hour, and drops what the next one does not want."""
         before = [kept for hour, kept in sorted(self._hours.items()) if self._hour - _HOURS <= hour < self._hour]
         level = max((kept.level for kept in before), default=0)
         while True:
@@ -160,6 +160,6 @@ def _again(ids: _Ids) -> _Flags:
 
 
 def _ordered(item: _Ids, user: _Ids, shown: _Flags, ids: _Ids) -> tuple[_Ids, _Ids, _Flags, _Ids]:
-    """Rows in an order of their own: sums of reals do not depend on how they came."""
+    """Rows in a canonical order, so that sums of reals do not depend on the order of arrival."""
     order = np.lexsort((ids, shown, user, item))
     return item[order], user[order], shown[order], ids[order]

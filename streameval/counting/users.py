@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.exact_scores import RUN_START, ExactScores
+from streameval.counting.exact_scores import ExactScores
 from streameval.counting.list_users import ListUsers
 from streameval.counting.series_users import APPLY_AT, LOW, Part, SeriesUsers
 from streameval.metrics.view import Ranked, UserMeans
@@ -278,9 +278,6 @@ class Users:
             self._shadow[int(codes[saved["code"]])] = shadow = ListUsers(self._windows, _SHADOW)
             shadow.restore(saved["users"])
         self._shadow_known = state.get("shadow_known", False) or not state["series"]
-
-    def _range(self, window: int | None, end: int) -> tuple[int, int]:
-        return (RUN_START, -RUN_START) if window is None else (end - self._windows[window], end)
 
     def _terms(self, ranks: GroupRanks, ids: NDArray[np.uint64], less: NDArray[np.int64] | None) -> Ranked:
         """`ids`: users by slot; `less`: impressions of the first ones that others served."""

@@ -2,8 +2,8 @@
 
 A pane holds the sparse integer vector of everything whose impression fell into it; a window is the sum of its panes,
 kept as one dense vector: the pane that enters is added, the one that leaves is subtracted, exactly. A correction is a
-delta to its pane, and to every window that holds the pane. A window is brought to where it should be only when
-somebody looks, so a fast replay pays nothing for windows nobody saw, and a batch that spans many panes is no problem.
+delta to its pane, and to every window that holds the pane. A window is moved only when it is read, so a fast replay
+pays nothing for windows that are never read, and a batch may span many panes.
 """
 
 from __future__ import annotations

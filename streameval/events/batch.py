@@ -42,7 +42,12 @@ class Features:
     index: U64  # [k]
     value: F64  # [k]
     dicts: tuple[dict[str, float], ...] | None = None
-    offset: I64 | None = None  # [n] of the row's message, or its number in a file: for who has to find the event again
+    offset: I64 | None = None  # [n] of the row's message, or its number in a file: to find the event again
+
+    @property
+    def rows(self) -> int:
+        """The number of impressions, n."""
+        return self.indptr.size - 1
 
 
 class Shadow(NamedTuple):
@@ -170,7 +175,7 @@ class Codes:
         return out
 
 
-RETIRED = Series("", "", "")  # in the place of a series that is no more
+RETIRED = Series("", "", "")  # in place of a series that is no more
 _SPARE = 4  # values of a dimension that are counted for one that is shown, so that those with most impressions can be
 MOST_VALUES = 1000  # that are counted of a dimension
 

@@ -17,7 +17,7 @@ from streameval.events.batch import Clicks, Features, Impressions, Names, Shadow
 class Scored:
     """k scores of some rows: score j was given to row `row[j]` by series `series[j]`.
 
-    Who gave them follows one after the other: scores bounds[i] to bounds[i + 1] - 1 are one giver's, by ascending row.
+    Who gave them follows one after another: scores bounds[i] to bounds[i + 1] - 1 are one giver's, by ascending row.
     """
 
     bounds: tuple[int, ...]

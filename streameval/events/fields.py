@@ -1,7 +1,8 @@
-"""The fields of events, one row each: what a field is, is said here and nowhere else.
+"""The fields of events, one row each: the single definition of every field.
 
 JSON, Arrow, CSV and Parquet, `[files.columns]`, the reasons of dead letters, docs/reference/events.md, the fuzz, the
-columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (and whoever reads it):
+columns of batches, the joiner's rows and checkpoints read this table. A new number is one row (plus the code that uses
+it):
 
     register(Field("dwell", "number", (CLICK,), "seconds until the user came back", low=0.0, join=Join.SUM, default=0.0, needs=(ALWAYS,)))
 """
@@ -71,10 +72,11 @@ ALWAYS = Need("", None)
 class Field:
     """One field.
 
-    `of`: the events that have it; `required`: those that must. Numbers lie in [`low`, `high`], or in (`low`, `high`] when
-    `above`. `default` stands where it is absent: of a click's number, what an impression without clicks has. `join`, of a click's
-    number: how several clicks on one impression join; `given_as`: by which name events have it. `needs`: who reads it after the decoder; batches carry a number that
-    has any, and the joiner's rows keep it when one of them holds. Raises ValueError for a row that contradicts itself.
+    `of`: the events that have it; `required`: those that must. Numbers are in [`low`, `high`], or in (`low`, `high`]
+    when `above`. `default` stands where it is absent: of a click's number, what an impression without clicks has.
+    `join`, of a click's number: how several clicks on one impression join; `given_as`: by which name events have it.
+    `needs`: who reads it after the decoder; batches carry a number that has any, and the joiner's rows keep it when one
+    of them holds. Raises ValueError for a row that contradicts itself.
     """
 
     name: str
@@ -126,21 +128,21 @@ _ROWS = (
     Field("type", "text", BOTH, '"impression" or "click"; without it, an event with `pclick`, `predictions`, `clicked`, `shown` or `features` is an impression'),
     Field("impression_id", "text", BOTH, "unique; a click names the impression that it is on", required=BOTH),
     Field("ts", "time", BOTH, "when it happened", required=BOTH),
-    Field("user_id", "text", BOTH, "of a click in Kafka, the key of the message", required=(IMPRESSION,)),
+    Field("user_id", "text", BOTH, "for a click in Kafka, the key of the message", required=(IMPRESSION,)),
     Field("request_id", "text", (IMPRESSION,), "the ranked list that it was part of"),
     Field("item_id", "text", (IMPRESSION,), "what was shown"),
-    Field("model", "text", (IMPRESSION,), "the model that gave `pclick`", default="default"),
+    Field("model", "text", (IMPRESSION,), "the model that computed `pclick`", default="default"),
     Field("model_version", "text", (IMPRESSION,), "its version", default="unknown"),
     Field("pclick", "number", (IMPRESSION,), "required unless `predictions` are given, or a model here learns from `features`", low=0.0, high=1.0),
-    Field("clicked", "label", (IMPRESSION,), "the label where it is known already: then no click is waited for"),
+    Field("clicked", "label", (IMPRESSION,), "the label, where it is already known: the impression then waits for no click"),
     Field("position", "integer", (IMPRESSION,), "in the list, 0 is the top; a dimension of `[slices]`, as is `block`", low=0.0, high=float((1 << 31) - 1), needs=(ALWAYS,)),
     Field("propensity", "number", (IMPRESSION,), "the probability that this item was shown; a dimension of `[slices]`", low=0.0, high=1.0, above=True, needs=(Need("compare.more", "log_loss_snips"), Need("compare.more", "policy_value"), Need("exposure.propensity", "logged"), Need("strata.by", "propensity"), Need("slices.dimensions", "propensity"))),
     Field("shown", "label", (IMPRESSION,), "false: a candidate that was considered and not shown; it has no label and is in no metric of impressions", default=True),
-    Field("weight", "number", (IMPRESSION,), "how many impressions of the whole traffic this one stands for", low=0.0, high=MAX_WEIGHT, above=True, default=1.0, needs=(Need("sampling.weights", True),)),
-    Field("query_id", "text", (IMPRESSION,), "what the request asked for; auctions know the history of (query, item)"),
+    Field("weight", "number", (IMPRESSION,), "number of impressions of the whole traffic that this one stands for", low=0.0, high=MAX_WEIGHT, above=True, default=1.0, needs=(Need("sampling.weights", True),)),
+    Field("query_id", "text", (IMPRESSION,), "the query of the request; auctions use the history of (query, item)"),
     Field("bid", "number", (IMPRESSION,), "what the advertiser pays for a click", low=0.0, needs=(_AUCTIONS,)),
-    Field("value", "number", (CLICK,), "what the click was worth: seconds watched, revenue; below 0 it counts as 0, except for `objectives` and `policy_value`", default=0.0, join=Join.LARGEST, needs=(Need("users.weighting", "value"), Need("objectives", ANYTHING), Need("metrics.value", True), Need("compare.more", "value"), Need("compare.more", "policy_value"), *(Need("ranking.gain", gain) for gain in ("value", "sqrt_value", "log_value")))),
-    Field("slices", "values", (IMPRESSION,), "those that `slices.dimensions` names get results of their own"),
+    Field("value", "number", (CLICK,), "the value of the click: seconds watched, revenue; a negative one counts as 0, except for `objectives` and `policy_value`", default=0.0, join=Join.LARGEST, needs=(Need("users.weighting", "value"), Need("objectives", ANYTHING), Need("metrics.value", True), Need("compare.more", "value"), Need("compare.more", "policy_value"), *(Need("ranking.gain", gain) for gain in ("value", "sqrt_value", "log_value")))),
+    Field("slices", "values", (IMPRESSION,), "those named in `slices.dimensions` get their own results"),
     Field("predictions", "numbers", (IMPRESSION,), "other versions' pClick for this same impression", low=0.0, high=1.0),
     Field("policies", "numbers", (IMPRESSION,), "the probability with which each version would have shown this item here", low=0.0, high=1.0),
     Field("features", "features", (IMPRESSION,), _ONLINE),

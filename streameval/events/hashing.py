@@ -86,13 +86,6 @@ def _hash_all(data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[
         out[i] = hash_span(data, offsets[i], offsets[i + 1])
 
 
-def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Hashes of data[offsets[i]:offsets[i + 1]] (uint64[n])."""
-    out = np.empty(offsets.size - 1, np.uint64)
-    _hash_all(data, offsets, out)
-    return out
-
-
 @numba.njit(cache=True, nogil=True)
 def _hash_prefixed(
     prefix: NDArray[np.uint8], data: NDArray[np.uint8], offsets: NDArray[np.int64], out: NDArray[np.uint64]

@@ -1,12 +1,12 @@
-"""The names that results show: those of events, and placeholders that no event can spell."""
+"""The names that results show: those of events, and placeholders that no event can forge."""
 
 from __future__ import annotations
 
 import re
 
 OTHER = "__other__"  # in place of names that are not distinguished
-MISSING = "__missing__"  # in the place of a slice value that an event does not have
-MAX_NAME = 256  # characters of a model, a version or a slice value that has a name of its own
+MISSING = "__missing__"  # in place of a slice value that an event does not have
+MAX_NAME = 256  # characters of a model, a version or a slice value that has its own name
 _PLACEHOLDER = re.compile(r"~*__(missing|other)__")
 
 

@@ -1,8 +1,8 @@
 """Bytes read and written by their address, one or eight at a time, for kernels that go over text.
 
-An array that is handed from function to function is counted at each of them, which costs more than looking at eight of its bytes;
-an address is a number. Nobody checks bounds: `PADDING` behind a text makes its last byte the first of eight. In a word the
-first byte is the lowest one, as on every machine that Numba runs on.
+When an array is passed from function to function its references are counted at each call, which costs more than reading
+eight of its bytes; an address is a number. Bounds are not checked: `PADDING` after a text makes it safe to read eight
+bytes from its last one. In a word the first byte is the lowest one, as on every machine that Numba runs on.
 """
 
 from __future__ import annotations

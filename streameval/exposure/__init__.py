@@ -1,1 +1,1 @@
-"""How likely an item was to be shown, where the log does not say: estimators as pure functions of counts."""
+"""Estimators of propensities, as pure functions of counts, for logs without them."""

@@ -1,1 +1,1 @@
-"""What `import streameval` offers: a table in, numbers out, without a config, a broker or a server."""
+"""The public Python API (`import streameval`): a table in, numbers out, without a config, a broker or a server."""

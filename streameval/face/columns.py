@@ -1,4 +1,4 @@
-"""Columns of a labelled table as counting wants them: ids hashed, names coded, numbers checked."""
+"""Columns of a labelled table in the form that counting needs: ids hashed, names coded, numbers checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streameval.sketches.copies import Copies, by_label, copies_of
 
 PIECE = 1 << 16  # rows that are made ready while the piece before is counted
 _2000 = 946_684_800_000  # ms: 2000-01-01 00:00; rows without a time are put in its first hour, as panes of a minute
-_PANES, _FEWEST = 60, 512  # of it at the most, and rows of a pane at the least
+_PANES, _FEWEST = 60, 512  # of it at most, and rows of a pane at least
 _BLOCK, _MANY = 64, 1 << 20  # rows that stay together when more than so many are shuffled: ten times as fast
 _EMPTY = np.uint64(0xEF46DB3751D8E999)  # the hash of ""
 NOBODY = 4096  # users that rows without one are spread over: errors are then between rows, as if each stood alone
@@ -67,9 +67,10 @@ class Piece:
 
 
 class TableRows:
-    """The rows of a table in order of time. Raises ValueError for columns that are missing or hold what they must not.
+    """The rows of a table in order of time. Raises ValueError for missing columns and invalid values.
 
-    Rows without a time have no order either, for a table may be sorted by score or label: they are shuffled, always alike.
+    Rows without a time have no meaningful order, as a table may be sorted by score or label: they are shuffled, always
+    in the same way.
     """
 
     def __init__(self, table: pa.Table, columns: Columns, catalog: Catalog, negatives: float = 1.0) -> None:
@@ -172,7 +173,7 @@ class TableRows:
     def _copies(
         self, start: int, end: int, label: NDArray[np.int8], weight: NDArray[np.float64] | None
     ) -> Copies | None:
-        """What the rows stand for; None: for themselves. Fractions are rounded by the row's number, in the place of an id."""
+        """The weights of the rows; None: all 1. Fractions are rounded by a hash of the row's number, in place of an id."""
         if weight is None and self._negatives == 1:
             return None
         row = np.arange(start, end) if self._order is None else self._order[start:end]

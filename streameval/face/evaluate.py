@@ -19,7 +19,6 @@ from streameval.loop.options import values_counted
 from streameval.process.progress import shown
 from streameval.settings.tree import Settings
 
-Paths = str | Path | Sequence[str | Path]
 _Scores = str | Sequence[str] | Mapping[str, str]
 _NAMES = {  # the column that is taken for an option that names none, if the table has it
     "label": "clicked", "score": "pclick", "user": "user_id", "version": "model_version", "model": "model", "ts": "ts",
@@ -53,26 +52,26 @@ def evaluate(
 ) -> Evaluation:
     """AUC, GAUC, log loss, calibration and the rest, by version, window, slice and pClick bucket, with standard errors.
 
-    `data` is a pandas, Polars or Arrow table (or a mapping of columns), the path of one (Parquet, Arrow, CSV), or of a log
-    of events (JSON lines); of paths there may be several. A table has a row an impression, and its labels
+    `data` is a pandas, Polars or Arrow table (or a mapping of columns), the path of one (Parquet, Arrow, CSV), or of a
+    log of events (JSON lines); several paths may be given. A table has one row per impression, and its labels are
 
     - inline, as a column of 0 and 1: every row counts; or
-    - as clicks: `clicks` is a table of `impression_id` and `ts`, or `data` has rows of both kinds (`type`). They are joined in
-      event time, as `streameval replay` joins them; impressions then need `impression_id` and `ts`, too.
+    - clicks: `clicks` is a table of `impression_id` and `ts`, or `data` has rows of both kinds (`type`). They are
+      joined in event time, as in `streameval replay`; impressions then also need `impression_id` and `ts`.
 
-    `label` to `weight` name columns; by default those that are called as in events are taken, if they are there (`clicked`, `pclick`,
-    `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; a `weight` only with `sampling.weights`). Without users there is no GAUC, and
-    standard errors take rows for independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing.
+    `label` to `weight` name columns; by default columns with the names of event fields are used, if present (`clicked`,
+    `pclick`, `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; `weight`, the number of impressions
+    that a row stands for, only with `sampling.weights`). Without users there is no GAUC, and standard errors treat rows as
+    independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing. If the table holds only
+    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`.
 
-    `weight` names a column that says how many impressions of the whole traffic a row stands for; of a table that holds a share of the
-    non-clicks, `settings={"sampling": {"negatives": share}}` says so.
+    Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns,
+    as a list or by version, otherwise each on its own rows. `slices` are columns whose values get their own results;
+    `windows`, such as ("1h", "24h"), end with the newest row. The other options are as in the settings; `settings`
+    accepts the whole tree.
 
-    Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns, as
-    a list or by version, else each on its own rows. `slices` are columns whose values get results of their own; `windows`, such as ("1h",
-    "24h"), end with the newest row. The other options are as in the settings, of which `settings` is the whole tree.
-
-    Raises ValueError for columns that are missing or hold what they must not, and (ConfigError) for options; TypeError for
-    what is no table, SourceError for a log that cannot be read.
+    Raises ValueError for missing columns and invalid values, ConfigError (one of these) for options, TypeError if `data`
+    is not a table, SourceError for an unreadable log.
     """
     options = make_settings(
         _unbounded(settings),
@@ -98,8 +97,8 @@ def _evaluate(
     if paths is not None and not all(is_table_file(path) for path in paths):
         if clicks is not None or baseline is not None or any(name is not None for name in named.values()):
             raise ValueError(
-                "a log of events has the fields of events, its clicks in one of the files, and compares versions as they "
-                'were deployed; give other names by settings={"files": {"columns": {"pclick": "score"}}}'
+                "a log of events has the fields of events, with the clicks in one of the files, and compares versions as they "
+                'were deployed; map other names with settings={"files": {"columns": {"pclick": "score"}}}'
             )
         return Evaluation(replay(settings, paths, users=True))
     if paths is None and column_names(data) is None:
@@ -108,7 +107,7 @@ def _evaluate(
     columns = _columns(named, slices, known, settings, inline=clicks is None)
     if clicks is not None or (columns.label not in known and "type" in known) or settings.models:
         if baseline is not None:
-            raise ValueError("baseline: what is joined in event time compares versions as they were deployed")
+            raise ValueError("baseline: with a join in event time, versions are compared as they were deployed")
         return _joined(_read(data, paths, set(known), columns), clicks, columns, settings)
     if settings.windows.sliding and columns.ts is None:
         raise ValueError("windows: rows need a column of times, ts")
@@ -152,9 +151,7 @@ def _columns(
 
     several = named["score"] is not None and not isinstance(named["score"], str)
     if several and named["version"] is not None:
-        raise ValueError(
-            "version: a column of versions and several score columns are two ways to say the same; give one"
-        )
+        raise ValueError("version: a column of versions and several score columns exclude each other; give one of them")
     version = None if several else found("version")
     score = named["score"] or _NAMES["score"]
     if isinstance(score, str):  # without a name in the events, a version is called by its column
@@ -172,9 +169,11 @@ def _columns(
         of_slices[dimension] = column
     valued = values_counted(settings) or settings.ranking.gain != "click"
     if valued and inline and found("value") is None:
-        raise ValueError(f"value: the settings need what clicks are worth; name a column of it; there are {there}")
+        raise ValueError(f"value: the settings need the value of clicks; name its column; there are {there}")
     if settings.sampling.weights and found("weight") is None:
-        raise ValueError(f"weight: sampling.weights needs a column that says what a row stands for; there are {there}")
+        raise ValueError(
+            f"weight: sampling.weights needs a column with the number of impressions that a row stands for; there are {there}"
+        )
     return Columns(
         label=found("label") or _NAMES["label"],
         scores=scores,

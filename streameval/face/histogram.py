@@ -26,28 +26,28 @@ _MOST_BITS = 16
 
 
 class Certified(NamedTuple):
-    """A number and half the width of the interval around it that certainly holds the exact one."""
+    """A number, and half the width of the interval around it that is certain to contain the exact value."""
 
     value: float
     error: float
 
     @property
     def lower(self) -> float:
-        """The least that the exact number can be."""
+        """A lower bound of the exact value."""
         return self.value - self.error
 
     @property
     def upper(self) -> float:
-        """The most that it can be."""
+        """An upper bound of the exact value."""
         return self.value + self.error
 
 
 class ScoreHistogram:
     """Counts of scores by label, in bins that are log-spaced towards 0 and towards 1, with exact sums beside them.
 
-    Adding histograms is adding integers: any split, order and merge of the same scores gives the same histogram, to
-    the bit, and subtracting undoes. So log loss, calibration and the other means are exact, whatever was merged; the AUC and
-    quantiles are as fine as the bins, and say how fine that was.
+    Adding histograms means adding integers: any split, order and merge of the same scores gives the same histogram, to
+    the bit, and subtracting undoes it. So log loss, calibration and the other means are exact, whatever was merged; the
+    AUC and quantiles have the resolution of the bins, and report their error.
     """
 
     def __init__(self, bits: int = OVERALL_BITS, edges: Sequence[float] | None = None) -> None:
@@ -65,7 +65,7 @@ class ScoreHistogram:
         return self._count(scores, labels, +1)
 
     def remove(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Takes scores out again that were added before."""
+        """Subtracts scores that were added before."""
         return self._count(scores, labels, -1)
 
     def __add__(self, other: Self) -> Self:
@@ -89,12 +89,12 @@ class ScoreHistogram:
 
     @property
     def impressions(self) -> int:
-        """Scores that are counted."""
+        """Number of scores."""
         return self._view().moments.impressions
 
     @property
     def clicks(self) -> int:
-        """Those with label 1."""
+        """Number of scores with label 1."""
         return self._view().moments.clicks
 
     def auc(self) -> Certified | None:
@@ -112,10 +112,10 @@ class ScoreHistogram:
         return self.metric("calibration")
 
     def metric(self, name: str) -> float | None:
-        """Any metric of docs/metrics.md by its name; None: undefined, as those of users are here. Raises KeyError."""
+        """Any metric of docs/metrics.md by its name; None: undefined, as per-user metrics are here. Raises KeyError."""
         values, _ = evaluate(self._view())
         if name not in values:
-            raise KeyError(f"{name!r} is no metric; there are {', '.join(metric.name for metric in METRICS)}")
+            raise KeyError(f"{name!r} is not a metric; there are {', '.join(metric.name for metric in METRICS)}")
         return values[name]
 
     def quantile(self, share: float) -> Certified | None:
@@ -145,7 +145,7 @@ class ScoreHistogram:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` returned. Raises CodecError, a ValueError, for anything torn, foreign or of another version."""
+        """Reads what `to_bytes` returned. Raises CodecError, a ValueError, for truncated, foreign or incompatible data."""
         if len(data) < _HEAD.size:
             raise codec.CodecError(f"{len(data)} bytes: shorter than a histogram's head of {_HEAD.size}")
         magic, version, bits, count = _HEAD.unpack_from(data)
@@ -160,13 +160,13 @@ class ScoreHistogram:
         out = cls(bits, np.frombuffer(data[_HEAD.size : end], "<f8").tolist())
         out._vector = codec.decode(data[begin:])
         if out._vector.cells.size and not 0 <= out._vector.cells[-1] < out._layout.size:
-            raise codec.CodecError("it has cells that no histogram has")
+            raise codec.CodecError("it has cells that no histogram can have")
         return out
 
     def _count(self, scores: ArrayLike, labels: ArrayLike, sign: int) -> Self:
         p, label = np.asarray(scores, np.float64).ravel(), np.asarray(labels).ravel()
         if p.size != label.size:
-            raise ValueError(f"{p.size} scores and {label.size} labels: must be as many")
+            raise ValueError(f"{p.size} scores and {label.size} labels: the numbers must be equal")
         if not bool(((p >= 0) & (p <= 1)).all()):
             raise ValueError("scores must be in [0, 1]")
         if not bool(((label == 0) | (label == 1)).all()):
@@ -182,7 +182,7 @@ class ScoreHistogram:
 
     def _like(self, other: Self) -> SparseVector:
         if self._layout != other._layout:
-            raise ValueError("histograms of other bits or edges cannot be added")
+            raise ValueError("histograms with different bits or edges cannot be added")
         return other._vector
 
     def _dense(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -1,4 +1,4 @@
-"""A table whose labels are known, counted: the engine's own counting, without a join before it."""
+"""Counts a table with known labels: the engine's own counting, without a join."""
 
 from __future__ import annotations
 

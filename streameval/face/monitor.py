@@ -24,11 +24,12 @@ _WAITING = -(1 << 62)
 
 
 class Monitor:
-    """Takes impressions and clicks as they come, joins them in event time, and says at any moment how good each version is.
+    """Takes impressions and clicks as they arrive, joins them in event time, and reports at any moment how good each
+    version is.
 
-    As `streameval run` does with two topics: labels mature when both impressions and clicks have passed the attribution
-    window, or at once where impressions carry their label; online models of `settings` score before they learn; deploys of
-    new versions are noticed and compared. Used by one thread.
+    Works like `streameval run` with two topics: labels mature when both impressions and clicks have passed the
+    attribution window, or immediately if impressions carry their label; online models of `settings` score before they
+    learn; new versions are detected and compared. Not thread-safe.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Monitor:
         attribution_window: str | None = None,
         settings: Mapping[str, Any] | Settings | None = None,
     ) -> None:
-        """Options are as in the settings, of which `settings` is the whole tree. Raises ConfigError, a ValueError."""
+        """Options are as in the settings; `settings` accepts the whole tree. Raises ConfigError, a ValueError."""
         self._settings = make_settings(
             settings,
             windows=windows,
@@ -57,12 +58,12 @@ class Monitor:
         self._rows = 0  # impressions so far, by which those without an id are called
 
     def update(self, impressions: Any = None, clicks: Any = None) -> None:
-        """Takes what has come since the last call: tables (see `evaluate`) with the columns of events.
+        """Adds the events since the last call: tables (see `evaluate`) with the columns of events.
 
-        Impressions have `ts`, `user_id` and `pclick`, and `impression_id` unless they carry their label, `clicked`; clicks
-        have `impression_id` and `ts`. Slice values are columns of the dimension's name. An event that cannot be used is
-        left out, and counted in the report. Raises ValueError for a table whose columns cannot be used, TypeError for
-        what is no table.
+        Impressions have `ts`, `user_id` and `pclick`, and `impression_id` unless they carry their label, `clicked`;
+        clicks have `impression_id` and `ts`. Slice values are columns of the dimension's name. An invalid event is
+        skipped, and counted in the report. Raises ValueError for a table with unusable columns, TypeError for anything
+        that is not a table.
         """
         shown = (
             iter(())
@@ -74,13 +75,13 @@ class Monitor:
             self._pipeline.take(batch)
 
     def snapshot(self) -> Evaluation:
-        """The results as they are now. An input that has been silent for `join.idle_timeout` holds nothing back."""
+        """The current results. An input that has been silent for `join.idle_timeout` holds nothing back."""
         self._pipeline.tick(lambda: {(name, 0) for name in self._pipeline.inputs})
         self._pipeline.advance()
         return Evaluation(replace(self._pipeline.snapshot(), users=self._pipeline.users()))
 
     def finish(self) -> None:
-        """Nothing comes any more: every label is final, and every window ends with the newest impression."""
+        """Ends the input: every label becomes final, and every window ends with the newest impression."""
         self._pipeline.finish()
 
     def save(self, path: str | Path) -> None:
@@ -94,7 +95,7 @@ class Monitor:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A monitor that goes on as the saved one would have. Raises OSError, and StoreError for a damaged file."""
+        """A monitor that continues as the saved one would have. Raises OSError, and StoreError for a damaged file."""
         saved = container.read(Path(path))
         out = cls(settings=saved["settings"])
         out._rows = saved["rows"]
@@ -111,7 +112,7 @@ class Monitor:
                 )
         if "impression_id" not in table.column_names:
             if "clicked" not in table.column_names:
-                raise ValueError("impressions need a column impression_id, by which clicks find them, or clicked")
+                raise ValueError("impressions need a column impression_id, which clicks refer to, or clicked")
             ids = pa.array(range(self._rows, self._rows + table.num_rows), pa.int64())
             table = table.append_column("impression_id", ids.cast(pa.string()))
         self._rows += table.num_rows

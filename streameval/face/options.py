@@ -1,4 +1,4 @@
-"""Keywords of the face as settings: the same tree, rules and defaults as a TOML file, without the file."""
+"""Keyword arguments of the Python API as settings: the same tree, rules and defaults as a TOML file, without the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation gives: numbers to print, to show in a notebook, and to go on with as tables."""
+"""The result of an evaluation: numbers to print, to show in a notebook, and to use as tables."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _LEFT_OUT = ("slice", "reasons", "buckets", "newest_label", "matured_share")  # 
 
 
 class Evaluation:
-    """The results of a table, a log or a monitor, as of one moment; it never changes.
+    """The results of a table, a log or a monitor at one moment; immutable.
 
     `results`, `buckets`, `users` and `comparisons` are Arrow tables: pandas has them by `.to_pandas()`, Polars by
-    `polars.from_arrow`, DuckDB by their name in a query. Printed, and in a notebook, it shows the overall results and
-    what came of the comparisons.
+    `polars.from_arrow`, DuckDB by their name in a query. Printed, or in a notebook, it shows the overall results and
+    the verdicts of the comparisons.
     """
 
     def __init__(self, snapshot: Snapshot, names: _Names | None = None) -> None:
@@ -48,7 +48,7 @@ class Evaluation:
 
     @cached_property
     def results(self) -> pa.Table:
-        """A row by model, version, window and slice value: every metric and its standard error; null: undefined.
+        """A row per model, version, window and slice value: every metric and its standard error; null: undefined.
 
         `dimension` and `value` are null of overall results. Why a metric is undefined is in `report()`.
         """
@@ -61,7 +61,7 @@ class Evaluation:
 
     @cached_property
     def buckets(self) -> pa.Table:
-        """A row by result and pClick bucket: of the fixed edges (`kind` "fixed") and of equal counts ("quantile")."""
+        """A row per result and pClick bucket: of the fixed edges (`kind` "fixed") and of equal counts ("quantile")."""
         rows = []
         for result in self.snapshot.results:
             for kind, buckets in (("fixed", result.buckets), ("quantile", result.quantiles)):
@@ -72,7 +72,7 @@ class Evaluation:
 
     @cached_property
     def users(self) -> pa.Table:
-        """A row by version and user over the whole run: impressions, clicks, AUC, log loss and calibration."""
+        """A row per version and user over the whole run: impressions, clicks, AUC, log loss and calibration."""
         parts = []
         called = None if self._names is None else self._names()
         for series, users in self.snapshot.users.items():
@@ -97,10 +97,10 @@ class Evaluation:
 
     @cached_property
     def comparisons(self) -> pa.Table:
-        """A row by comparison of two versions and metric, the last of them "overall", with what it came to.
+        """A row per comparison of two versions and metric, the last of them "overall", with its verdict.
 
-        `difference` is the candidate minus the baseline, of log loss and calibration relative; it is between `lower` and
-        `upper` with probability 1 - alpha.
+        `difference` is the candidate minus the baseline, relative for log loss and calibration; it is between `lower`
+        and `upper` with probability 1 - alpha.
         """
         rows: list[dict[str, Any]] = []
         for comparison in self.snapshot.comparisons:
@@ -151,7 +151,7 @@ class Evaluation:
         objective: str | None = None,
     ) -> float | int | None:
         """One number, for example `metric("auc", version="v2")`; None: undefined. `where`: a slice, ("country", "de").
-        `objective`: by whose labels; None: by clicks.
+        `objective`: the objective whose labels count; None: clicks.
 
         Raises KeyError when there is no such result, or more than one: then name the version or model.
         """
@@ -163,12 +163,12 @@ class Evaluation:
             raise KeyError(f"{len(found)} results, not one; there are results of {', '.join(series) or 'nothing'}")
         flat = found[0].as_json()
         if name not in found[0].metrics and name.removesuffix("_stderr") not in found[0].metrics:
-            raise KeyError(f"{name!r} is no metric; there are {', '.join(found[0].metrics)}")
+            raise KeyError(f"{name!r} is not a metric; there are {', '.join(found[0].metrics)}")
         value: float | int | None = flat[name]
         return value
 
     def verdict(self, candidate: str | None = None) -> Verdict:
-        """What the comparison came to: "worse", "not_worse" or "undecided". Raises KeyError when there is not just one."""
+        """The verdict of the comparison: "worse", "not_worse" or "undecided". Raises KeyError unless there is exactly one."""
         found = [c for c in self.snapshot.comparisons if candidate in (None, c.candidate.version)]
         if len(found) != 1:
             versions = ", ".join(c.candidate.version for c in self.snapshot.comparisons)

@@ -1,4 +1,4 @@
-"""The overall results as text: what `replay` prints, and what an evaluation looks like."""
+"""The overall results as text: as `replay` prints them, and as an evaluation is displayed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _HEAD = ("model", "version", "window", "impressions", "clicks", "auc", "gauc", "
 
 
 def overall_rows(snapshot: Snapshot) -> list[tuple[str, ...]]:
-    """A head, then a row by version and window; "-": undefined. What cannot be trusted says why, behind its last number."""
+    """A head, then a row per version and window; "-": undefined. What cannot be trusted says why, behind its last number."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for r in snapshot.results:
         if r.slice is None:

@@ -1,4 +1,4 @@
-"""A table, whoever holds it, as an Arrow table of the columns that are wanted.
+"""Any kind of table as an Arrow table with the wanted columns.
 
 pandas, Polars, DuckDB and others hand over their columns by the Arrow C stream, so none of them is imported here.
 """
@@ -57,8 +57,7 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
         else:
             lazy = "; collect() it first" if hasattr(data, "collect") else ""
             raise TypeError(
-                f"a {type(data).__name__} is no table; give a pandas, Polars or Arrow table, a mapping of columns, "
-                f"or a path{lazy}"
+                f"{type(data).__name__} is not a table; give a pandas, Polars or Arrow table, a mapping of columns, or a path{lazy}"
             )
     return without_views(data if wanted is None else data.select([n for n in data.column_names if n in wanted]))
 

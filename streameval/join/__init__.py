@@ -1,1 +1,1 @@
-"""Impressions + clicks -> labelled impressions, in event time: `joiner` is where to begin."""
+"""Impressions + clicks -> labelled impressions, in event time: start with `joiner`."""

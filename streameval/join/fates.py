@@ -1,4 +1,4 @@
-"""What a batch has come to, besides its rows."""
+"""The outcome of a batch, apart from its rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from streameval.events.batch import Batch
+from streameval.join import kernel
+from streameval.join.policy import CLICKED, CORRECTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,24 @@ class Fates:
     refused: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
+def flips_of(out: kernel.Outcome, flips: int) -> Flips:
+    """The first `flips` that the kernel has written."""
+    was = out.flip_state[:flips]
+    return Flips(out.flip_row[:flips], (was & CLICKED) != 0, out.flip_fields[:, :flips], (was & CORRECTED) != 0)
+
+
+def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
+    """`refused`: which impressions were, and with which keys."""
+    found = slice(out.counters[kernel.FOUND])
+    return Fates(
+        (batch.clicks.ts, out.click_key),
+        (out.found_ts[found], out.found_key[found]),
+        (batch.impressions.ts[refused], refused_key),
+    )
+
+
 class Judged:
-    """The times of the clicks that have found their impression, and of those given up, until somebody takes them."""
+    """The times of matched clicks, and of those given up, until they are taken."""
 
     def __init__(self) -> None:
         self._found: list[NDArray[np.int64]] = []

@@ -1,7 +1,7 @@
 """Stretches of event time in which events are missing that will never come: deleted unread, or passed over.
 
-One begins where the partition stood when the gap was met, and ends at the first events of the same topic behind it.
-Results of windows with such a stretch in them say so.
+A stretch begins where the partition was when it met the gap, and ends at the first events of the same topic after it.
+Results of windows that contain such a stretch say so.
 """
 
 from __future__ import annotations

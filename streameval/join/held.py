@@ -1,4 +1,4 @@
-"""Clicks whose impression has not come yet."""
+"""Clicks whose impression has not arrived yet."""
 
 from __future__ import annotations
 

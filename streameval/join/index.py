@@ -1,8 +1,8 @@
-"""Ids to rows, in 4 bytes a place (6 to 16 an id): open addressing, newest row first to be believed.
+"""Ids to rows, at 4 bytes per slot (6 to 16 per id): open addressing; of several rows with an id the newest wins.
 
-A place holds tag << bits | number. The number is row + shift, so 0 stays free and the index need not follow when rows
-move to the front; rows before `front` are forgotten and are overlooked. The tag is what of the id's hash the number
-leaves room for: places that belong to other ids are passed without a look at their far-away ids.
+A slot holds tag << bits | number. The number is row + shift, so 0 stays free and the index need not change when rows
+move to the front; rows before `front` are forgotten and ignored. The tag is as much of the id's hash as fits beside the
+number: slots of other ids are skipped without reading their ids from memory.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class IdIndex:
         _fetch(self.places, wanted)
 
     def reserve(self, more: int, ids: NDArray[np.uint64], front: int, end: int) -> None:
-        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is made anew."""
+        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is rebuilt."""
         if (self.used + more) * 3 <= self.places.size * 2 and self.shift + end + more <= 1 << int(self.bits):
             return
         live, size = end - front, self.places.size

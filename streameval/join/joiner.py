@@ -1,13 +1,13 @@
 """Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
 
-Two inputs are two logs, and what becomes of an event is a function of them alone (see `kernel`). So labels mature when
+Two inputs are two logs, and the outcome of an event is a function of them alone (see `kernel`). So labels mature when
 *both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while an input is silent and
 the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
 
-An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very
-many slice combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until
-it matures. Rows lie in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give
-out the mature rows in (time, arrival) order. `kernel` decides what becomes of every event.
+An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very many slice
+combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until it matures.
+Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give out the
+mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streameval.join import kernel
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import WrittenRows
-from streameval.join.fates import Fates, Flips, Judged
+from streameval.join.fates import Fates, Flips, Judged, fates_of, flips_of
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
-from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
+from streameval.join.policy import DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
 from streameval.join.rows import Table, run_of
 from streameval.join.runs import Runs
@@ -52,15 +52,7 @@ class Joiner:
         """`on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
-        of_clicks = [field for field in policy.keep if field.join is not None]  # they come first in `keep`
-        self._rules = kernel.Rules(
-            policy.attribution_window,
-            policy.allowed_lateness,
-            policy.correction_horizon,
-            np.array([field.join for field in of_clicks], np.int64),
-            np.array([field.absent for field in of_clicks], np.float64),
-            np.array(DELAY_EDGES),
-        )
+        self._rules = kernel.rules_of(policy)
         self.progress = Progress(policy, 1 if shared else 2)
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
@@ -76,22 +68,22 @@ class Joiner:
         self._on_show = 0  # rows that are shown, and not mature
         self.runs = Runs()  # of the live rows
         self._times = RowTimes()
-        self._held = HeldClicks(of_clicks)
+        self._held = HeldClicks(policy.of_clicks)
         self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
         self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
-        self._shown = False  # somebody may still read the table's columns: rows must not move within them
+        self._shown = False  # a checkpoint may still read the table's columns: rows must not move within them
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> tuple[NDArray[np.int64], Flips]:
-        """Takes a batch in. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
+        """Joins a batch. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
         imp, clk = batch.impressions, batch.clicks
         self._reserve(len(imp), len(clk))
         start, index, held = self._end, self._index, self._held
         n = self._rules.rule.size
-        names = [field.given_as or field.name for field in self.policy.keep[:n]]
+        names = [field.given_as or field.name for field in self.policy.of_clicks]
         given = np.array([field_of(clk, name) for name in names]).reshape(n, len(clk))
         out = kernel.room_for(len(imp), len(clk), held.end, n, self.delays)
         index.fetch(imp.id)
@@ -123,15 +115,10 @@ class Joiner:
         repeated = out.repeated[again]
         refused = self._tell_conflicts(batch, repeated, out.repeated_row[again])
         found = slice(out.counters[kernel.FOUND])
-        self.fates = Fates(
-            (clk.ts, out.click_key),
-            (out.found_ts[found], out.found_key[found]),
-            (imp.ts[repeated[refused]], out.repeated_key[again][refused]),
-        )
+        self.fates = fates_of(batch, out, repeated[refused], out.repeated_key[again][refused])
         self.judged.add(out.found_ts[found], out.lost_ts[: out.counters[kernel.LOST]])
         self.cold.note(out.flip_row[:flips])
-        was, before = out.flip_state[:flips], out.flip_fields[:, :flips]
-        return rows, Flips(out.flip_row[:flips], (was & CLICKED) != 0, before, (was & CORRECTED) != 0)
+        return rows, flips_of(out, flips)
 
     def _columns(self, fields: int) -> kernel.RowColumns:
         """The table as the kernel sees it, with the fields of clicks."""
@@ -139,7 +126,7 @@ class Joiner:
         return kernel.RowColumns(t.id, t.ts, t.behind, t.state, t.fields[:fields], self._start, self._end)
 
     def mature(self, watermark: int) -> NDArray[np.int64]:
-        """Rows whose attribution window ends at or before the watermark and that were not given out yet.
+        """Rows whose attribution window ends at or before the watermark and that were not returned before.
 
         In order of time, then of arrival.
         """
@@ -156,9 +143,9 @@ class Joiner:
         return rows
 
     def show(self) -> NDArray[np.int64]:
-        """Rows that the watermark has passed, but not `firm`, and that were not given here before; in order of time.
+        """Rows that the watermark has passed, but not `firm`, and that were not returned here before; in order of time.
 
-        They count as matured for readers, as their labels are now; `mature` gives them out again.
+        They count as matured for readers, with their current labels; `mature` returns them again.
         """
         first = self.runs.first_waiting
         if self.progress.watermark <= self.progress.firm or first is None:
@@ -173,17 +160,17 @@ class Joiner:
         return rows
 
     def hide(self, rows: NDArray[np.int64]) -> None:
-        """Rows that `show` gave, and that have not matured, may be given there again."""
+        """Rows that `show` returned, and that have not matured, may be returned there again."""
         self.table.state[rows] &= ~np.uint8(SHOWN)
         self._on_show -= rows.size
         self.counts["matured"] -= rows.size
 
     def forget(self) -> None:
-        """Lets go of what the correction horizon has passed: rows, and held clicks that nothing claimed."""
+        """Drops what the correction horizon has passed: rows, and held clicks that nothing claimed."""
         horizon, progress = self.policy.correction_horizon, self.progress
         if progress.inputs == 1:
             self._give_up(self._held.expire(progress.firm - horizon))
-        else:  # every impression to come has a key of the newest one at the least, so it comes after these
+        else:  # every impression to come has a key of the newest one at least, so it comes after these
             newest = int(progress.newest[0])
             self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
             self._give_up(self._held.expire(progress.given_up - horizon))
@@ -227,7 +214,7 @@ class Joiner:
         return self._end - self._start - self._mature - self._on_show
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
-        """The newest rows whose label is not mature, at most so many, in order of arrival (of the newest `4 * most` rows)."""
+        """The newest rows whose label is not mature, at most `most`, in order of arrival (among the newest `4 * most` rows)."""
         first = max(self.cold.end(self._start), self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         return rows[max(0, rows.size - most) :]
@@ -239,7 +226,7 @@ class Joiner:
 
     @property
     def waiting(self) -> int:
-        """No row before it waits for its label."""
+        """The first row that waits for its label: all before it are mature."""
         first = self.runs.first_waiting
         return self._end if first is None else first
 
@@ -277,7 +264,7 @@ class Joiner:
         return self._held.waiting_between(since, self.progress.watermark)
 
     def take_conflicts(self) -> NDArray[np.int32]:
-        """Of the last batch's impressions those that were refused, by number: their id is another version's."""
+        """The rejected impressions of the last batch, by number: their id belongs to another version."""
         refused, self._conflicts = self._conflicts, _NO_NUMBERS
         return refused
 
@@ -298,7 +285,7 @@ class Joiner:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, scores_change: bool) -> dict[str, Any]:
-        """Everything, for `restore`: copies of what changes, views of what was written once and for all.
+        """Everything, for `restore`: copies of mutable data, views of immutable data.
 
         `scores_change`: online scores are still to be written to rows that are here (`score_at = "label"`).
         """
@@ -319,7 +306,7 @@ class Joiner:
         }
 
     def state_written(self) -> None:
-        """Nobody reads what `state` gave any more."""
+        """What `state` returned is no longer read."""
         self._shown = False
 
     def restore(self, state: Mapping[str, Any], codes: Codes, files: Sequence[RowsFile] = ()) -> None:
@@ -356,7 +343,8 @@ class Joiner:
         self.judged.add(_NO_TIMES, clicks)
 
     def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Of impressions whose id is known: who is of another model or version is no copy, and must not go in silence."""
+        """Among impressions with a known id: one of another model or version is not a duplicate, and must not be
+        dropped silently."""
         others = batch.impressions.series[repeated] != self.table.series[rows]
         if others.any():
             self._conflicts = repeated[others]
@@ -382,7 +370,7 @@ class Joiner:
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _move(self, to: Table) -> None:
-        """Moves the rows to the front of a table (maybe the same) and numbers them anew: live ones from 0, if none is on disk."""
+        """Moves the rows to the front of a table (maybe the same) and renumbers them: live ones from 0, if none is on disk."""
         shift, first = self.cold.front(self._start), self.cold.end(self._start)
         here, there = slice(first, self._end), slice(first - shift, self._end - shift)
         to.given[:] = self.table.given

@@ -1,16 +1,16 @@
 """The join itself: one batch, event by event.
 
 An event's *key* is the newest time in its log up to it, itself included: impressions have a log and clicks have one,
-unless they share it. The events of both, merged by key (impressions first where keys are equal), stand in the one order
-that every reader finds, and an event's fate is decided against the watermark there: its key less the lateness. So fates
-are a function of the two logs. They do not depend on how the stream was cut into batches, nor on how far one log was
-read ahead of the other: a click knows by its key whether its impression had come already, and the other way round.
+unless they share it. Merged by key (impressions first where keys are equal), the events of both have one well-defined
+order, and an event's outcome is decided against the watermark at that point: its key minus the lateness. So outcomes
+are a function of the two logs. They do not depend on how the stream was divided into batches, nor on how far one log
+was read ahead of the other: the keys tell whether a click's impression had already arrived, and vice versa.
 
 - an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
   the horizon is expired; one older than the watermark is late, and counted where it belongs;
 - a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
 - a click later than the attribution window (by its own time) is late and changes nothing, and one earlier than the
-  impression by more than the lateness is early: clocks are that far apart at the most, so it is no click on it;
+  impression by more than the lateness is early: clocks are that far apart at most, so it is no click on it;
 - one in time makes the impression positive, once; in time but arriving after maturity it is a correction.
 """
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from streameval.events.fields import Join
 from streameval.join.held import HeldColumns, enter_held
 from streameval.join.index import LiveNumbers, Places, enter, find, find_around
-from streameval.join.policy import CLICKED, CORRECTED, KNOWN, LATE, MATURED, SHOWN
+from streameval.join.policy import CLICKED, CORRECTED, DELAY_EDGES, KNOWN, LATE, MATURED, SHOWN, JoinPolicy
 from streameval.sketches.directory import mix
 
 # indexes of the counters
@@ -104,6 +104,18 @@ class Rules(NamedTuple):
     rule: NDArray[np.int64]
     start: NDArray[np.float64]
     delay_edges: NDArray[np.float64]  # s
+
+
+def rules_of(policy: JoinPolicy) -> Rules:
+    """The policy as the kernel reads it."""
+    return Rules(
+        policy.attribution_window,
+        policy.allowed_lateness,
+        policy.correction_horizon,
+        np.array([field.join for field in policy.of_clicks], np.int64),
+        np.array([field.absent for field in policy.of_clicks], np.float64),
+        np.array(DELAY_EDGES),
+    )
 
 
 class Outcome(NamedTuple):

@@ -1,15 +1,16 @@
-"""Events whose time leaps ahead of their stream, held back until the stream follows. Stands in front of the joiner.
+"""Quarantines events whose time leaps ahead of their stream, until the stream catches up. Runs before the joiner.
 
-One impression dated two days ahead would take the watermark with it, and all that comes in these two days would be
-expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
+One impression dated two days ahead would move the watermark with it, and everything that arrives in these two days
+would be expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
 
 - the stream has reached its time; or
 - `ENOUGH` others are as far ahead (or as many as the stream has had events at all, if fewer): then it was no error but
-  a gap, and all that waited goes on. An event that is not ahead takes one from their number, so that clocks that are
+  a gap, and all that waited continues. An event that is not ahead takes one from their number, so that clocks that are
   wrong here and there never get a majority.
 
-A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is wrong.
-At the end of the log what still waits is refused, but for two or more with which the log ends: these are a gap, too.
+A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is
+wrong. At the end of the log what still waits is rejected, except for two or more events with which the log ends: these
+are a gap, too.
 
 Every input of a partition has its own `Leaps`, and what it lets through is a function of that input's events in their
 order: batches may be cut anywhere. A batch without a leap passes as it is, for the price of its newest time.
@@ -68,7 +69,7 @@ def _let_go(
     freed: NDArray[np.int64],
     end: int,
 ) -> tuple[int, int]:
-    """Those that wait with a time of at most `upto` go on, in order; returns (how many wait, end of `out`)."""
+    """Those that wait with a time of at most `upto` continue, in order; returns (how many wait, end of `out`)."""
     kept = 0
     for k in range(n):
         if ts[waiting[k]] <= upto:
@@ -83,7 +84,7 @@ def _let_go(
 class Screened(NamedTuple):
     """What `_screen` writes: events, by their numbers."""
 
-    out: NDArray[np.int64]  # those that go on
+    out: NDArray[np.int64]  # those that continue
     freed: NDArray[np.int64]  # by which event each of them was let go, most by themselves
     gone: NDArray[np.int64]  # those refused
     ahead: NDArray[np.int64]  # the newest time before each of those that are ahead of it
@@ -101,7 +102,7 @@ def _screen(
 ) -> tuple[int, int, int, int]:
     """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them.
 
-    Returns how many wait, go on, are refused, and are ahead.
+    Returns how many wait, continue, are refused, and are ahead.
     """
     out, freed, gone, ahead = screened
     end = refused = leapt = 0
@@ -131,7 +132,7 @@ def _screen(
         waiting[n] = e
         n += 1
         state[_LAST] += 1
-        upto, beyond = NEVER, 0  # the time up to which all go on; how many that had a say do not
+        upto, beyond = NEVER, 0  # the time up to which all continue; how many that had a say do not
         if newest == NEVER:
             for k in range(n - 1):
                 if not again and abs(ts[waiting[k]] - ts[e]) <= limit:
@@ -160,7 +161,7 @@ def _screen(
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Events that may go on. `before` came with earlier batches, and `now` with this one, or was set free by it."""
+    """Events that may continue. `before` came with earlier batches, and `now` with this one, or was set free by it."""
 
     now: _Events
     before: _Events | None = None
@@ -186,7 +187,7 @@ class Leaps:
         return sum(len(part) for part in self._waiting)
 
     def screen(self, impressions: Impressions, clicks: Clicks) -> Passed:
-        """What may go on to the joiner now: new events, and such as have waited."""
+        """What may continue to the joiner now: new events, and such as have waited."""
         columns = [ts for ts in (impressions.ts, clicks.ts) if ts.size]
         if not columns:
             return Passed((impressions, clicks))
@@ -204,7 +205,7 @@ class Leaps:
         return ahead
 
     def finish(self) -> _Events:
-        """The log has ended; returns what goes on after all: its last events, or all of a log too short to have begun."""
+        """The log has ended; returns what continues after all: its last events, or all of a log too short to have begun."""
         left, n = self._waiting, len(self)
         last = int(self._state[_LAST])
         kept = n if self._state[_NEWEST] == NEVER else last if last > 1 else 0
@@ -319,13 +320,13 @@ class Leaps:
         self.counts["runaway_clicks"] += clicks
         if impressions or clicks:
             log.warning(
-                "%d events were dated ahead of their stream, which never followed: refused", impressions + clicks
+                "%d events were dated ahead of their stream, which never caught up: rejected", impressions + clicks
             )
 
     def _tell(self, before: int, after: int, more: int) -> None:
         """`more`: how many more events went on than came."""
         if after > before == 0 and self._state[_NEWEST] != NEVER:
-            log.warning("an event is dated ahead of its stream by more than join.correction_horizon: held back")
+            log.warning("an event is dated ahead of its stream by more than join.correction_horizon: quarantined")
         elif more > 0:
             log.info("%d events released: they were dated ahead of their stream, which has caught up", more)
 

@@ -37,3 +37,8 @@ class JoinPolicy:
     segment_rows: int = 0  # so many rows at a time go to disk when their labels are mature; 0: none does
     negatives: float = 1.0  # share of the non-clicks that the log holds
     recalibrate: Callable[[Scored], None] | None = None  # corrects scores that were made for such a log
+
+    @property
+    def of_clicks(self) -> list[Field]:
+        """The fields of clicks that rows keep; they come first in `keep`."""
+        return [field for field in self.keep if field.join is not None]

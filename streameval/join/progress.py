@@ -1,8 +1,9 @@
-"""How far the inputs of a partition have come, in event time. Never reads a clock.
+"""How far the inputs of a partition have advanced, in event time. Never reads a clock.
 
-Labels are `firm` up to where both inputs have come, less the lateness; no silence moves that. The `watermark` is further
-ahead while an input is silent and the other one is not. But no input is waited for longer than the correction horizon, as far as it
-is known to have been silent: what is read ahead of one that speaks again is no silence.
+Labels are `firm` up to where both inputs have advanced, minus the lateness; silence does not move that. The `watermark`
+is further ahead while an input is silent and the other one is not. But no input is waited for longer than the
+correction horizon, as far as it is known to have been silent: an input that resumes while the other is read ahead of it
+was not silent.
 """
 
 from __future__ import annotations

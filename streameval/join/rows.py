@@ -189,7 +189,7 @@ class Table:
                 self.fields[number, here] = fields.get(one.name, one.absent)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Every column that has been written, by a name of its own."""
+        """Every column that has been written, by its own name."""
         one = {name: getattr(self, name) for name in (*ONE_A_ROW, "mark", "item_id")}
         fields = {
             f"field.{kept.name}": column

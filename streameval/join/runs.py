@@ -46,7 +46,7 @@ class Runs:
         return self._runs
 
     def put(self, run: Run) -> None:
-        """What is kept of rows that have all matured, in the place of what was."""
+        """What is kept of rows that have all matured, in place of what was."""
         before = [one for one in self._runs if one.start < run.start]
         after = [one for one in self._runs if one.end > run.end]
         if before and before[-1].end > run.start:  # neighbours were made one
@@ -144,7 +144,7 @@ class Runs:
         return [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
 
     def policies(self, rows: NDArray[np.int64]) -> ScoreList | None:
-        """What the rows' policies say, by position in `rows`, probabilities in the place of scores; None: nothing."""
+        """What the rows' policies say, by position in `rows`, probabilities in place of scores; None: nothing."""
         found = [(run.policies, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.policies is not None]
         k = sum(entries(policies.indptr, of) for policies, of, _ in found)
         if not k:
@@ -180,7 +180,7 @@ class Runs:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _schedule(self, ts: NDArray[np.int64]) -> None:
-        """Makes the heap anew."""
+        """Makes the heap again."""
         self._due = [(int(ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
         heapq.heapify(self._due)
 

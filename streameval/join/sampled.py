@@ -1,4 +1,4 @@
-"""What the rows of a sampled log stand for."""
+"""The weights of the rows of a sampled log."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ def tell_unread(impressions: Impressions, policy: JoinPolicy) -> None:
 
 @cache
 def _tell() -> None:
-    log.warning("impressions have a weight, which is not read: they count once each unless sampling.weights is true")
+    log.warning("impressions have a weight, which is ignored: each counts once unless sampling.weights is true")

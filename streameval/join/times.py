@@ -1,6 +1,6 @@
-"""When rows are of, block by block: who wants the rows of some hours need not look through those of a day.
+"""The times of rows, block by block, so that finding the rows of some hours does not require scanning a whole day.
 
-Rows lie in order of arrival, so what is near in time is near in the table, but for what came late.
+Rows are in order of arrival, so rows close in time are close in the table, except for late ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RowTimes:
         return spans[spans[:, 0] < spans[:, 1]]
 
     def forget_before(self, row: int) -> None:
-        """Nobody asks for rows before it any more."""
+        """Rows before it are no longer needed."""
         gone = min((row + self._moved) // _BLOCK - self._first, len(self._least))
         if gone > 0:
             self._first += gone

@@ -72,7 +72,7 @@ class RowPropensities:
         return {source: one.state() for source, one in self._by_source.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave; what was not asked for then begins anew."""
+        """Takes over what `state` gave; what was not asked for then starts over."""
         for source, one in self._by_source.items():
             if state.get(source) is not None:
                 one.restore(state[source])

@@ -1,4 +1,4 @@
-"""What the writing thread does to the history for a worker's partitions."""
+"""The store thread's work on the history for a worker's partitions."""
 
 from __future__ import annotations
 

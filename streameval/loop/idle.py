@@ -1,4 +1,4 @@
-"""Which inputs have been silent for long: measured in time in which this process was running."""
+"""Which inputs have been idle for long: measured in time during which this process was running."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The life of this worker's partitions: assigned (restored), written periodically, released, dropped.
+"""The life cycle of this worker's partitions: assigned (restored), written periodically, released, dropped.
 
-The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` gives in
-milliseconds and that another thread packs and writes, one partition after the other, while ingest goes on; the same
-thread writes the panes that are complete to the history. A disk that is slow makes all this rarer, one that is full
-makes it fail: both are said, and ingest does not stop.
+The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` returns within
+milliseconds and that another thread packs and writes, one partition after another, while ingest continues; the same
+thread writes complete panes to the history. A slow disk makes all this less frequent, a full one makes it fail: both
+are reported, and ingest does not stop.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class PartitionKeeper:
     def tick(self) -> None:
         """Begins what is due, if nothing is under way; never waits for the disk.
 
-        Raises StoreError when another worker has a partition that Kafka goes on to give to this one.
+        Raises StoreError when another worker has a partition that Kafka continues to give to this one.
         """
         self._finish(None)
         now = time.monotonic()

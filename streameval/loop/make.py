@@ -1,4 +1,4 @@
-"""The parts of a partition, as the settings have them."""
+"""Builds the parts of a partition according to the settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _keys(settings: Auction) -> Callable[[Impressions], NDArray[np.uint64]]:
 
 
 def auctions(settings: Settings) -> LiveAuctions | None:
-    """The auctions of one partition; None: none are run again."""
+    """The auctions of one partition; None: none are replayed."""
     if not settings.auction.points:
         return None
     join = settings.join

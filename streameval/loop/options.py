@@ -1,4 +1,4 @@
-"""What the settings ask of every series beyond the sums that it always has."""
+"""Which sums every series has according to the settings, beyond those that it always has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def values_counted(settings: Settings) -> bool:
 
 
 def tallies_of(settings: Settings) -> tuple[Tally, ...]:
-    """The tallies that these settings ask for: a line each."""
+    """The tallies that these settings ask for: one line each."""
     strata, lists = strata_of(settings), (settings.ranking.k, settings.ranking.gain)
     return (
         yields(settings.auction.mainline),

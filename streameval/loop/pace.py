@@ -1,8 +1,7 @@
 """How often readers get a snapshot.
 
-Reading comes first: while messages wait, a snapshot gets at most a twentieth of the time, so that a backlog with many results is
-caught up with. When none wait or none come, nobody is held up: then the next one comes as soon as the last one took, twice as
-seldom as it could.
+Reading has priority: while messages wait, snapshots get at most a twentieth of the time, so that a backlog with many
+results can be caught up. Otherwise the pause before the next snapshot is as long as the last one took.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ class Pace:
     """Of one loop; times in seconds of a monotonic clock."""
 
     def __init__(self, interval: float, lag: Callable[[], Mapping[Any, int]]) -> None:
-        """`interval`: between two snapshots at the least; `lag`: messages behind the end, where that is known."""
+        """`interval`: between two snapshots at least; `lag`: messages behind the end, where that is known."""
         self._interval, self._lag = interval, lag
         self._soonest = self._latest = 0.0  # when the next one may come, and when it must
         self._took = 0.0

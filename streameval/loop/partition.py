@@ -1,9 +1,9 @@
 """The progressive-validation loop of one partition: join -> score -> observe -> learn.
 
-The rule, kept here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
-through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions
-are scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch
-size, and at batch size 1 without lateness the loop is River's `simulate_qa`.
+The rule, enforced here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
+through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions are
+scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch size,
+and at batch size 1 without lateness the loop is River's `simulate_qa`.
 
 The rule is also checked: a score is stored with the model's training watermark (the latest moment at which any label
 it has learned became known), and a score whose watermark lies after its impression counts as a violation. An
@@ -267,7 +267,7 @@ class Partition:
     def forget_before(self, pane: int, unwritten: int) -> None:
         """Panes leave memory: those before `pane` that no correction can change, and that are not among the newest
         `unwritten` that the history has still to take."""
-        # what its own watermark lets change is kept whole: one that was silent for long goes on where it was
+        # what its own watermark lets change is kept whole: one that was silent for long continues where it was
         changeable = self.firm - self.policy.correction_horizon
         first = self.scoreboard.overall.needed_from(min(pane, changeable // self.scoreboard.pane), unwritten)
         self.scoreboard.forget_before(first)

@@ -276,7 +276,7 @@ class Pipeline:
     def restore_partition(
         self, partition: int, state: Mapping[str, Any], files: Sequence[RowsFile] = ()
     ) -> dict[tuple[str, int], int]:
-        """Takes over a partition that this process does not have; returns the offsets to go on from.
+        """Takes over a partition that this process does not have; returns the offsets to continue from.
 
         `files`: of its rows that are on disk. Raises OSError when one cannot be mapped.
         """

@@ -1,7 +1,8 @@
-"""Before the first event is read: kernels are made ready, and readers are told how far that is.
+"""Before the first event is read: compiles or loads kernels, and shows the progress to readers.
 
-The first start on a machine waits for what the first batch needs, an eighth of it all, and has the rest compiled while it reads. Labels
-are due later, as a rule; where they are due at once, of a backlog, the loop compiles what it needs with the helpers.
+The first start on a machine waits only for what the first batch needs, an eighth of everything, and has the rest
+compiled while it reads. Labels are usually due later; in a backlog, where they are due immediately, the loop compiles
+what it needs together with the helpers.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def ready_to_read(
 ) -> Iterator[None]:
     """For the block that reads events: before it, kernels are made ready, and how far that is is published.
 
-    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does not wait
-    for the others: helpers compile them meanwhile, and JSON is read by the slow decoder until they have. Raises Interrupted
-    once `stop` is set before the block.
+    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does
+    not wait for the others: helpers compile them in the meantime, and JSON is read by the slow decoder until they have.
+    Raises Interrupted once `stop` is set before the block.
     """
     first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))
     with Compiling(first, later, few=0, stop=stop) as compiling:
@@ -55,7 +56,9 @@ def ready_to_read(
             if not first_start:
                 warm_up(False)
         if first_start:
-            log.info("reading begins; the other kernels are compiled meanwhile, and JSON is read slowly until they are")
+            log.info(
+                "reading begins; the other kernels are compiled in the background, and JSON is read slowly until they are ready"
+            )
             wanted, decoder.json_kernel = decoder.json_kernel, False
             compiling.go_on(partial(_all_ready, decoder, wanted))
         yield

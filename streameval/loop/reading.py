@@ -1,4 +1,4 @@
-"""How far a partition has been read, and what of it could not be: beside what was counted."""
+"""How far a partition has been read, and what was lost or invalid: kept beside its counts."""
 
 from __future__ import annotations
 

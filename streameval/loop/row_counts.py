@@ -1,6 +1,6 @@
 """Counting the joiner's rows: for readers and comparisons, as they are shown, mature and change.
 
-Columns of the rows are taken in the loop; the counting itself is the background's, in the order in which it was asked for.
+Columns of the rows are copied in the loop; the counting itself happens in the background, in the order of the calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows on their way to the disk, and back at a restart. See `streameval.join.cold`."""
+"""Moves rows to disk, and maps them again at a restart. See `streameval.join.cold`."""
 
 from __future__ import annotations
 
@@ -202,8 +202,7 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
 def _say_lost(path: Path, rows: int, cause: str) -> None:
     """Says what is lost with a file."""
     log.error(
-        "%s: %s; its %d impressions are not known any more: their late clicks will count as unmatched, copies of them as new, "
-        "and what was counted of them stays as it is; put the file back and restart to have them again",
+        "%s: %s; its %d impressions are lost: late clicks on them will count as unmatched, duplicates of them as new, and what was already counted stays as it is; put the file back and restart to recover them",
         path,
         cause,
         rows,

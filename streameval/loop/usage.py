@@ -1,4 +1,4 @@
-"""What a snapshot says of partitions beside results: how far they are, how full their tables are, what their models learned."""
+"""What a snapshot reports about partitions besides results: progress, usage of tables, labels learned."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every kernel once, on made-up events, before the first real one.
 
 On the first start on a machine the kernels are compiled, which takes up to a minute, and a monitor that compiles in the
-middle of traffic falls behind and looks dead. So a start pays first, on a pipeline and a decoder that are thrown away: at
-least for what the first batch needs, whose labels are some time off.
+middle of traffic falls behind and appears dead. So they are compiled beforehand, with a pipeline and a decoder that are
+then discarded: at least those that the first batch needs, as its labels are due later.
 """
 
 from __future__ import annotations

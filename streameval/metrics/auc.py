@@ -91,10 +91,11 @@ def partial_area(
 ) -> tuple[float, float] | None:
     """(area, error) under the ROC curve of a histogram where the false positive rate is in [low, high]; None without both labels.
 
-    A bin is a straight line, as ties are, also where the range cuts it. The curve of the scores themselves goes from one
-    corner of a bin to the other without ever falling, so over a width w of it, with T clicks above and p in it, the exact
-    area lies in [T w, (T + p) w]: `error` is the larger of what all bins together may be off, below and above. Areas of
-    adjoining ranges add up, those of [0, 1] to `binned_auc`. With a bin for every score the area is exact, whatever `error`.
+    A bin is a straight line, as ties are, also where the range cuts it. The curve of the scores themselves goes from
+    one corner of a bin to the other without ever falling, so over a width w of it, with T clicks above and p in it, the
+    exact area is in [T w, (T + p) w]: `error` is the larger of what all bins together may be off, below and above.
+    Areas of adjoining ranges add up, those of [0, 1] to `binned_auc`. With a bin for every score the area is exact,
+    whatever `error`.
     """
     area, less, more, pairs = _partial(negatives, positives, low, high)
     return (area / pairs, max(less, more) / pairs) if pairs else None

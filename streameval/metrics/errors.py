@@ -188,7 +188,7 @@ def _second_moments(
     positives: NDArray[np.int64],
     spread: tuple[float, float],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`bins`: those used, of `size` bins; `middle`: of those of the curves, by which they are put together."""
+    """`bins`: those used, of `size` bins; `middle`: of those of the curves, by which they are combined."""
     p, no, yes = np.empty(bins.size), np.zeros(bins.size), np.zeros(bins.size)
     width, half, found, before = max((size // 2) // (middle.size // 2), 1), size // 2, 0, -1
     for i in range(bins.size):

@@ -1,4 +1,4 @@
-"""The top of every list as if everything had been shown alike: DCG and precision at K (Schnabel et al. 2016, section 3).
+"""The top of every list as if everything had been shown equally often: DCG and precision at K (Schnabel et al. 2016, section 3).
 
 Of closed requests that a version scored whole, and all of whose impressions have a propensity. An item counts for
 w = 1 / propensity of the items that it stands for. IPS divides by the requests: what a list of everything would hold, if ranks
@@ -139,14 +139,14 @@ def _family(name: str, snips: bool, clipped: bool) -> ByK:
         return Metric(
             f"{name}_{k}_{estimator}",
             function,
-            f"{title} of requests as if everything had been shown alike, {words}",
+            f"{title} of requests as if everything had been shown equally often, {words}",
             unit="gain" if name == "dcg" else "ratio",
             better="higher",
             influence=influence,
             needs="scores",
             gauge=Gauge(
                 "exposure",
-                "Estimate as if everything had been shown alike, from inverse propensities.",
+                "Estimate as if everything had been shown equally often, from inverse propensities.",
                 "Standard error of exposure.",
                 labels=(("metric", f"{name}_{k}"), ("estimator", estimator)),
             ),

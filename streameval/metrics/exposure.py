@@ -1,4 +1,4 @@
-"""As if everything had been shown alike: means over impressions that weigh 1 / propensity (Schnabel et al. 2016, section 3).
+"""As if everything had been shown equally often: means over impressions that weigh 1 / propensity (Schnabel et al. 2016, section 3).
 
 IPS divides a weighted sum by the impressions, SNIPS by the sum of the weights. `_clipped`: the same with weights clipped
 to `exposure.max_weight`, which has less variance and is biased towards what is shown often; side by side they say how much
@@ -126,7 +126,7 @@ _LOSSES = (
     ("mse", TERM_SQUARED, ("squared error", "ratio", "MSE", "(p - c)^2")),
     ("mae", TERM_ABSOLUTE, ("absolute error", "ratio", "MAE", "|p - c|")),
 )
-_GAUGE = "Estimate as if everything had been shown alike, from inverse propensities."
+_GAUGE = "Estimate as if everything had been shown equally often, from inverse propensities."
 
 
 def _row(name: str, estimator: str, term: int, over: int, words: tuple[str, str, str, str], clipped: bool) -> Metric:
@@ -138,7 +138,7 @@ def _row(name: str, estimator: str, term: int, over: int, words: tuple[str, str,
     return Metric(
         f"{name}_{estimator}{suffix}",
         function,
-        f"{meaning} as if everything had been shown alike, {estimator.upper()}{also}",
+        f"{meaning} as if everything had been shown equally often, {estimator.upper()}{also}",
         unit=unit,
         better="one" if over == TERM_CLICK else "lower",
         influence=influence,
@@ -174,7 +174,7 @@ ROWS = (
     Metric(
         "exposure_ess",
         exposure_ess,
-        "effective samples of the weights; SNIPS of few rests on single impressions",
+        "effective samples of the weights; with few, SNIPS rests on single impressions",
         unit="impressions",
         better="higher",
         needs="scores",
@@ -199,7 +199,7 @@ ROWS = (
     Metric(
         "exposure_largest_weight",
         exposure_largest_weight,
-        "share of the largest weight in the sum of weights, at most",
+        "upper bound of the share of the largest weight in the sum of weights",
         better="lower",
         needs="scores",
     ),

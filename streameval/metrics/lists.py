@@ -1,8 +1,8 @@
 """Metrics of ranked lists: is the top of every request right?
 
-A list is a closed request that a version scored whole; it is ranked by that version's scores, ties at their expectation
-(see `sketches.list_terms`), or as it was shown. Lists without a click have no best order: they are left out of NDCG, MAP,
-recall and MRR, and stay in precision and hit rate.
+A list is a closed request that a version scored completely; it is ranked by that version's scores, ties at their
+expectation (see `sketches.list_terms`), or as it was shown. Lists without a click have no best order: they are excluded
+from NDCG, MAP, recall and MRR, but included in precision and hit rate.
 """
 
 from __future__ import annotations
@@ -164,12 +164,12 @@ ROWS = (
         unit="requests",
         needs="scores",
         whole=True,
-        gauge=Gauge("ranking_requests", "Closed requests that ranking is of."),
+        gauge=Gauge("ranking_requests", "Closed requests behind the ranking metrics."),
     ),
     Metric(
         "requests_clicked",
         requests_clicked,
-        "those with a click, which NDCG, MAP, recall and MRR are of",
+        "those with a click, which NDCG, MAP, recall and MRR are averaged over",
         unit="requests",
         needs="scores",
         whole=True,
@@ -179,7 +179,7 @@ ROWS = (
         _Ratio(("lists", at.RECIPROCAL), _CLICKED, _NO_CLICKED),
         None,
         "mean of 1 / rank of the first click, over lists with a click (Voorhees 1999)",
-        "how far up the first click stands in its request, as 1 / rank",
+        "how far up the first click is in its request, as 1 / rank",
         "MRR",
     ),
     _metric(
@@ -205,7 +205,7 @@ BY_CUT = (
         lambda k: _Ratio(("cut", NDCG), _CLICKED, _NO_CLICKED, graded=("cut", at.GAINED)),
         "mean of DCG / ideal DCG, DCG = sum over ranks r up to {k} of gain / log2(r + 1) (Jarvelin and Kekalainen 2002); "
         "ideal over the whole list, cut at {k}; lists with a gain",
-        "how good the first {k} of a request are, against their best order",
+        "quality of the first {k} of a request, relative to the best possible order",
         "NDCG@{k}",
     ),
     _family(

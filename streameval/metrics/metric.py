@@ -1,6 +1,6 @@
-"""What a metric is: one row that says how it is made, how uncertain it is, and under which names readers find it.
+"""What a metric is: one row with its function, its uncertainty, and its names in every output.
 
-The report, standard errors, the history, the API's schema, /metrics, the page and the docs are made of these rows.
+The report, standard errors, the history, the API's schema, /metrics, the page and the docs are derived from these rows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class OfCells:
     """The error of a function of a few sums over impressions: left out block by block, or linearised between impressions.
 
     `function`: the metric, up to a constant, of the cells of `sketches.blocks` and `sketches.layout`, smooth in each of
-    them. `alone`: single impressions have cells that it can be told from. `placed`: it is of placements, which the first
-    impressions of a version do not have.
+    them. `alone`: single impressions have cells that it can be known from. `placed`: it is of placements, which the
+    first impressions of a version do not have.
     """
 
     function: Callable[[Cells], Cells]

@@ -251,7 +251,7 @@ def _at_threshold(
         bound=error,
         column=column,
     )
-    what = f"certified error: {of} at the threshold itself is within this of `{name}`; 0 at an edge of a bin"
+    what = f"certified error: {of} at the exact threshold is within this of `{name}`; 0 at an edge of a bin"
     return shown, Metric(error, functions[1], what, better="lower", needs="scores")
 
 
@@ -305,7 +305,7 @@ ROWS = (
     *_at_threshold(
         "expected_cost",
         (expected_cost, expected_cost_error),
-        "cost per impression of deciding at `metrics.threshold`, when a click missed costs `metrics.cost_ratio` times a non-click selected",
+        "cost per impression of deciding at `metrics.threshold`, where a missed click costs `metrics.cost_ratio` times as much as a selected non-click",
         "the cost",
         variance=_cost_variance,
         column=Column("Expected cost", place=6, least=0),

@@ -1,8 +1,8 @@
-"""What a version would have earned with a policy of its own, from what another one showed.
+"""What a version would have earned with its own policy, from what another one showed.
 
-An impression says with which probability every version would have shown it (`policies`), so it weighs that probability
-over its propensity. A policy's mean weight is 1 if the propensities are right, whatever the policy: where it is not, within
-its error, they are wrong, and there are no estimates.
+An impression carries the probability with which every version would have shown it (`policies`), and is weighted by that
+probability over its propensity. A policy's mean weight is 1 if the propensities are right, whatever the policy: if it
+is not, within its error, they are wrong, and there are no estimates.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ ROWS = (
     Metric(
         "policy_impressions",
         policy_impressions,
-        "impressions that say how likely the version's policy would have shown them",
+        "impressions that carry the probability with which the version's policy would have shown them",
         unit="impressions",
         needs="scores",
         whole=True,

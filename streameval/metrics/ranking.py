@@ -169,7 +169,7 @@ ROWS = (
     Metric(
         "gauc_users",
         gauc_users,
-        "users with both clicks and non-clicks, which GAUC is based on",
+        "users with both clicks and non-clicks, on which GAUC is based",
         unit="users",
         needs="users",
         whole=True,

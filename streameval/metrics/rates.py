@@ -1,4 +1,4 @@
-"""What there was and what was predicted, on average."""
+"""Observed and predicted click rates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of metrics, in the order of the report. Adding one is a function and a row beside it.
 
-Everything that shows metrics reads this table. Whoever has a metric of their own calls `register` before the server
-is imported: its schema is made of the table, once.
+Everything that shows metrics reads this table. To add your own metric, call `register` before the server is imported:
+its schema is built from the table, once.
 """
 
 from __future__ import annotations

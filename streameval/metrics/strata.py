@@ -1,13 +1,13 @@
 """Strata of propensity: what a model is worth where the server shows often, and where it hardly ever does.
 
-Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS 40(1),
-2021): what is shown often decides an aggregate alone. The strata's values are put together in three ways, and they answer
-different questions:
+Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS
+40(1), 2021): an aggregate is dominated by what is shown often. The strata's values are combined in three ways, and they
+answer different questions:
 
 - `share`: by what the strata have of the impressions (of the clicks, for AUC and calibration). The paper's. Of the same
   impressions E(Y) = sum E(Y | x) P(x), so it gives back the overall value of any mean and corrects nothing.
 - `plain`: every stratum alike, however little it holds.
-- `uniform_exposure`: by the inverse-propensity mass of the stratum, as if everything had been shown alike. Subclassified
+- `uniform_exposure`: by the inverse-propensity mass of the stratum, as if everything had been shown equally often. Subclassified
   SNIPS, and the only one of the three that estimates what the open loop would show.
 """
 
@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, zip_longest
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,6 @@ from streameval.sketches.sparse import SparseVector
 
 _Reals = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-Cut = Literal["mass", "width"]
 WEIGHTINGS = ("share", "plain", "uniform_exposure")
 STRATIFIED = ("log_loss", "calibration", "auc")
 

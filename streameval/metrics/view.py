@@ -1,4 +1,4 @@
-"""What a metric may look at: the sums, buckets, histogram and ranks of one series in one window and slice."""
+"""The data that metrics are computed from: the sums, buckets, histogram and ranks of one series in one window and slice."""
 
 from __future__ import annotations
 

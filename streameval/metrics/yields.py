@@ -1,4 +1,4 @@
-"""What a version that serves brings in: clicks by request, and what clicks are worth."""
+"""The yield of serving versions: clicks per request, and the value of clicks."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _value_by_user(cells: Cells) -> Cells:
 
 
 def _yield_gauge(block: str) -> Gauge:
-    meaning = "Clicks by request that the version served; of block mainline the clicks there."
+    meaning = "Clicks per request that the version served; with block mainline, the clicks there."
     error = "User-clustered standard error of click_yield."
     return Gauge("click_yield", meaning, error, labels=(("block", block),), last=True)
 
@@ -131,12 +131,12 @@ def _value(
     needs: Literal["sums", "users"] = "sums",
 ) -> Metric:
     """What clicks are worth, per impression, request or user."""
-    meaning = "What clicks are worth, per impression, request or user that the version served."
+    meaning = "Value of clicks per impression, request or user that the version served."
     error = "User-clustered standard error of value."
     return Metric(
         f"value_per_{per}",
         function,
-        f"what clicks are worth, by {per} that the version served",
+        f"value of clicks per {per} that the version served",
         unit="value",
         better="higher",
         influence=OfTally(_or_none(of), by),
@@ -150,7 +150,7 @@ ROWS = (
     Metric(
         "click_yield",
         click_yield,
-        "clicks by request, of the requests that the version served",
+        "clicks per request that the version served",
         unit="clicks per request",
         better="higher",
         influence=OfTally(_or_none(_requests), _clicks_by_request),
@@ -160,7 +160,7 @@ ROWS = (
     Metric(
         "mainline_click_yield",
         mainline_click_yield,
-        "clicks in the mainline by request, of the requests that the version served",
+        "clicks in the mainline per request that the version served",
         unit="clicks per request",
         better="higher",
         influence=OfTally(_or_none(_requests), _mainline_clicks_by_request),

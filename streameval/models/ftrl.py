@@ -174,10 +174,10 @@ class Ftrl:
 
     def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
         """P(click) of n impressions; see `OnlineModel.predict`."""
-        out = np.empty(features.indptr.size - 1)
+        out = np.empty(features.rows)
         _predict(self._table, Examples(features.indptr, features.index, features.value), out)
         for row in np.flatnonzero(np.isnan(out)).tolist():
-            if not failed(row, "not_finite", "the margin of its features is not a finite number: they are too large"):
+            if not failed(row, "not_finite", "the linear score of its features is not finite: they are too large"):
                 break
         return out
 

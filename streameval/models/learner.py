@@ -1,12 +1,12 @@
 """An online model in the loop: what it has learned, where it failed, and when it is suspended.
 
 A model is third-party code, and events are untrusted: sooner or later one fails on the other. Then that event gets no
-score of that model, or is not learned by it, and is counted under a reason; all else goes on. A model that goes on
-failing is suspended: each failure weighs as much as `FORGIVEN_BY` events that went well take away, so one that fails in
-less than one event in a hundred is never suspended, and one that always fails after `max_failures` of them.
+score from that model, or is not learned by it, and is counted under a reason; everything else continues. A model that
+keeps failing is suspended: `FORGIVEN_BY` successful events make up for one failure, so a model that fails in less than
+one event in a hundred is never suspended, and one that always fails is suspended after `max_failures` events.
 
-Scores and labels are judged apart, each in the order in which they come, so that neither depends on how the stream was
-cut into batches.
+Failures of scores and of labels are counted separately, each in order of arrival, so that neither depends on how the
+stream was divided into batches.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Learner:
 
     def score(self, features: Features) -> NDArray[np.float64]:
         """P(click) of n impressions (float64[n]), NaN without one; of a suspended model all are."""
-        n = features.indptr.size - 1
+        n = features.rows
         if self.suspended is not None:
             return np.full(n, np.nan)
         account = _Account(self, "score", features)
@@ -168,8 +168,8 @@ class _Account:
         )
         if learner.failures[reason] == 1:
             log.warning(
-                'model "%s" fails at %s, partition %d, offset %s: %s: %s; the event gets no score of it, or is not '
-                "learned; further ones are counted",
+                'model "%s" fails at %s, partition %d, offset %s: %s: %s; the event gets no score from it, or is not '
+                "learned; further failures are counted",
                 found.model,
                 found.topic,
                 found.partition,

@@ -16,7 +16,7 @@ FAILURES = (
     "not_learned_yet", "learn_raised", "learn_overflow",
 )  # fmt: skip
 
-# (row, reason, what happened in words that do not quote the event) -> whether to go on with the next row
+# (row, reason, what happened in words that do not quote the event) -> whether to continue with the next row
 Failed = Callable[[int, str, str], bool]
 
 
@@ -28,17 +28,17 @@ class OnlineModel(Protocol):
     """Scores impressions and learns from their labels; the monitor decides when. One partition owns one."""
 
     def predict(self, features: Features, failed: Failed) -> NDArray[np.float64]:
-        """P(click) in [0, 1] of n impressions (float64[n]); changes nothing.
+        """P(click) in [0, 1] of the impressions (float64[features.rows]); changes nothing.
 
-        NaN, and a call of `failed` in the order of rows, where there is none; rows after one at which `failed` says
-        to stop may be NaN.
+        Where there is none, NaN and a call of `failed`, in the order of rows; rows after one at which `failed` says to
+        stop may be NaN. An exception ends the program: catch what one event can cause, and report it with `failed`.
         """
 
     def learn(self, features: Features, labels: NDArray[np.int8], failed: Failed) -> None:
-        """Learns n labels (0 or 1), one after the other in this order; `failed` is called for those it cannot learn."""
+        """Learns n labels (0 or 1), one after another in this order; `failed` is called for those it cannot learn."""
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that `restore` needs to go on as if nothing had happened, as it is now.
+        """Everything that `restore` needs to continue as if nothing had happened, as it is now.
 
         Arrays, bytes under the name "pickle", and calls that give a dict of arrays: what takes long is left to them,
         and to the thread that makes them.

@@ -1,6 +1,6 @@
-"""The kinds of online models, a row each: the settings, the decoder, the warm-up and the docs read it here.
+"""The kinds of online models, one row each, used by the settings, the decoder, the warm-up and the docs.
 
-A kind of one's own is `register(ModelKind(...))`, before the settings are read; see docs/design.md, "Adding a ...".
+Add your own kind with `register(ModelKind(...))`, before the settings are read; see docs/design.md, "Adding a ...".
 """
 
 from __future__ import annotations

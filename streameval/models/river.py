@@ -115,7 +115,7 @@ class River:
         except Exception as error:  # its code has changed since
             raise ModelError(
                 f"the pickled {type(self._model).__name__} cannot be read: {type(error).__name__}: {error}; put its code "
-                "back, or raise `revision` of its entry in models to begin it anew"
+                "back, or raise `revision` of its entry in models to start it from scratch"
             ) from error
 
     @property

@@ -1,1 +1,1 @@
-"""What leaves the monitor by itself: messages about verdicts, and results and verdicts for other tools."""
+"""Outgoing data: messages about verdicts, and results and verdicts for other tools."""

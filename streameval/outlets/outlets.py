@@ -1,4 +1,4 @@
-"""Everything that leaves the monitor by itself, put together: notifications, what people say to verdicts, and sinks."""
+"""All outgoing data: notifications, acknowledged and muted verdicts, and sinks."""
 
 from __future__ import annotations
 

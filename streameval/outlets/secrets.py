@@ -1,4 +1,4 @@
-"""Secrets: read from a file or the environment when they are needed, and shown to nobody."""
+"""Secrets: read from a file or the environment when they are needed, and never shown."""
 
 from __future__ import annotations
 

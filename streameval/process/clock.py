@@ -1,4 +1,4 @@
-"""The wall clock that events are held against: no step back can set it behind."""
+"""The wall clock that events are checked against: it never goes backwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 class WallClock:
     """Seconds since the epoch: `wall`, or what it said at the start plus what has elapsed since, whichever is later.
 
-    When the system's clock is stepped back, this one goes on as if nothing had happened, so what is not in the future
+    When the system's clock is stepped back, this one continues as if nothing had happened, so what is not in the future
     now never becomes so. When it is stepped forward (also after a suspend, during which `elapsed` may stand still),
     this one goes with it; and back with it, should the step be undone, but never behind its own count.
     """

@@ -1,12 +1,12 @@
 """The first start on a machine: what must be compiled, by several processes at once.
 
-Numba compiles one kernel at a time in a process. So while this one compiles what it needs as it needs it, others begin at the
-far end of a list of kernels (what starts have needed before) and put theirs into Numba's cache, where this one finds
-them. They start once a few kernels had to be compiled: where the cache has what is needed nothing is started.
+Numba compiles one kernel at a time per process. So while this process compiles what it needs on demand, helpers begin
+at the other end of a list of kernels (those that starts needed before) and put theirs into Numba's cache, where this
+process finds them. Helpers are started once a few kernels had to be compiled: with a warm cache none is started.
 
-What is not on the list, or has changed since, is compiled when it is needed, as without it.
+Kernels that are not on the list, or have changed since, are compiled on demand as usual.
 
-A start need not wait for what it needs only later: helpers go on with that, with less right to the processor (`go_on`).
+A start need not wait for kernels that it needs only later: helpers continue with those at a lower priority (`go_on`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streameval.process.signatures import Text, from_json, to_json
 log = logging.getLogger(__name__)
 
 MOST_HELPERS = 3  # processes of some 400 MB
-COMPILED_ALONE = 2  # kernels that only some settings need are compiled sooner than a helper is started
+COMPILED_ALONE = 2  # kernels that only some settings need are compiled before a helper is started
 _NICE = 10  # of helpers, while this process counts events
 _DONE = "done\n"
 
@@ -187,12 +187,12 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             if self._over:
                 return
             try:
-                # a session of its own: Ctrl-C is for this process, which ends its helpers
+                # its own session: Ctrl-C is for this process, which ends its helpers
                 process = subprocess.Popen(  # noqa: S603  (our own interpreter)
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
                 )
             except OSError as error:
-                log.debug("no helper to compile: %s", error)
+                log.debug("no helper process for compiling: %s", error)
                 return
             self._processes.append(process)
             if self._then is not None:

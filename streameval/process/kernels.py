@@ -1,8 +1,9 @@
-"""Compiled kernels that Numba keeps beside their modules, and what an upgrade leaves of them.
+"""Removes stale kernels from Numba's cache after an upgrade.
 
-Numba reads the whole index of a kernel, with the classes of its arguments, before it looks whether the index is of this
-source. A class that an upgrade has renamed is then an AttributeError at the kernel's first call, not a cache miss. And it looks at
-no other source: what a kernel has of other modules, inlined functions and constants, stays as it was when it was compiled.
+Numba reads the whole index of a kernel, with the classes of its arguments, before it checks whether the index belongs
+to this source. If an upgrade has renamed a class, the kernel's first call is an AttributeError, not a cache miss. And
+Numba checks no other source file: what a kernel inlines from other modules, functions and constants, stays as it was
+when it was compiled.
 """
 
 from __future__ import annotations

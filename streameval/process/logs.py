@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line a record, then its trace: a name out of an event cannot begin a line of its own.
+    """One line a record, then its trace: a name out of an event cannot begin its own line.
 
     A trace without messages (see `trace`) is given as `extra={"trace": ...}`.
     """

@@ -1,6 +1,8 @@
-"""How far long work is: one line on a terminal, redrawn; nothing elsewhere, and nothing for what ends within two seconds.
+"""Progress of long work: one line on a terminal, redrawn; nothing elsewhere, and nothing for work that ends within two
+seconds.
 
-A thread of its own draws, so that also what reports nothing for a while (kernels that compile, a fit) is seen to be alive.
+A separate thread draws it, so that work that reports nothing for a while (compiling, fitting) is still seen to be
+alive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Auctions run again, from panes to what is read: by window and model."""
+"""Replayed auctions, from panes to what is read: by window and model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the partitions' sketches to results: the one place where panes, windows and partitions are put together.
+"""From the partitions' sketches to results: the one place where panes, windows and partitions are combined.
 
 Partitions hold disjoint users, so their vectors and GAUC terms add up; the AUC of the whole is taken from the merged
 scores. Windows end where every partition's labels are complete, on a pane's boundary.
@@ -140,7 +140,7 @@ class Evaluator:
         return out
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
-        """Auctions run again, by window and model: what is read of the sums is copied."""
+        """Replayed auctions, by window and model: what is read of the sums is copied."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
             vector = self._summed([part.board for part in parts], frame, False)

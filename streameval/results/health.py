@@ -1,10 +1,10 @@
 """Are the labels reliable? A dead click topic must not look like a calibration collapse.
 
-Two signs of a broken join, both in event time: clicks that find no impression, and a stretch of panes without any
-click in which, at the run's own CTR, at least 30 should have come (chance of that by luck: e**-30), or, while the run has too few
-clicks to know its CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are asked
-of all partitions together, the second of each by itself, too. And two that have no time: not a single label of the whole run is a
-click, while dozens of clicks came after the attribution window, or dozens of events could not be read.
+Two signs of a broken join in event time: unmatched clicks, and a stretch of panes without any click in which, at the
+run's own CTR, at least 30 should have arrived (probability by chance: e**-30), or, while the run has too few clicks to know its
+CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are asked of all
+partitions together, the second of each by itself, too. And two without a time: not a single label of the whole run is a click,
+although dozens of clicks arrived after the attribution window, or dozens of events were invalid.
 """
 
 from __future__ import annotations

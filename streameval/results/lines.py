@@ -1,4 +1,5 @@
-"""Points of a line: panes put into steps, a metric of what each step's vectors add up to, and who can be asked for them.
+"""Lines over time: panes are grouped into steps, and a metric is computed from the sum of each step's vectors; the
+protocol of what answers queries for lines.
 
 Steps are aligned to the epoch. A part (a pane, hour or day) is never cut: one that crosses a step's boundary, or is longer
 than a step, makes its steps one point.

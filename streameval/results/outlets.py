@@ -1,4 +1,4 @@
-"""How messages and sinks fare: what readers of a snapshot see of them."""
+"""The state of receivers and sinks, as readers of a snapshot see it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class PaneMemory:
 
     def _sketches(self) -> PaneSketches:
         if self._kept is None:
-            raise NotKept("step, slice: no panes are kept to merge; set store.path and start again")
+            raise NotKept("step, slice: no panes are kept to merge; set store.path and restart")
         return self._kept
 
     def _points(self, series: Series, metric: str, rows: slice) -> list[Point]:
@@ -183,8 +183,7 @@ class PaneMemory:
             chosen.append((name, row, _Row(code, overall), [(at, mine[at]) for at in newest], len(mine) > len(newest)))
         if rows > self._max_rows:
             raise TooMuch(
-                f"the range holds {rows} rows, a question may read {self._max_rows}; ask for a shorter one, or name one "
-                "model and version"
+                f"the range holds {rows} rows, a query may read {self._max_rows}; ask for a shorter one, or name one model and version"
             )
         return {
             name: Line(tuple(self._step(metric, where, row, whole, *one) for one in parts), truncated)

@@ -1,4 +1,4 @@
-"""`replay --predictions`: one Parquet row per scored impression, so that anybody can recompute every number.
+"""`replay --predictions`: one Parquet row per scored impression, so that every number can be recomputed.
 
 Rows are written as labels mature, so memory does not grow with the stream; if labels changed later, the file is
 rewritten once at the end with the labels as they finally stand.

@@ -70,7 +70,7 @@ class Result:
 
     @property
     def stratified(self) -> Mapping[str, Mapping[str, float | None]] | None:
-        """What the strata say together, by metric and weighting; made anew for whoever asks."""
+        """What the strata say together, by metric and weighting; rebuilt for whoever asks."""
         return None if self.strata is None else stratified(self.strata)
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Results of the last evaluation, used again where nothing that they are made of has changed.
+"""Reuses results of the last evaluation whose inputs have not changed.
 
-A sliding window stands still until its next pane is complete, and of many slices few get labels between two snapshots: what
-a snapshot costs is what changed. What a result is made of is compared, not guessed from what came in; of its sums, which take up to a
-megabyte, by a fingerprint of 256 bits.
+A sliding window does not change until its next pane is complete, and only few of many slices get labels between two
+snapshots: the cost of a snapshot is proportional to what changed. The inputs of a result are compared, not guessed from
+the events; its sums, which take up to a megabyte, by a fingerprint of 256 bits.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Snapshot:
         }
 
     def auction_rows(self) -> list[dict[str, Any]]:
-        """Auctions run again: a row by window, version and operating point."""
+        """Replayed auctions: a row per window, version and operating point."""
         return [
             {"window": one.window, "matched_to": one.series[one.reference].version, **row}
             for one in self.auctions

@@ -11,7 +11,7 @@ from streameval.counting.users import Users
 from streameval.events.batch import Catalog, Series
 from streameval.results.snapshot import UserColumns
 
-_REFRESH_SECONDS = 5.0  # at the least between two look-ups, and 20 times what one takes
+_REFRESH_SECONDS = 5.0  # at least between two look-ups, and 20 times what one takes
 
 
 class UserLookup:

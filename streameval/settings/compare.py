@@ -70,13 +70,13 @@ class Compare(Section):
     )
     more: tuple[str, ...] = Field(
         (),
-        description="further metrics, each with an interval and a verdict of its own: of paired comparisons "
+        description="further metrics, each with its own interval and verdict: for paired comparisons "
         + ", ".join(f"`{name}`" for name in OF_PAIRS)
-        + "; of split ones "
+        + "; for split ones "
         + ", ".join(f"`{name}`" for name in OF_ARMS),
     )
     decide: tuple[str, ...] = Field(
-        DECIDE, description="the metrics whose evidence makes the overall verdict; those of `more` can be named, too"
+        DECIDE, description="the metrics whose evidence decides the overall verdict; those of `more` can be included"
     )
     strict: bool = Field(
         False, description="`worse` in paired comparisons is decided on log loss alone, without a central limit theorem"
@@ -84,9 +84,9 @@ class Compare(Section):
     min_duration: Duration = written(
         "1h", description="no verdict before a comparison has run for this long, in event time"
     )
-    min_clicks: Int = Field(200, ge=10, description="nor before it has this many clicks")
+    min_clicks: Int = Field(200, ge=10, description="no verdict before a comparison has this many clicks")
     min_blocks: Int = Field(
-        30, ge=2, le=64, description="nor before this many of the 64 blocks of users have impressions"
+        30, ge=2, le=64, description="no verdict before this many of the 64 blocks of users have impressions"
     )
     user_cap: Int = Field(
         30,
@@ -111,7 +111,7 @@ class Compare(Section):
     @model_validator(mode="after")
     def _metrics_that_there_are(self) -> Compare:
         paired, split = ", ".join(OF_PAIRS), ", ".join(OF_ARMS)
-        _check("more", self.more, MORE, f"paired comparisons can tell {paired}, split ones {split}")
+        _check("more", self.more, MORE, f"paired comparisons support {paired}, split ones {split}")
         there = (*DECIDE, *self.more)
         _check("decide", self.decide, there, f"there are {', '.join(there)}; a further metric must be in `more`, too")
         if not self.decide:

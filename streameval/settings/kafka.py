@@ -15,10 +15,10 @@ class SchemaRegistry(Section):
     """Where the schemas of Avro and Protobuf messages are: a registry with Confluent's HTTP interface."""
 
     url: str = Field("", description="`http://` or `https://` address, with its path; separate several with commas")
-    username: str = Field("", description="basic authentication; of Confluent Cloud, the API key")
+    username: str = Field("", description="user name for basic authentication; with Confluent Cloud, the API key")
     password_file: str = Field("", description="file with the password that goes with `username`")
     token_file: str = Field("", description="file with a bearer token, read for every request")
-    ca: str = Field("", description='PEM file of the authorities to trust; `""`: those of the system')
+    ca: str = Field("", description='PEM file of the certificate authorities to trust; `""`: those of the system')
     certificate: str = Field("", description="PEM file of a client certificate")
     key: str = Field("", description="PEM file of its key, without a password")
 
@@ -30,9 +30,9 @@ class SchemaRegistry(Section):
             if "@" in one.split("://", 1)[1].split("/", 1)[0]:
                 raise ValueError("url: must not hold a password; set username and password_file")
         if self.username and self.token_file:
-            raise ValueError("token_file: there is a username too; set one of the two")
+            raise ValueError("token_file: username is set too; set one of the two")
         if self.key and not self.certificate:
-            raise ValueError("key: is of no use without certificate")
+            raise ValueError("key: has no effect without certificate")
         return self
 
 
@@ -74,7 +74,7 @@ class Kafka(Section):
     max_message: Size = written("16MB", description="larger messages go to the dead letters")
     oauth: str = Field(
         "",
-        description="`module:callable` that gives tokens for SASL/OAUTHBEARER: called without arguments, it returns a token and when it expires (seconds since the epoch)",
+        description="`module:callable` that provides tokens for SASL/OAUTHBEARER: called without arguments, it returns a token and when it expires (seconds since the epoch)",
     )
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client unchanged: TLS, SASL, tuning"
@@ -95,9 +95,11 @@ class Kafka(Section):
         if self.format in ("avro", "protobuf") and not self.schema_registry.url:
             raise ValueError(f'schema_registry.url = "": is needed with format = "{self.format}"')
         if self.format == "arrow" and (self.columns or self.click_columns):
-            raise ValueError('columns: of format = "arrow" no fields are mapped; have the producer name them')
+            raise ValueError(
+                'columns: fields are not mapped with format = "arrow"; have the producer use the standard names'
+            )
         if self.click_columns and self.clicks_topic == self.impressions_topic:
-            raise ValueError("click_columns: clicks have no topic of their own; map both kinds in columns")
+            raise ValueError("click_columns: clicks have no separate topic; map both kinds in columns")
         if self.oauth and not re.fullmatch(r"[\w.]+:[\w.]+", self.oauth):
             raise ValueError(f'oauth = {json.dumps(self.oauth)}: must be "module:callable"')
         return self

@@ -41,11 +41,11 @@ class Metrics(Section):
 
     value: bool = Field(
         False,
-        description="keep the `value` of clicks, at 8 bytes an impression: value per impression, request and user, and GAUC weighted by it; objectives and weights by value keep it anyway",
+        description="keep the `value` of clicks, at 8 bytes per impression: for value per impression, request and user, and GAUC weighted by it; objectives and weighting by value keep it anyway",
     )
     operating_range: _Range = Field(
         (0.0, 0.1),
-        description="false positive rates [a, b] between which the partial AUC is taken, 0 <= a < b <= 1",
+        description="false positive rates [a, b] between which the partial AUC is computed, 0 <= a < b <= 1",
     )
     threshold: Real = Field(
         0.5,
@@ -54,14 +54,14 @@ class Metrics(Section):
         description="pClick from which an impression counts as selected, for precision, recall, F1 and cost",
     )
     cost_ratio: Real = Field(
-        1.0, gt=0, description="cost of a click that is not selected, over that of a non-click that is"
+        1.0, gt=0, description="cost of a click that is not selected, relative to a non-click that is"
     )
 
 
 class Ranking(Section):
     """Ranking metrics of requests (ranked lists)."""
 
-    k: tuple[Int, ...] = Field((1, 5, 10), description="cuts of the ranked lists; `[]` turns ranking metrics off")
+    k: tuple[Int, ...] = Field((1, 5, 10), description="cut-offs K of the ranked lists; `[]` turns ranking metrics off")
     gain: Literal["click", "value", "sqrt_value", "log_value"] = Field("click", description="gain of NDCG")
     by_user: tuple[str, ...] = Field(
         ("ndcg_10", "hit_rate_1", "mrr"), description="metrics that are also averaged by user, as `<metric>_by_user`"
@@ -102,7 +102,7 @@ class Ranking(Section):
 
 
 class Exposure(Section):
-    """Estimates as if everything had been shown alike, and of other policies, from propensities."""
+    """Estimates as if everything had been shown equally often, and of other policies, from propensities."""
 
     propensity: Literal["logged", "naive_bayes", "popularity", "logistic"] = Field(
         "logged",
@@ -114,7 +114,7 @@ class Exposure(Section):
     max_weight: Real = Field(
         100.0,
         ge=1,
-        description="weights are clipped to this in the clipped estimates, which stand beside the unclipped ones",
+        description="weights are clipped to this in the clipped estimates, which are shown beside the unclipped ones",
     )
     randomised: str = Field("", description="slice whose impressions were shown at random, for example `policy:random`")
 
@@ -129,7 +129,7 @@ class Exposure(Section):
                 )
         elif self.randomised:
             raise ValueError(
-                f'randomised = {json.dumps(self.randomised)}: is used with propensity = "naive_bayes" alone; leave it out'
+                f'randomised = {json.dumps(self.randomised)}: is used only with propensity = "naive_bayes"; leave it out'
             )
         return self
 
@@ -139,12 +139,12 @@ class Strata(Section):
 
     by: Literal["", "propensity", "popularity"] = Field(
         "propensity",
-        description="what strata are made of: the logged propensities, or those estimated from how often items were shown; empty: there are no strata",
+        description="which propensities define the strata: logged ones, or those estimated from how often items were shown; empty: no strata",
     )
-    count: Int = Field(4, ge=2, le=10, description="most strata, of equal mass or width")
+    count: Int = Field(4, ge=2, le=10, description="maximum number of strata, of equal mass or width")
     cut: Literal["mass", "width"] | tuple[Real, ...] = Field(
         "mass",
-        description="equal impressions, equal width, or the inner edges: 1 to 9 numbers, ascending between 0 and 1",
+        description="equal numbers of impressions, equal width, or the inner edges: 1 to 9 ascending numbers between 0 and 1",
     )
 
     @field_validator("cut", mode="before")
@@ -175,25 +175,25 @@ class AuctionPoint(Section):
     """One operating point."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME, description="its name in results")
-    mainline_reserve: Real = Field(0.0, ge=0, description="lowest rank score in the mainline")
-    sidebar_reserve: Real = Field(0.0, ge=0, description="lowest rank score in the sidebar")
+    mainline_reserve: Real = Field(0.0, ge=0, description="reserve of the mainline: its lowest rank score")
+    sidebar_reserve: Real = Field(0.0, ge=0, description="reserve of the sidebar: its lowest rank score")
 
 
 class Auction(Section):
-    """Placements, and auctions that are run again."""
+    """Placements, and replayed auctions."""
 
     mainline: Int = Field(
-        3, ge=1, le=1000, description="positions of the mainline, from the top; the rest are the sidebar"
+        3, ge=1, le=1000, description="number of positions in the mainline, from the top; the rest are the sidebar"
     )
-    slots: Int = Field(7, ge=1, le=1000, description="positions in all")
+    slots: Int = Field(7, ge=1, le=1000, description="total number of positions")
     squash: Real = Field(1.0, ge=0, description="exponent of pClick in the rank score")
     curve: Literal["within_pairs", "observed"] = Field("within_pairs", description="click curve over positions")
-    history: PositiveDuration = written("24h", description="how far back pairs are known")
+    history: PositiveDuration = written("24h", description="how far back the history of pairs goes")
     memory: Size = written(
-        "128MB", description="memory limit of the pairs that a partition knows; beyond it, queries are sampled"
+        "128MB", description="memory limit of a partition's history of pairs; beyond it, queries are sampled"
     )
     points: tuple[AuctionPoint, ...] = Field(
-        (), max_length=64, description="operating points at which requests are run again; `[]` turns this off"
+        (), max_length=64, description="operating points at which requests are replayed; `[]` turns this off"
     )
 
     @model_validator(mode="after")
@@ -223,7 +223,7 @@ class Sampling(Section):
         1.0,
         ge=1 / MAX_WEIGHT,
         le=1,
-        description="share of the non-clicks that the log holds: each then counts as 1 / `negatives` of them, a click as one",
+        description="share of the non-clicks that the log holds: each counts as 1 / `negatives` non-clicks, a click as one",
     )
     weights: bool = Field(
         False, description="impressions count as many times as their field `weight` says, above 0 and at most 1000"

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from streameval.settings.section import Duration, Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
+from streameval.settings.section import Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
 
 NotifyOn = Literal["worse", "not_worse", "withheld", "recovered", "no_data"]
 _NAME = of_form(
@@ -40,11 +40,11 @@ class NotifySettings(Section):
     name: str = Field(
         "",
         pattern=_NAME,
-        description="what logs and metrics call it, and what its undelivered messages are kept under; absent: the kind",
+        description="its name in logs and metrics, and the key of its undelivered messages; absent: the kind",
     )
     on: tuple[NotifyOn, ...] = Field(
         ("worse", "not_worse", "withheld", "recovered", "no_data"),
-        description="what is worth a message: `worse`, `not_worse` (certified), `withheld` (or retracted), `recovered`, `no_data`",
+        description="which changes are sent: `worse`, `not_worse` (certified), `withheld` (or retracted), `recovered`, `no_data`",
     )
     no_data_after: PositiveDuration = written(
         "15m", description="wall-clock time without a new label of a model after which it has no data"
@@ -96,7 +96,7 @@ class PagerdutyNotify(NotifySettings):
     url: str = Field(
         "https://events.pagerduty.com/v2/enqueue",
         pattern=of_form(r"^https?://[^@\s]+$", 'must be an address such as "https://events.example/v2/enqueue"'),
-        description="the Events API; another one in the EU region",
+        description="address of the Events API; the EU region has another one",
     )
 
     @model_validator(mode="after")
@@ -114,10 +114,10 @@ class EmailNotify(NotifySettings):
     security: Literal["starttls", "tls", "none"] = Field("starttls", description="how the connection is encrypted")
     sender: str = Field(
         pattern=of_form(r"^[^\s@]+@[^\s@]+$", 'must be an address such as "oncall@example.com"'),
-        description="whom mails are from; required",
+        description="sender of the emails; required",
     )
-    to: tuple[str, ...] = Field(min_length=1, max_length=100, description="whom they go to; required")
-    username: str = Field("", description='with `""` nobody logs in')
+    to: tuple[str, ...] = Field(min_length=1, max_length=100, description="recipients; required")
+    username: str = Field("", description='user name for the login; with `""` there is no login')
     password_file: str = Field("", description="file with the password")
     password_env: str = Field("", description=_ENV)
 
@@ -136,7 +136,7 @@ class SinkSettings(Section):
     name: str = Field(
         "",
         pattern=_NAME,
-        description="what logs and metrics call it, and what is kept of how far it is; absent: the kind",
+        description="its name in logs and metrics, and the key of its stored progress; absent: the kind",
     )
 
     @property
@@ -157,7 +157,7 @@ class ParquetSink(SinkSettings):
     @model_validator(mode="after")
     def _no_password(self) -> ParquetSink:
         if "@" in urlsplit(self.to).netloc:
-            raise ValueError("to: must not hold a password; give credentials in the environment")
+            raise ValueError("to: must not contain a password; give credentials in the environment")
         return self
 
 
@@ -183,7 +183,7 @@ class SqlSink(SinkSettings):
         pattern=of_form(
             r"^[a-z_][a-z0-9_]{0,30}$", "must be at most 31 small letters, digits and underscores, no digit first"
         ),
-        description="what names of tables begin with",
+        description="prefix of the table names",
     )
 
     @model_validator(mode="after")
@@ -196,7 +196,7 @@ class SqlSink(SinkSettings):
         except ValueError:
             secret = True
         if secret:
-            raise ValueError("to: must not hold a password; put the address into a file, and name it in to_file")
+            raise ValueError("to: must not contain a password; put the address into a file, and name it in to_file")
         return self
 
 
@@ -213,8 +213,3 @@ def same_called(section: str, several: Iterable[NotifySettings | SinkSettings]) 
         if names.count(name) > 1:
             return f'{section}: two are called "{name}"; give each a `name` of its own'
     return None
-
-
-def undone(notify: Iterable[NotifySettings]) -> Duration:
-    """The shortest `no_data_after`, ms; 0 when nobody wants to know."""
-    return min((one.no_data_after for one in notify if "no_data" in one.on), default=0)

@@ -83,7 +83,7 @@ class Section(BaseModel):
 
 
 class Kinds:
-    """The sections that may stand in one place, told apart by their `kind`. Annotates the field that holds one.
+    """The sections that may stand in one place, distinguished by their `kind`. Annotates the field that holds one.
 
     A class is known by the default of its `kind`, which is a `Literal` of that one word.
     """

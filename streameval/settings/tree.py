@@ -22,8 +22,10 @@ from streameval.settings.measures import (
 )
 from streameval.settings.models import Model
 from streameval.settings.outlets import AnyNotifier, AnySink, same_called
-from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, of_form, written
+from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, written
+from streameval.settings.server import Server
 from streameval.settings.sources import AnySource, KafkaSourceSettings
+from streameval.settings.store import Store
 from streameval.settings.units import format_duration
 
 MIN_PANE = 1_000  # ms
@@ -65,7 +67,7 @@ class Join(Section):
     max_pending: Int = Field(
         50_000_000,
         ge=1_000,
-        description="most impressions (pending or correctable) that each partition keeps in memory; beyond this, labels mature early and the oldest correctable impressions are evicted early, and counted",
+        description="maximum number of impressions (pending or correctable) that each partition keeps in memory; beyond this, labels mature early and the oldest correctable impressions are evicted early, and counted",
     )
 
     @model_validator(mode="after")
@@ -112,13 +114,13 @@ class Slices(Section):
 
     dimensions: tuple[str, ...] = Field(
         (),
-        description="keys of an event's `slices` that get results of their own; `position`, `block` (mainline or sidebar, see `[auction]`) and `propensity` are strata of the event's own fields",
+        description="keys of an event's `slices` that get their own results; `position`, `block` (mainline or sidebar, see `[auction]`) and `propensity` are built in, from the event's own fields",
     )
     max_values: Int = Field(
         50,
         ge=1,
         le=1000,
-        description="values shown per dimension, those with the most impressions; the rest are `__other__`. Four times as many are counted, at most 1000",
+        description="values shown per dimension: those with the most impressions; the rest become `__other__`. Four times as many are counted, at most 1000",
     )
 
     @model_validator(mode="after")
@@ -181,10 +183,10 @@ class Buckets(Section):
 class BatchSettings(Section):
     """Batch size."""
 
-    max_events: Int = Field(10_000, ge=1, le=1_000_000, description="most events in a batch")
+    max_events: Int = Field(10_000, ge=1, le=1_000_000, description="maximum number of events in a batch")
     json_kernel: bool = Field(
         True,
-        description="JSON and CSV that are plain are read by compiled kernels; false: all of it by the slow decoders, which give the same",
+        description="read ordinary JSON and CSV with compiled kernels; false: always use the slow decoders, with the same results",
     )
 
 
@@ -192,87 +194,13 @@ class Files(Section):
     """Event files."""
 
     format: Literal["auto", "jsonl", "csv", "parquet", "arrow"] = Field(
-        "auto", description="`auto` goes by the file name"
+        "auto", description="`auto` decides by the file name"
     )
     dead_letters: str = Field(
         "dead-letters.jsonl", description='file for invalid events, unchanged; with `""` they are only counted'
     )
     columns: dict[str, Any] = Field(
         default_factory=dict, description="our field = how to derive it from the columns of a file in another format"
-    )
-
-
-class Server(Section):
-    """HTTP, token and TLS."""
-
-    host: str = Field("127.0.0.1", description="address to bind")
-    port: Int = Field(8080, ge=0, le=65535, description="0 picks a free port")
-    token_file: str = Field(
-        "", description="file with the bearer token; the token may be in `STREAMEVAL_TOKEN` instead, but not in both"
-    )
-    token_scope: Literal["private", "all"] = Field(
-        "private",
-        description="what requires the token: `private` (all writes, and individual users) or `all` (everything except `/livez`, `/readyz` and `/healthz`)",
-    )
-    tls_certificate: str = Field("", description="PEM file of the certificate and its chain; if set, HTTPS only")
-    tls_key: str = Field("", description="PEM file of the certificate's key, without a password")
-    version_ttl: PositiveDuration = written(
-        "24h", description="a version without impressions for this long is dropped from `/metrics`"
-    )
-    snapshot_interval: PositiveDuration = written(
-        "1s", description="shortest interval between two snapshots, which are what readers see"
-    )
-    max_series: Int = Field(10_000, ge=100, description="most Prometheus series; slices are dropped first, and counted")
-    external_url: str = Field(
-        "",
-        pattern=of_form(
-            r"^(https?://[^@\s?#]+)?$",
-            'must be an address such as "https://streameval.example", without a user, a query or a fragment',
-        ),
-        description="what links to the page begin with",
-    )
-
-    @model_validator(mode="after")
-    def _certificate_with_its_key(self) -> Server:
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            missing, given = ("tls_key", "tls_certificate") if self.tls_certificate else ("tls_certificate", "tls_key")
-            raise ValueError(
-                f'{missing} = "": is needed with server.{given} = "{getattr(self, given)}"; set both or neither'
-            )
-        return self
-
-
-class Store(Section):
-    """Checkpoints and history on disk."""
-
-    path: str = Field(
-        "",
-        description='folder of the checkpoints and the history, created if missing; with `""` nothing is kept, and a restart starts empty',
-    )
-    checkpoint_interval: PositiveDuration = written(
-        "30s", description="how often each partition's state and offsets are written"
-    )
-    keep: Int = Field(3, ge=1, le=100, description="checkpoints kept per partition; older ones are deleted")
-    segment_rows: Int = Field(
-        262_144,
-        ge=0,
-        le=1 << 24,
-        multiple_of=16_384,
-        description="so many impressions at a time whose labels are mature go from a partition's memory to a file in `path`, a "
-        "multiple of 16384; more at a time where there are many; 0: they stay in memory until `join.correction_horizon` has passed",
-    )
-    drain_timeout: PositiveDuration = written(
-        "20s", description="how long writing the state may take at a stop, or when a partition is revoked"
-    )
-    minutes: PositiveDuration = written(
-        "2d", description="how long the history keeps single panes; older ones are folded into hours"
-    )
-    hours: PositiveDuration = written(
-        "30d", description="how long the history keeps hours; older ones are folded into days"
-    )
-    days: PositiveDuration = written("400d", description="how long the history keeps days")
-    max_size: Size = written(
-        "2GB", description="largest size of the history; beyond this, the oldest parts are deleted early, and counted"
     )
 
 
@@ -293,7 +221,7 @@ class Settings(Section):
     objectives: tuple[Objective, ...] = Field(
         (),
         max_length=16,
-        description="Labels of their own, beside the click: every metric again, with a click worth less as no click.",
+        description="Additional labels beside the click: every metric is also computed with clicks of lower value counted as no click.",
     )
     batch: BatchSettings = BatchSettings()
     models: tuple[Model, ...] = Field(
@@ -306,8 +234,8 @@ class Settings(Section):
     store: Store = Store()
     compare: Compare = Compare()
     server: Server = Server()
-    notify: tuple[AnyNotifier, ...] = Field((), max_length=20, description="Who is told when a verdict changes.")
-    sinks: tuple[AnySink, ...] = Field((), max_length=10, description="Where results and verdicts go as well.")
+    notify: tuple[AnyNotifier, ...] = Field((), max_length=20, description="Who is notified when a verdict changes.")
+    sinks: tuple[AnySink, ...] = Field((), max_length=10, description="Further destinations of results and verdicts.")
 
     @property
     def max_message(self) -> int:
@@ -323,8 +251,8 @@ class Settings(Section):
     def _gain_of_lists(self) -> Settings:
         if self.ranking.gain != "click" and any(name.startswith("ndcg_") for name in self.compare.more):
             raise ValueError(
-                f'ranking.gain = "{self.ranking.gain}": comparisons know NDCG with clicks for gains only; take ndcg_K '
-                'out of compare.more, or set ranking.gain = "click"'
+                f'ranking.gain = "{self.ranking.gain}": comparisons support NDCG only with clicks as gains; remove ndcg_K '
+                'from compare.more, or set ranking.gain = "click"'
             )
         return self
 

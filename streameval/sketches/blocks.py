@@ -28,7 +28,8 @@ from streameval.sketches.directory import mix
 
 BLOCKS = 64
 SCALE = float(1 << 30)
-NO_ITEM = 64  # in the place of an item's block
+OF_USERS, OF_ITEMS = range(2)  # what the blocks of a sum are of, for kernels that keep it twice
+NO_ITEM = 64  # in place of an item's block
 _SALT = np.uint64(0x5E77A1B10C5)  # blocks must not be those of the users' sample, which is cut from the same hash
 
 # cells of a block, for one version: counts, then sums of reals

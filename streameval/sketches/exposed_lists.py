@@ -1,4 +1,4 @@
-"""Which cells the ranking metrics as if everything had been shown alike are summed in, and NDCG by stratum of propensity.
+"""Which cells the ranking metrics as if everything had been shown equally often are summed in, and NDCG by stratum of propensity.
 
 An item of a list weighs w = 1 / propensity, as in `exposure`; ties stand at their expectation, as in `list_terms`. A sum of
 reals is two cells, the whole numbers and the rest in units of 2**-30, once for each of 16 groups of users (see `list_cells`).

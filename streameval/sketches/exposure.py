@@ -1,4 +1,4 @@
-"""Sums of weighted losses: what the log would say had everything been shown alike, or had another policy shown it.
+"""Sums of weighted losses: what the log would say had everything been shown equally often, or had another policy shown it.
 
 An impression weighs w = target / propensity: target 1 for exposure, the probability with which a version would have shown
 it for that version's policy. Propensities below `least` count as `least`, so no weight is above 1 / least, 1e4 at most.

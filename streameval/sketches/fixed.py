@@ -2,8 +2,8 @@
 
 A term x >= 0 is added as floor(x * 2**24) to the high limb and as what is left, in units of 2**-48, to the low one
 (error at most 1.8e-15). Both are plain integer sums, so any split, order, merge and retraction gives the same bits.
-Capacity: the low limb holds 2**63 / 2**24 = 5.5e11 terms at the least (at 10,000 a second: 636 days), the high limb
-a sum of 5.5e11 nats or expected clicks.
+Capacity: the low limb holds 2**63 / 2**24 = 5.5e11 terms at least (at 10,000 a second: 636 days), the high limb a sum
+of 5.5e11 nats or expected clicks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ FRACTION = 48
 LIMB = 24
 _HIGH = float(1 << LIMB)
 _LOW = float(1 << FRACTION)
-CAPACITY = (1 << 63) >> LIMB  # terms
 
 
 @numba.njit(inline="always")

@@ -2,7 +2,7 @@
 
 A sketch here is a value with `+`, unary `-`, `==` and an empty one. The laws: empty changes nothing; merging is
 associative and commutative and leaves its arguments alone; retracting undoes; after a round trip through bytes the
-sketch goes on as before.
+sketch continues as before.
 """
 
 from __future__ import annotations

@@ -171,7 +171,6 @@ class Moments:
     squared: float
     absolute: float
     requests: int
-    request_impressions: int
     request_weight: float
     request_auc: float
 
@@ -193,7 +192,6 @@ class Moments:
             squared=real(SUM_SQUARED),
             absolute=real(SUM_ABSOLUTE),
             requests=cells[REQUESTS],
-            request_impressions=cells[REQUEST_IMPRESSIONS],
             request_weight=real(REQUEST_WEIGHT),
             request_auc=real(REQUEST_AUC),
         )

@@ -68,7 +68,7 @@ def find_clicks(
 ) -> tuple[int, float]:
     """(clicks among the n items from row `a` on, the best gain of one; 0: of none is it above 0). Gains are not negative.
 
-    `cuts`: every K; `discount`: of `discounts`, to the largest K at the least.
+    `cuts`: every K; `discount`: of `discounts`, to the largest K at least.
     """
     which, of, best, ideal, _, _, _ = room
     c, positive = 0, 0

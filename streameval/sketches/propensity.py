@@ -1,7 +1,8 @@
 """The fine grid of propensities, and the sums that are kept of each of its bins.
 
 Strata that are cut by mass or by width depend on the data; sums must not. So they are kept of bins that are always the
-same, and strata are put together of whole bins when somebody reads: any cut is a function of the sums, live and of the past.
+same, and strata are combined of whole bins when somebody reads: any cut is a function of the sums, live and of the
+past.
 
 A bin has counts and sums, and its clicks by score, at the resolution of the placement curves: clicks are few, and what a
 click is worth is told by the window's non-clicks, whose histogram there is already. Scores below 2**-17 count as equal there,

@@ -233,7 +233,7 @@ def compact(lists: Lists, out: NDArray[np.uint32], many: NDArray[np.uint32]) -> 
 
 @numba.njit(cache=True, nogil=True)
 def gather(lists: Lists, of: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """Every list's part of a column of cells, one after the other, in slot order."""
+    """Every list's part of a column of cells, one after another, in slot order."""
     k = 0
     for slot in range(lists.offset.size):
         for i in range(lists.offset[slot], lists.offset[slot] + lists.length[slot]):

@@ -28,7 +28,7 @@ class Tally:
     cells: tuple[str, ...]
     blocks: bool = True
     scales: tuple[tuple[str, float], ...] = ()
-    size: int = field(init=False, repr=False, compare=False)  # int64 cells in all
+    size: int = field(init=False, repr=False, compare=False)  # int64 cells in total
     _units: NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

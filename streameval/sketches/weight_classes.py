@@ -1,6 +1,6 @@
 """Classes of weights from 1 on: 2**bits to the octave, linear within it, read off the float's own bits.
 
-Whoever counts weights by class knows the largest from above to one step, which is a 2**-bits of it at the most.
+Whoever counts weights by class knows the largest from above to one step, which is a 2**-bits of it at most.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ OTHER_WEIGHTINGS = ("clicks", "uniform", "value")  # the weightings of `of_each`
 _COARSE = 256.0  # squares of weights that are counts are rounded to such a part of 1
 _LIMB, _LIMBS = 40, 5  # bits of a limb of a sum of squares, and how many there are: values are between 1e-9 and 1e12
 NO_WORTHS = np.empty((0, 2), np.int64)
+_BY_CLICKS, _, _BY_VALUE = range(3)  # numbers of `OTHER_WEIGHTINGS`
+_AUC, _WEIGHT, _SQUARES = 0, 2, 4  # columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares
 
 
 class Weighted(NamedTuple):
@@ -151,19 +153,19 @@ def _add_up(
         auc = float(pairs[slot]) / (2.0 * float(c) * float(n - c))
         for k in range(3):
             weight = 1.0
-            if k == 0:
+            if k == _BY_CLICKS:
                 weight = float(c)
-            elif k == 2:
+            elif k == _BY_VALUE:
                 if value.size == 0:
                     break
                 weight = weight_of(value[slot, 0], value[slot, 1])
             weighted = rounded(weight * auc)
-            for at, x in ((0, weighted), (2, weight)):
+            for at, x in ((_AUC, weighted), (_WEIGHT, weight)):
                 high, low = limbs(x)
                 sums[k, at] += high
                 sums[k, at + 1] += low
             if weight > 0:
-                _add_all_squares(sums[k], 4, weighted, weight, k == 2)
+                _add_all_squares(sums[k], _SQUARES, weighted, weight, k == _BY_VALUE)
 
 
 def of_each(

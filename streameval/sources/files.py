@@ -1,6 +1,6 @@
 """Event files: JSONL (.gz, .zst), CSV (.gz, .zst), Parquet and Arrow IPC, on disk or in an object store, in bounded memory.
 
-Several files are one partition, read one after the other in the given order.
+Several files are one partition, read one after another in the given order.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def need_bucket(path: str | Path) -> None:
     except (pa.ArrowException, ValueError) as error:
         raise _unreachable(path, error) from None
     if missing:
-        raise SourceError(f"{address(path)}: there is no bucket {bucket}; check the address, or create it")
+        raise SourceError(f"{address(path)}: bucket {bucket} does not exist; check the address, or create it")
 
 
 def _store(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:

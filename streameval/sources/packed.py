@@ -16,7 +16,7 @@ class CountedFile(io.RawIOBase):
     """A binary file that counts the bytes read through it, for progress."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+        self._file = cast(io.RawIOBase, file)  # BinaryIO does not declare `readinto`; every file opened here has it
         self.count = 0
 
     def readable(self) -> bool:
@@ -32,9 +32,9 @@ class CountedFile(io.RawIOBase):
         return self._file.tell()
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
-        size = self._file.readinto(buffer)  # type: ignore[attr-defined]  # every file that is opened here has it
+        size = self._file.readinto(buffer) or 0
         self.count += size
-        return int(size)
+        return size
 
 
 def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:

@@ -28,7 +28,7 @@ REASONS = (
 
 
 class SourceError(RuntimeError):
-    """A source that cannot go on; the message names the source, what happened and the fix."""
+    """A source that cannot continue; the message names the source, what happened and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Keeper(Protocol):
     """
 
     def take(self, partitions: frozenset[int]) -> Mapping[Place, int]:
-        """These are ours now, new ones (what was held before and not dropped goes on untouched, also when released).
+        """These are ours now, new ones (what was held before and not dropped continues untouched, also when released).
 
         Returns the next offset to read of those topic partitions whose state was found; the others begin where the
         source's own settings say. Raises SourceError when a state is there but cannot be used.
@@ -82,7 +82,7 @@ class Keeper(Protocol):
         """
 
     def regain(self, partitions: frozenset[int]) -> None:
-        """These were ours and still are, whether released or not: they go on untouched."""
+        """These were ours and still are, whether released or not: they continue untouched."""
 
     def drop(self, partitions: frozenset[int]) -> None:
         """These are not ours any more (released before, or lost without warning): forget them, write nothing."""
@@ -108,14 +108,15 @@ class Source(ABC):
     def poll(self, timeout: float) -> list[Batch]:
         """Batches that are ready, at most one per partition, each with at most about `batch.max_events` events.
 
-        Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are
-        written to the sink before the batch that counts them is returned. Raises SourceError when it cannot go on.
+        Waits up to `timeout` seconds for the first one; an empty list says that nothing came. Dead letters are written
+        to the sink before the batch that counts them is returned. Raises SourceError when it cannot continue.
         """
 
     def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
         """Hands `take` what there is, batch by batch, maybe several of a partition, in their order: what the loop asks.
 
-        Else as `poll`. A source whose decoding takes long decodes the next batch meanwhile; none is left when this returns.
+        Else as `poll`. A source whose decoding takes long decodes the next batch in the meantime; none is left when
+        this returns.
         """
         for batch in self.poll(timeout):
             take(batch)
@@ -181,4 +182,4 @@ class Source(ABC):
         """Tell where the offsets are kept, if anywhere, what has been counted (`Batch.offsets`); does not wait."""
 
     def close(self) -> None:  # noqa: B027  (a default that does nothing)
-        """Let go of connections and files. May be called twice."""
+        """Drop connections and files. May be called twice."""

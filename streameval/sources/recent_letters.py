@@ -1,4 +1,4 @@
-"""The latest dead letters in memory, in part, for people who look: 10 a reason, about 0.1 MB in all."""
+"""The latest dead letters in memory, in part, for people who look: 10 a reason, about 0.1 MB in total."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _sample(number: int, at: float, letter: DeadLetter) -> LetterSample:
         topic=letter.topic[:_SHOWN],
         partition=letter.partition,
         offset=letter.offset,
-        # a character has four bytes at the most
+        # a character has four bytes at most
         value=letter.value[: 4 * VALUE_SHOWN].decode("utf-8", "replace")[:VALUE_SHOWN],
         value_bytes=len(letter.value),
     )

@@ -1,6 +1,6 @@
-"""The kinds of sources that `run` can read, a row each: settings, process and checkpoints read it here.
+"""The kinds of sources that `run` can read, one row each, used by settings, process and checkpoints.
 
-A kind of one's own is `register(SourceKind(...))`, before the settings are read; see docs/design.md, "Adding a ...".
+Add your own kind with `register(SourceKind(...))`, before the settings are read; see docs/design.md, "Adding a ...".
 (`replay` reads files, which are named where it is called.)
 """
 

@@ -99,7 +99,9 @@ class RegistryClient:
             seen.add((subject, version))
             inner = self.get(f"/subjects/{quote(subject, safe='')}/versions/{version}")
             if inner is None:
-                raise RegistryDownError(f'it has no version {version} of subject "{subject}", which a schema refers to')
+                raise RegistryDownError(
+                    f'there is no version {version} of subject "{subject}", which a schema refers to'
+                )
             self._collect(inner, out, seen)
             out[name] = str(inner["schema"])
 
@@ -109,7 +111,7 @@ class RegistryClient:
         return {**accept, "Authorization": authorization} if authorization else accept
 
     def _authorization(self) -> str:
-        """Read anew every time: tokens and passwords are renewed in their files."""
+        """Read again every time: tokens and passwords are renewed in their files."""
         given = self._settings
         if given.token_file:
             return f"Bearer {Path(given.token_file).read_text().strip()}"

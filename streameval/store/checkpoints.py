@@ -1,14 +1,14 @@
 """The checkpoints of one partition: a folder of files, the newest of which is a correct state of the partition.
 
 A file is the state after some prefix of the partition's events, and says up to which offsets. So *any* of them is a
-right place to go on from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: whoever takes the
-partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and
-does not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
+right place to continue from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: whoever takes the
+partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and does
+not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
 looking and renaming, its file would be sorted before all of the new owner's.
 
-Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none
-names any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
-others is damaged. Which ids they have is in files `ids-<epoch>-<number>`, which can be made anew from theirs.
+Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none names
+any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
+others is damaged. Which ids they have is in files `ids-<epoch>-<number>`, which can be rebuilt from theirs.
 
 What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
 in the checkpoint, and is read only when nobody but the owner of the files could have written it.
@@ -261,8 +261,7 @@ class Checkpoints:
                 raise DamagedError(f"{path}: is missing") from None
             if stat.S_ISLNK(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise StoreError(
-                    f"{place}: others can write it, and it holds a pickled model, which can run any code: make it "
-                    f"yours alone (chown, chmod go-w) if you trust what it holds"
+                    f"{place}: others can write to it, and it holds a pickled model, which can run any code: restrict it to your user (chown, chmod go-w) if you trust its content"
                 )
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:

@@ -186,7 +186,7 @@ class FormatError(StoreError):
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes sure that names that were given or taken away in a folder survive a power cut."""
+    """Makes sure that names that were given or removed in a folder survive a power cut."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -30,7 +30,7 @@ from streameval.store.errors import StoreError
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
 MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
-MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at the most
+MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at most
 MOST_TOLD = 50_000  # entries of who was told, or why nobody was, that are given out, the newest
 _BUSY_SECONDS = 10.0
 
@@ -168,7 +168,7 @@ class Outbox:
             return {key for (key,) in db.execute("SELECT key FROM changes")}
 
     def conditions(self) -> set[str]:
-        """Those that go on."""
+        """Those that continue."""
         with self._transaction() as db:
             return {name for (name,) in db.execute("SELECT name FROM conditions")}
 
@@ -287,7 +287,7 @@ class Outbox:
         except OSError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go of it, however the process ends
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it, however the process ends
         except OSError:
             os.close(file)
             return False
@@ -318,7 +318,9 @@ class Outbox:
             db.execute(f"PRAGMA user_version = {OUTBOX_FORMAT}")
         db.execute("COMMIT")
         if found not in (0, 1, 2, OUTBOX_FORMAT):
-            raise StoreError(f"{self._path}: of format {found}, not {OUTBOX_FORMAT}; move the file away, or go back")
+            raise StoreError(
+                f"{self._path}: format {found}, but this program reads format {OUTBOX_FORMAT}; move the file away, or run the version that wrote it"
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -143,7 +143,7 @@ def test_requests_that_cannot_be_run_again_are_counted_by_reason(world: World, t
         "no_request": 15, "no_item": 1, "no_bid": 2, "no_position": 1, "position_beyond_slots": 1, "no_label": 0,
     }  # fmt: skip
     assert found["requests"] == REQUESTS - 6
-    assert "not run again: no_request 15, no_item 1, no_bid 2, no_position 1, position_beyond_slots 1" in text
+    assert "not replayed: no_request 15, no_item 1, no_bid 2, no_position 1, position_beyond_slots 1" in text
 
 
 def test_a_request_of_which_nothing_was_shown_is_traffic_too(tmp_path: Path, world: World) -> None:
@@ -174,12 +174,12 @@ def test_it_says_in_one_line_when_there_is_nothing_to_run(tmp_path: Path, world:
     files = [str(tmp_path / "log.jsonl"), "-c", str(tmp_path / "c.toml")]
     found = CliRunner().invoke(cli, ["auction", *files])
     assert str(found.exception) == (
-        "no request can be run again (no_bid 600); every candidate needs request_id, item_id and bid"
+        "no request can be replayed (no_bid 600); every candidate needs request_id, item_id and bid"
     )
     (tmp_path / "c.toml").write_text("[auction]\nslots = 7\n")
     found = CliRunner().invoke(cli, ["auction", *files])
     assert str(found.exception) == (
-        "auction.points: there is none; name at least one operating point in [[auction.points]]"
+        "auction.points: there are none; add at least one operating point as [[auction.points]]"
     )
 
 

@@ -1,4 +1,4 @@
-"""Auctions run again in a world whose truth is known: the served version to 1e-9, the others within 3%."""
+"""Replayed auctions in a world whose truth is known: the served version to 1e-9, the others within 3%."""
 
 from __future__ import annotations
 

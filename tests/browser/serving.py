@@ -12,7 +12,7 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot
 from streameval.server import create_app
 from streameval.server.http.serve import serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 
 class Serving:

@@ -95,7 +95,7 @@ def test_no_sentence_holds_an_interval_that_contradicts_it_unmarked(served, watc
     assert contradicted >= 2  # the stream does recover
 
 
-APART = "hold together ({0}): they are wider than those that verdicts stand on, of {0} each. The verdict weighs all metrics."
+APART = "hold together ({0}): they are wider than those that verdicts are based on, of {0} each. The verdict weighs all metrics."
 
 
 def not_any_more(one: MetricReading) -> MetricReading:

@@ -289,8 +289,8 @@ def test_the_history_says_who_was_told_and_how_much_later(watch, shown: Callable
     assert said[2:] == [
         "Told slack oncall, muted, not sent",
         "Told nobody",
-        "Told nobody: no receiver asks for such changes",
-        "Told nobody yet: its message waits",
+        "Told nobody: no receiver subscribes to such changes",
+        "Told nobody yet: its message is waiting",
     ]
     words = page.evaluate("import('/page/views/findings.js').then(({ UNTOLD }) => Object.keys(UNTOLD))")
     assert set(words) == set(get_args(Untold))

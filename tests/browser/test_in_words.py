@@ -151,7 +151,7 @@ def test_both_tables_of_strata_are_there_as_csv(lists: str, watch) -> None:
     page = watch(lists).open("metrics?window=all")
     family = page.locator("[data-family='Strata of propensity']")
     family.locator("td.reading [data-value]").first.wait_for()
-    text = downloaded(page, family.get_by_role("button", name="CSV, put together")).decode()
+    text = downloaded(page, family.get_by_role("button", name="CSV, combined")).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     shown = family.locator("td.reading [data-value]").evaluate_all(
         "(all) => all.map((one) => Number(one.dataset.value))"

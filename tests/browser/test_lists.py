@@ -118,7 +118,7 @@ def test_every_family_has_the_numbers_of_the_api(address: str, watch, objective:
     assert "clicks per request; higher is better" in directions[0]
     yields = {row[0]: row[1:] for row in rows("Yields and value")}
     assert yields["Click yield"] == [one["click_yield"], two["click_yield"]]
-    exposed = {(row[0], row[1]): row[2:] for row in rows("As if everything had been shown alike")}
+    exposed = {(row[0], row[1]): row[2:] for row in rows("As if everything had been shown equally often")}
     assert exposed["Log loss", "v1"] == [
         one[name] for name in ("log_loss", *(f"log_loss_{e}" for e in ("ips", "ips_clipped", "snips", "snips_clipped")))
     ]
@@ -247,7 +247,7 @@ def test_what_is_not_there_is_said_once_and_asks_for_no_room(watch, pictures) ->
         assert page.get_by_role("link", name="Auctions").count() == 0
         assert "[strata]" in page.locator('[data-family="Strata of propensity"] [data-nothing]').inner_text()
         page = watched.open("auctions")
-        page.get_by_text("No requests are run again").wait_for()
+        page.get_by_text("No auctions are replayed").wait_for()
         assert page.locator("nav a[aria-current=page]").inner_text() == "Auctions"
     finally:
         serving.stop()

@@ -17,7 +17,8 @@ from streameval.app import new_publisher
 from streameval.results.publish import Publisher
 from streameval.server import create_app
 from streameval.server.http.serve import serve
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from tests.browser.conftest import ROOT
 from tests.browser.serving import Serving
 from tests.browser.watching import PATIENCE, Watched, ask, until

@@ -53,7 +53,11 @@ def test_a_list_of_commands_says_what_each_does_to_the_end_of_its_sentence(argum
         (("run", "-c", "nope.toml"), 1, "nope.toml: no such file; give the path of a TOML file"),
         (("config", "check", "-c", "events.jsonl"), 1, "events.jsonl: not valid TOML"),
         (("simulate", "t.jsonl", "--scenario", "frob"), 2, "'frob' is not one of"),
-        (("simulate", "kafka", "-c", "avro.toml"), 1, 'kafka.format = "avro": simulate writes our own fields as JSON'),
+        (
+            ("simulate", "kafka", "-c", "avro.toml"),
+            1,
+            'kafka.format = "avro": simulate writes the standard fields as JSON',
+        ),
         (("frob",), 2, "No such command 'frob'"),
     ],
 )

@@ -26,7 +26,7 @@ from streameval.results.publish import Publisher
 from streameval.results.result import Result, Totals
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import ServerHandle, create_app, serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import NOON, comparison, deploy
 
 TOKEN = "s3cret"
@@ -369,9 +369,9 @@ def stranger() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("status", "body", "passing", "says"),
     [
-        (200, b"<html>", True, "does not answer like a streameval monitor"),
-        (200, b"[]", True, "does not answer like a streameval monitor"),
-        (200, b"[" * 100_000, True, "does not answer like a streameval monitor"),
+        (200, b"<html>", True, "does not respond like a streameval monitor"),
+        (200, b"[]", True, "does not respond like a streameval monitor"),
+        (200, b"[" * 100_000, True, "does not respond like a streameval monitor"),
         (200, b"{}", True, 'no usable "worse"'),
         (200, b'{"worse": "yes", "not_worse": true, "reliable": true, "words": ""}', True, 'no usable "worse"'),
         (500, b"oops", True, "500 Internal Server Error"),

@@ -17,7 +17,7 @@ from streameval.compare.reading.as_json import comparison_json
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app, serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import comparison
 
 
@@ -51,7 +51,7 @@ def test_it_says_how_many_impressions_a_difference_needs(asked) -> None:
     assert output.splitlines()[1] == (
         "  lower bounds: 60,000 on average for any sequential test, 2 ln(1/0.05) v / theta^2; a fixed-sample test with a "
         "single look would need 27,000 and 86,000, (z_alpha + z_beta)^2 v / theta^2; returning users make each of these 1.5 "
-        "times what independent impressions would need"
+        "times as large as for independent impressions"
     )
 
 

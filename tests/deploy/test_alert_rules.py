@@ -15,7 +15,7 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server.http.app import create_app
 from streameval.server.prometheus.families import FAMILIES
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.integration.alerting import FILES, need
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,9 @@ from starlette.routing import Route
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server.http.app import create_app
+from streameval.settings.server import Server
 from streameval.settings.toml import load
-from streameval.settings.tree import Server, Settings
+from streameval.settings.tree import Settings
 from tests.deploy.manifests import (
     DEPLOY,
     KUBERNETES,

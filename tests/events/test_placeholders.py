@@ -26,8 +26,9 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot
 from streameval.server import create_app
 from streameval.server.prometheus.labels import label
+from streameval.settings.server import Server
 from streameval.settings.toml import load
-from streameval.settings.tree import ConfigError, Server, Settings
+from streameval.settings.tree import ConfigError, Settings
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
 from streameval.store.history.writer import HistoryWriter, Retention

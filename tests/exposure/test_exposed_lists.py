@@ -1,4 +1,4 @@
-"""DCG and precision as if everything had been shown alike, and NDCG by stratum: against every order of the ties, one by one."""
+"""DCG and precision as if everything had been shown equally often, and NDCG by stratum: against every order of the ties, one by one."""
 
 from __future__ import annotations
 

@@ -368,11 +368,11 @@ def test_without_users_there_is_no_gauc_and_rows_are_independent() -> None:
         ({}, {"slices": ["country"]}, "slices = 'country': there is no such column"),
         ({}, {"label": "y"}, "label = 'y': there is no such column"),
         ({"v": ["a", "b"]}, {"version": "v", "baseline": "c"}, "baseline = 'c': no such version; there are a, b"),
-        ({"v": ["a", "b"]}, {"version": "v", "score": ["pclick"]}, "two ways to say the same"),
+        ({"v": ["a", "b"]}, {"version": "v", "score": ["pclick"]}, "exclude each other"),
         ({}, {"windows": ["1h"]}, "windows: rows need a column of times"),
         ({}, {"windows": "1h"}, r'windows = "1h": must be a list, for example \["1h"\]'),
         ({"c": ["a", "b"]}, {"slices": "c"}, r'slices = "c": must be a list, for example \["c"\]'),
-        ({}, {"clicks": {"impression_id": [], "ts": []}, "baseline": "v1"}, "versions as they were deployed"),
+        ({}, {"clicks": {"impression_id": [], "ts": []}, "baseline": "v1"}, "versions are compared as they were deployed"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named(change: dict[str, Any], options: dict[str, Any], words: str) -> None:
@@ -382,7 +382,7 @@ def test_what_cannot_be_used_is_named(change: dict[str, Any], options: dict[str,
 
 def test_what_is_no_table_or_no_setting_is_refused() -> None:
     table = {"pclick": [0.1, 0.2], "clicked": [0, 1]}
-    with pytest.raises(TypeError, match="a int is no table"):
+    with pytest.raises(TypeError, match="int is not a table"):
         streameval.evaluate(3)
     with pytest.raises(ConfigError, match="windows"):
         streameval.evaluate(table, windows=["90s"])

@@ -82,18 +82,18 @@ def test_wrong_input_is_refused_and_changes_nothing() -> None:
         ([0.5, 1.5], [0, 1], r"in \[0, 1\]"),
         ([float("nan")], [0], r"in \[0, 1\]"),
         ([0.5], [2], "0 or 1"),
-        ([0.5], [0, 1], "as many"),
+        ([0.5], [0, 1], "must be equal"),
     ):
         with pytest.raises(ValueError, match=words):
             histogram.add(scores, labels)
     assert histogram == ScoreHistogram().add([0.5], [1])
-    with pytest.raises(ValueError, match="other bits or edges"):
+    with pytest.raises(ValueError, match="different bits or edges"):
         histogram + ScoreHistogram(3)
     with pytest.raises(ValueError, match="bits"):
         ScoreHistogram(40)
     with pytest.raises(ValueError, match="edges"):
         ScoreHistogram(edges=[0.5, 0.1])
-    with pytest.raises(KeyError, match="no metric"):
+    with pytest.raises(KeyError, match="not a metric"):
         histogram.metric("acu")
 
 

@@ -84,7 +84,7 @@ def test_one_number_is_asked_for_by_name(result: streameval.Evaluation) -> None:
     for options, words in (
         ({"name": "auc"}, "2 results, not one; there are results of default v1, default v2"),
         ({"name": "auc", "version": "v3"}, "0 results"),
-        ({"name": "acu", "version": "v1"}, "'acu' is no metric; there are ctr"),
+        ({"name": "acu", "version": "v1"}, "'acu' is not a metric; there are ctr"),
     ):
         with pytest.raises(KeyError, match=words):
             result.metric(**options)

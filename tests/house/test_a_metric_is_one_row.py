@@ -51,7 +51,8 @@ def as_seen() -> dict[str, Any]:
     from streameval.loop.pipeline import Pipeline
     from streameval.results.publish import Publisher
     from streameval.server import create_app
-    from streameval.settings.tree import Server, Settings
+    from streameval.settings.server import Server
+    from streameval.settings.tree import Settings
     from streameval.store.history.format import HistoryFormat
     from streameval.store.history.reader import HistoryReader
     from streameval.store.history.writer import HistoryWriter, Retention

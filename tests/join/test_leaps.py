@@ -248,7 +248,7 @@ def test_what_waits_is_bounded_and_what_is_refused_is_counted_and_said(caplog: p
             gate.screen(batch.impressions, batch.clicks)
     assert len(gate) == MOST
     assert gate.counts["runaway_impressions"] == MOST
-    assert "dated ahead of their stream, which never followed" in caplog.text
+    assert "dated ahead of their stream, which never caught up" in caplog.text
 
 
 def test_a_batch_without_a_leap_is_not_even_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,8 @@ from streameval.commands import cli
 from streameval.loop.pipeline import Pipeline
 from streameval.process import logs
 from streameval.server import create_app, serve
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.sources.kafka.dead_letters import KafkaDeadLetters
 from streameval.sources.kafka.embedded import EmbeddedBroker
 from streameval.sources.kafka.source import KafkaSource

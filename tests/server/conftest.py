@@ -39,7 +39,7 @@ from streameval.results.snapshot import (
 from streameval.server import create_app
 from streameval.server.http.access import TOKEN_VARIABLE
 from streameval.settings.measures import Auction
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.sketches.layout import Options
 from tests.comparisons import comparison, deploy
 

@@ -22,7 +22,7 @@ from streameval.results.publish import Publisher
 from streameval.server import ServerHandle, create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.api.schemas.status import Overview
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests import asking
 
 TOKEN = "s3cret"

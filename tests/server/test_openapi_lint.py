@@ -13,7 +13,7 @@ import pytest
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 
 @pytest.mark.slow

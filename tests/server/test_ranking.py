@@ -12,7 +12,8 @@ from streameval.results.result import Result
 from streameval.results.snapshot import Snapshot
 from streameval.server import create_app
 from streameval.server.api.schemas.results import Results
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.testing import ManualClock, Shown, make_batch, readers_see
 
 START = 1_700_000_040_000

@@ -29,7 +29,7 @@ def told(tmp_path: Path, text: str) -> str:
     [
         (
             'more = ["map_5"]',
-            "not available; paired comparisons can tell ndcg_K, mrr, pauc, log_loss_snips, policy_value, split ones ctr, value, click_yield",
+            "not available; paired comparisons support ndcg_K, mrr, pauc, log_loss_snips, policy_value, split ones ctr, value, click_yield",
         ),
         ('more = ["ndcg_0"]', 'more = ["ndcg_0"]: not available'),
         ('more = ["ndcg_K"]', 'more = ["ndcg_K"]: not available'),

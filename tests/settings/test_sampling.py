@@ -122,5 +122,5 @@ def test_weights_that_nobody_reads_are_told_once(caplog: pytest.LogCaptureFixtur
         for i in range(3):
             shown = Shown(id=f"i{i}", ts=T0 + i, user="u", pclick=0.1, fields={"weight": 7.0})
             pipeline.take(make_batch([shown], pipeline.catalog))
-        assert len([r for r in caplog.records if "which is not read" in r.message]) == warnings
+        assert len([r for r in caplog.records if "which is ignored" in r.message]) == warnings
     sampled._tell.cache_clear()

@@ -96,7 +96,7 @@ def test_what_is_wrong_is_one_line_with_the_address_and_the_fix(store: S3, event
 def test_where_a_report_cannot_go_is_said_before_the_work(store: S3, events: Path) -> None:
     target = store.address("report.json", bucket="none")
     done = streameval(events.parent, "replay", events, "--report", target, **store.environment)
-    assert "s3://none/report.json: there is no bucket none" in done.stderr
+    assert "s3://none/report.json: bucket none" in done.stderr
     assert done.stdout == ""
     for arguments in (("replay", events, "--predictions"), ("simulate",)):
         done = streameval(events.parent, *arguments, store.address("x.parquet"), **store.environment)

@@ -126,7 +126,7 @@ def test_pickles_lie_apart_and_are_read_only_from_where_nobody_else_can_write(tm
     assert b"pickled" not in next((tmp_path / "p").glob("*.checkpoint")).read_bytes()
     for place, good in ((model, 0o600), (tmp_path / "p", 0o700)):
         place.chmod(0o777)
-        with pytest.raises(StoreError, match=r"others can write it.*chmod go-w"):
+        with pytest.raises(StoreError, match=r"others can write to it.*chmod go-w"):
             files.load()
         place.chmod(good)
     model.write_bytes(b"tampered")
@@ -140,7 +140,7 @@ def test_a_pickle_of_another_user_is_refused(tmp_path: Path) -> None:
     files.save({"n": 1}, {"0": b"pickled"})
     (model,) = tmp_path.glob("*.models")
     os.chown(model, 12345, 12345)
-    with pytest.raises(StoreError, match="others can write it"):
+    with pytest.raises(StoreError, match="others can write to it"):
         files.load()
 
 

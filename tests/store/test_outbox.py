@@ -146,7 +146,7 @@ def test_a_file_of_an_earlier_format_is_upgraded_in_place_with_what_it_has(tmp_p
 def test_a_file_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / OUTBOX_NAME) as later:
         later.execute(f"PRAGMA user_version = {OUTBOX_FORMAT + 1}")
-    with pytest.raises(StoreError, match=f"of format {OUTBOX_FORMAT + 1}, not {OUTBOX_FORMAT}"):
+    with pytest.raises(StoreError, match=f"format {OUTBOX_FORMAT + 1}, but this program reads format {OUTBOX_FORMAT};"):
         Outbox(tmp_path)
     with sqlite3.connect(tmp_path / OUTBOX_NAME) as later:
         assert later.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)

@@ -1,1 +1,1 @@
-"""From sums to evidence: differences, their variance, and tests that may look as often as they like."""
+"""From sums to evidence: differences, their variance, and tests that may be evaluated any number of times."""

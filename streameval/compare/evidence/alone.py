@@ -1,6 +1,6 @@
 """The evidence of one further metric by itself: the e-processes, windows, floors and bounds that any metric of a comparison has.
 
-It is an `Evidence` whose only statistic stands where GAUC's does, since that is one statistic which nothing else reads.
+It is an `Evidence` whose only statistic takes the place of GAUC's, a single statistic that nothing else reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rule of comparisons that the settings ask for."""
+"""The rule of comparisons according to the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a verdict fell on: the metric that its words name from then on, and whether what is known now still shows it.
+"""What a verdict was decided on: the metric that its words name from then on, and whether current data still support
+it.
 
 The overall e-value is a mean over metrics and windows, so when it reaches 1 / alpha one of them has as a rule got there: the
 metric whose bound, at alpha by itself, lies beyond the margin, over the longest window for which it does. Bounds here are

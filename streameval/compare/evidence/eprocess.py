@@ -1,4 +1,4 @@
-"""Evidence that may be looked at always: the one-sided normal mixture, and how e-values are put together.
+"""Evidence that may be looked at always: the one-sided normal mixture, and how e-values are combined.
 
 S is a sum with variance V whose mean is at most 0 under the null. With a half-normal prior over drifts,
 

@@ -1,7 +1,8 @@
-"""The sequential state of one comparison: what every look adds, and the verdicts that it leads to.
+"""The sequential state of one comparison: updated at every look, with the verdicts that follow.
 
-Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta is
-harm, candidate against baseline (`paired`, `split`). How e-values are put together, each step valid whatever their dependence:
+Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta
+is harm, candidate against baseline (`paired`, `split`). How e-values are combined, each step valid whatever their
+dependence:
 
 - processes: of all impressions, and beside it, where the caller brings it, one of at most so many of a user and day, which a few
   heavy users cannot drown: the mean of both. *Not worse* is about all impressions alone.
@@ -18,15 +19,17 @@ A variance has a floor. Equal scores have none at all, and are certified as soon
 last digits, or one odd impression, must not look certain either. At `min_clicks` the least standard error is a tenth of the
 tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 / sqrt(clicks).
 
-rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such that the
-boundary is tightest at `optimum` clicks (earlier in windows that start over: they are there for what is new); evidence
-begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record. *Worse* is final,
-*not worse* stands until *worse* is found: a version that was good for two days may break on the third. What was found from labels
-that were corrected since is taken back (`retract`), and may be found again from what is there then.
+rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such
+that the boundary is tightest at `optimum` clicks (earlier in windows that start over: they are there for what is new);
+evidence begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record.
+*Worse* is final, *not worse* stands until *worse* is found: a version that was good for two days may break on the
+third. A verdict from labels that have been corrected since is retracted (`retract`), and may be found again from the
+corrected labels.
 
 Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
 
-One scalar kernel (`one_look`) does all of this look by look, so any way to cut the looks into calls gives the same bits.
+One scalar kernel (`one_look`) does all of this look by look, so however the looks are divided into calls, the bits are
+the same.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ from streameval.compare.reading.reading import COMPARED, Verdict
 
 OVERALL = len(COMPARED)  # column of paths, behind the metrics
 
-SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at the most: a z of 7.7 with 64 blocks
+SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at most: a z of 7.7 with 64 blocks
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}

@@ -1,4 +1,5 @@
-"""The scalar kernel behind `evidence.Evidence.advance`: look by look, so any way to cut looks into calls gives the same bits."""
+"""The scalar kernel behind `evidence.Evidence.advance`: look by look, so however the looks are divided into calls, the
+bits are the same."""
 
 from __future__ import annotations
 

@@ -4,21 +4,21 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
 (baseline served, candidate only scored); rows the other way round are turned by `oriented` and then added.
 
 - log_loss: relative, (L_new - L_old) / L_old. With a margin m, S = (theta - m) W = sum l_new - (1 + m) l_old.
-- auc: the one-step (von Mises) estimate of AUC_old - AUC_new from placements against frozen reference curves. A version's
-  AUC is E F0(s+) with F0 the scores' distribution among non-clicks, and E S1(s-) with S1 the survival among clicks. Both
-  terms count, and one constant is counted twice: AUC ~ mean F0(s+) + mean S1(s-) - AUC_ref with AUC_ref that of the
-  reference sample itself, which is the mean of S1 over the reference's non-clicks. **PHI0 therefore must be stored centred:
-  every non-click adds (S1_new(s_new) - AUC_ref_new) - (S1_old(s_old) - AUC_ref_old)**, a click adds F0_new(s_new) -
-  F0_old(s_old) uncentred. Then no constant is left, and sums made with different references (partitions, hours) add up:
-  theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error enters in the second order only, as
-  long as scores are distributed as in the reference: re-freeze it every few hours, a shift of every score by d on the
-  logit costs about 0.1 d**2 of AUC until then.
-- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; who was served by
-  both versions in a window has a row for either.
-- calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m just
-  when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it takes two
-  statistics, which `evidence` puts together. It needs impressions that both versions served: the one that did not choose the
-  items looks under-predicting by selection alone.
+- auc: the one-step (von Mises) estimate of AUC_old - AUC_new from placements against frozen reference curves. A
+  version's AUC is E F0(s+) with F0 the scores' distribution among non-clicks, and E S1(s-) with S1 the survival among
+  clicks. Both terms count, and one constant is counted twice: AUC ~ mean F0(s+) + mean S1(s-) - AUC_ref with AUC_ref
+  that of the reference sample itself, which is the mean of S1 over the reference's non-clicks. **PHI0 therefore must be
+  stored centred: every non-click adds (S1_new(s_new) - AUC_ref_new) - (S1_old(s_old) - AUC_ref_old)**, a click adds
+  F0_new(s_new) - F0_old(s_old) uncentred. Then no constant is left, and sums made with different references
+  (partitions, hours) add up: theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error
+  enters in the second order only, as long as scores are distributed as in the reference: re-freeze it every few hours,
+  a shift of every score by d on the logit costs about 0.1 d**2 of AUC until then.
+- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; who was served
+  by both versions in a window has a row for either.
+- calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m
+  just when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it
+  takes two statistics, which `evidence` combines. It needs impressions that both versions served: the one that did not
+  choose the items looks under-predicting by selection alone.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ V = sum w v / sum w of either policy (self-normalised; Swaminathan and Joachims 
 adds to r is r (w_new v / A_new - w_new / W_new - w_old v / A_old + w_old / W_old) with A = sum w v and W = sum w, hence the variance between
 blocks, and the one as if impressions were independent.
 
-A few heavy weights make neither a normal sum nor an error that can be estimated: evidence wants `FEWEST_EFFECTIVE` effective samples of
-either policy's weights, and of its weighted worth, and no weight above `MOST_OF_WEIGHTS` of their sum. A policy's mean weight is 1 if the
-propensities are right, whatever the policy; where it is not, within its error, nothing is told.
+A few heavy weights make neither a normal sum nor an error that can be estimated: evidence requires `FEWEST_EFFECTIVE`
+effective samples of either policy's weights, and of its weighted values, and no weight above `MOST_OF_WEIGHTS` of their
+sum. A policy's mean weight is 1 if the propensities are right, whatever the policy; if it is not, within its error,
+nothing is reported.
 """
 
 from __future__ import annotations

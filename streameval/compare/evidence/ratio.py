@@ -153,10 +153,10 @@ def two_means(
 def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
     """One estimate whose errors are shared within users and within items, from the same sums in blocks of either; fields [...].
 
-    v = max(v_user, v_item, v_user + v_item - v_iid), for what both have is counted twice (Cameron, Gelbach and Miller 2011, Journal
-    of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is careful, by a factor of 2 at the most. `df` is the
-    smaller one. Blocks are those of users, which the floor counts: a catalogue may well have fewer items than blocks.
-    Undefined where either is.
+    v = max(v_user, v_item, v_user + v_item - v_iid), for what both have is counted twice (Cameron, Gelbach and Miller
+    2011, Journal of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is careful, by a factor of 2
+    at most. `df` is the smaller one. Blocks are those of users, which the floor counts: a catalogue may well have fewer
+    items than blocks. Undefined where either is.
     """
     v_iid = np.maximum(by_user.v_iid, by_item.v_iid)
     both = by_user.v_clu + by_item.v_clu - v_iid

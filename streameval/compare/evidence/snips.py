@@ -1,9 +1,10 @@
-"""Log loss of two versions as if everything had been shown alike: from a pair's piece to a relative difference.
+"""Log loss of two versions as if everything had been shown equally often: from a pair's piece to a relative difference.
 
-theta = sum w (l_new - l_old) / sum w l_old with w = 1 / propensity: a ratio of sums by block (`ratio`), as the log loss is one, so the
-self-normalised estimates of both versions have the same sum of weights, and it cancels. A few heavy weights make neither a normal
-sum nor an error that can be estimated: evidence wants `FEWEST_EFFECTIVE` samples, (sum w)**2 / sum w**2, and no weight above
-`MOST_OF_WEIGHTS` of their sum, of which classes of weights give a bound from above that is at most a quarter too large.
+theta = sum w (l_new - l_old) / sum w l_old with w = 1 / propensity: a ratio of sums by block (`ratio`), as the log loss
+is one, so the self-normalised estimates of both versions have the same sum of weights, and it cancels. A few heavy
+weights make neither a normal sum nor an error that can be estimated: evidence requires `FEWEST_EFFECTIVE` samples, (sum
+w)**2 / sum w**2, and no weight above `MOST_OF_WEIGHTS` of their sum, of which classes of weights give a bound from
+above that is at most a quarter too large.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What the overall e-process must reach, when the time for which it is looked at is known: less than 1 / alpha.
+"""The level that the overall e-process must reach when its horizon is known: less than 1 / alpha.
 
-A nonnegative martingale that begins at 1 passes c with probability (1 - what is left of it at the end) / c (optional stopping). It would
-take for ever until nothing is left. A comparison ends after `compare.horizon`, so what is left then is spent: c alpha, below, is the
-level at which Brownian motion is stopped in alpha of all cases, for the mixtures and the windows of the default rule. More
-traffic leaves less, so the table is of a million clicks within the horizon, looked at from 200 clicks on; with fewer it is careful.
-`python -m benchmarks.detection --only spent` makes it anew (seeded; `benchmarks/detection/spent.py`).
+A nonnegative martingale that begins at 1 passes c with probability (1 - what is left of it at the end) / c (optional
+stopping). It would take forever until nothing is left. A comparison ends after `compare.horizon`, so what is left then
+can be spent: c alpha, below, is the level at which Brownian motion is stopped in alpha of all cases, for the mixtures
+and the windows of the default rule. More traffic leaves less, so the table is of a million clicks within the horizon,
+looked at from 200 clicks on; with fewer it is conservative. `python -m benchmarks.detection --only spent` rebuilds it
+(seeded; `benchmarks/detection/spent.py`).
 """
 
 from __future__ import annotations

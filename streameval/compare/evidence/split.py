@@ -1,6 +1,6 @@
 """Two versions live on disjoint users (canary, A/B): from served block sums by hour to one `Statistic` per metric.
 
-Arms are compared within the hour and put together with weights n_A n_B / (n_A + n_B) (Cochran 1954; Mantel and Haenszel
+Arms are compared within the hour and combined with weights n_A n_B / (n_A + n_B) (Cochran 1954; Mantel and Haenszel
 1959), so a ramp from 1% to 50% over a diurnal CTR is no Simpson reversal: both arms are standardised to the same hours.
 For a component x (click, loss, pClick: per impression; placements: per click, per non-click) and an arm,
 
@@ -175,7 +175,7 @@ def _levels(t: Reals) -> tuple[float, float, float]:
 
 @numba.njit(cache=True)
 def _strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64], totals: Reals, devs: Reals) -> None:
-    sums = np.empty((2, DEVS))  # impressions in the place of OM
+    sums = np.empty((2, DEVS))  # impressions in place of OM
     groups = baseline.shape[1]
     for i in range(baseline.shape[0]):
         for arm in range(2):

@@ -6,10 +6,10 @@ inequality exp(y - psi y**2) <= 1 + y; Howard, Ramdas, McAuliffe, Sekhon, Probab
 Ramdas, Comparing sequential forecasters, Operations Research 72(4), 2024, section 4). A mean over a grid of l's is one
 too. It needs the two sums only. The null is about the realised average, not about a population of users.
 
-The bound is made, not assumed: who only scored is judged with its odds clipped to within e**c of the server's, on both
-sides, so that |d| <= c whatever the label, and in either orientation of a pair. Log loss is convex along the logit, so a
-candidate in shadow that is as good on average is no worse when it is clipped; where the candidate served, it is the
-baseline that is clipped, and the null is about that one.
+The bound is enforced, not assumed: the version that only scored is evaluated with its odds clipped to within e**c of
+the server's, on both sides, so that |d| <= c whatever the label, and in either orientation of a pair. Log loss is
+convex along the logit, so a candidate in shadow that is as good on average is no worse when it is clipped; where the
+candidate served, it is the baseline that is clipped, and the null is about that one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""An arm of a split that has hardly any of the clicks that it promised: a page on which nobody can click, clicks that nobody logs.
+"""An arm of a split that receives hardly any of its predicted clicks: a page that cannot be clicked, or clicks that are
+not logged.
 
-The floor of clicks is there for approximations that need clicks. Such an arm never reaches it, so the worst deploy of all would be
-undecided for ever. But how many clicks are *due* is known: by its own pClick. Where `FOR_A_CLICK` times the floor were promised and
-fewer than the floor came, the arm is judged by its calibration, as if one click had come for every `FOR_A_CLICK` that it promised. That
-is more than have come, so the difference is at least the one that is tested, and the evidence is no more than there is. A
-calibrated arm of so many promised clicks has 1 / `FOR_A_CLICK` of them by no luck: at the default floor 200 of 1,000.
+The floor of clicks exists because approximations need clicks. Such an arm never reaches it, so the worst deploy of all
+would stay undecided forever. But the number of *expected* clicks is known, from its own pClick. If `FOR_A_CLICK` times
+the floor were predicted and fewer than the floor arrived, the arm is evaluated by its calibration, as if one click had
+arrived for every `FOR_A_CLICK` predicted. That is more than really arrived, so the true difference is at least the one
+tested, and the evidence is not overstated. A calibrated arm with that many predicted clicks cannot by chance have only
+1 / `FOR_A_CLICK` of them: at the default floor 200 of 1,000.
 
-Nothing is known of log loss and AUC, which are about clicks.
+Log loss and AUC, which depend on clicks, are unknown then.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""For whom and why: by user, slice and pClick bucket, and what can be said before labels are mature."""
+"""Where and why versions differ: by user, slice and pClick bucket, and preliminary estimates before labels are mature."""

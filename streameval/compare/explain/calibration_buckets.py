@@ -1,13 +1,13 @@
-"""Calibration by bucket of pClick: where the candidate promises more, or less, than the baseline did.
+"""Calibration by bucket of pClick: where the candidate predicts more, or less, than the baseline did.
 
-Each version is judged on what it served itself, in buckets of its own pClick. A version that only scored looks
-under-predicting by selection alone, and so does any version in the high buckets of another's pClick (regression to
-the mean); hence a shadow has no such table.
+Each version is evaluated on what it served itself, in buckets of its own pClick. A version that only scored looks
+under-predicting by selection alone, and so does any version in the high buckets of another's pClick (regression to the
+mean); hence a shadow has no such table.
 
 As in `split` both are standardised to the hours in which both served: with om_h the weight n_A n_B / (n_A + n_B) of an
-hour and x_h a version's mean, E/O = sum om_h p_h / sum om_h y_h. The harm is |E_new/O_new - 1| - |E_old/O_old - 1|, of which
-MID and GAP (`paired`) are put together as in `evidence`. Deviations by block of users are taken of both versions at once:
-users that were served by both correlate, and count so. The floor of the variance is that of independent clicks,
+hour and x_h a version's mean, E/O = sum om_h p_h / sum om_h y_h. The harm is |E_new/O_new - 1| - |E_old/O_old - 1|, of
+which MID and GAP (`paired`) are combined as in `evidence`. Deviations by block of users are taken of both versions at
+once: users that were served by both correlate, and count so. The floor of the variance is that of independent clicks,
 (E/O)**2 (1 - ctr) / clicks.
 
 V grows by about 1 with every click (of the harmonic mean of both versions' clicks), so the mixtures' rhos are constants,

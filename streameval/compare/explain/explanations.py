@@ -1,5 +1,6 @@
-"""What a comparison's sums do not show: for whom and why (`compare.who`, `compare.mixes`), and what pending impressions say
-already (`compare.early`). Gathered here from the partitions; kept until something new is known.
+"""What a comparison's sums do not show: where and why versions differ (`compare.who`, `compare.mixes`), and what
+pending impressions already suggest (`compare.early`). Gathered from the partitions, and kept until something new is
+known.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
 from streameval.sketches.blocks import BLOCKS
 
 PENDING_ROWS = 1 << 16  # newest ones, over all partitions: a promised AUC is good to 0.002 then
-EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at the most
+EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at most
 EARLY_SHARE = 20
 
 Why = tuple[tuple[Finding, ...], tuple[Mix, ...], tuple[UnknownMix, ...]]

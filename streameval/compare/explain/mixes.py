@@ -1,4 +1,4 @@
-"""Why: is a difference of two arms one of the traffic they got, or of what they do with it? And the Simpson guard.
+"""Whether a difference of two arms comes from their traffic or from what they do with it; and the Simpson guard.
 
 Kitagawa (JASA 50(272), 1955): with shares s and rates r of the strata of a dimension, in baseline a and candidate b,
 
@@ -9,8 +9,8 @@ Rates are clicks or log loss per impression; calibration is predicted clicks per
 that an arm lacks has nothing to compare and counts as mix. "hour" is a dimension too: a ramp over a day is the oldest mix
 of all. Variances are those of independent impressions times the design effect of the arms, whose users are known in blocks.
 
-The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at all looks
-(`eprocess`). A paired comparison has a guard of its own (`uniform_exposure`).
+The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at
+all looks (`eprocess`). A paired comparison has its own guard (`uniform_exposure`).
 """
 
 from __future__ import annotations

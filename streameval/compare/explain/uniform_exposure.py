@@ -1,4 +1,4 @@
-"""The Simpson guard of a paired comparison: what was shown, against what would be if everything were shown alike.
+"""The Simpson guard of a paired comparison: what was shown, against what would be if everything were shown equally often.
 
 Both versions score the same impressions, so no mix can differ; but the serving model chose what was shown, and what it shows
 often decides the aggregate alone (Jadidinejad, Macdonald and Ounis, The Simpson's Paradox in the Offline Evaluation of
@@ -141,7 +141,7 @@ def _mix(metric: str, both: _Both, alpha: float, candidate: str) -> Mix:
     if simpson:
         text = (
             f"the {name_of(metric)} of {candidate} is {by_how_much(total)} over what was shown, but {by_how_much(theta)} "
-            "under uniform exposure, had every item been shown alike: what the serving model shows often decides the first"
+            "under uniform exposure, as if every item had been shown equally often: the first is dominated by what the serving model shows often"
         )
     return Mix(PROPENSITY, metric, total, total - theta, theta, math.sqrt(v), simpson, text)
 

@@ -1,18 +1,19 @@
-"""For whom: the parts of the traffic that carry a difference of log loss, and which of them are worse for certain.
+"""The breakdown: the parts of the traffic that carry a difference of log loss, and which of them are significantly
+worse.
 
-A part is a value of a slice dimension, or a bucket of the serving pClick. Each has a null of its own, "not worse by more than
-the margin here", with the e-process of the whole (`eprocess`): the same rho, frozen from the whole comparison's variance
-per click, so that nothing is tuned on the part. All parts go into one e-BH (Wang and Ramdas, JRSS B 84(3), 2022) at the
-comparison's alpha: whatever their dependence, of those called significant at a look a share of at most alpha is wrong on
-average. The e-values are current ones; a running maximum would be none.
+A part is a value of a slice dimension, or a bucket of the serving pClick. Each has its own null, "not worse by more
+than the margin here", with the e-process of the whole (`eprocess`): the same rho, frozen from the whole comparison's
+variance per click, so that nothing is tuned on the part. All parts go into one e-BH (Wang and Ramdas, JRSS B 84(3),
+2022) at the comparison's alpha: whatever their dependence, of those called significant at a look a share of at most
+alpha is wrong on average. The e-values are current ones; a running maximum would be none.
 
 - paired: S = sum d - m l N over the part's impressions, d the candidate's log loss less the baseline's, m the margin, l the
   baseline's mean log loss on the whole. V from the part's own blocks of users (at least that of independent impressions).
 - split: NE_new / NE_old - 1 of the part, by hour as the whole (`split`), V as of independent impressions times the design
   effect of the whole: parts of served traffic have no blocks.
 
-A part that is all of the traffic says nothing and is left out. Users are listed too, but never significant on their own:
-they were chosen by what they carry.
+A part that is all of the traffic says nothing and is left out. Users are listed too, but never significant on their
+own: they were selected by what they carry.
 """
 
 from __future__ import annotations

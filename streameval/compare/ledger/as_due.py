@@ -1,4 +1,4 @@
-"""Labels as they were when they were due, and what has changed since apart (see `ledger`)."""
+"""Labels as they were when they were due, and separately what has changed since (see `ledger`)."""
 
 from __future__ import annotations
 

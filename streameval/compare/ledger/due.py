@@ -1,4 +1,4 @@
-"""Panes that wait to be looked at, in order: what a look costs goes by what is due, not by all that waits."""
+"""Panes waiting for their look, in order: the cost of a look depends on what is due, not on everything that waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DuePanes:
         return sorted(out)
 
     def cut(self) -> None:
-        """Segments have changed: when what was put off is due is told anew at the next look."""
+        """Segments have changed: when what was put off is due is told again at the next look."""
         for _, pane in self._put_off:
             insort(self._waiting, pane)
         self._put_off = []

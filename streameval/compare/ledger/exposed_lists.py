@@ -31,7 +31,7 @@ OCTAVES = 14  # of W, which is at most 1e4
 # scalars: sum D^2; lists with propensities, sums of W^2, W T and T^2; then those lists by octave of W
 XL_DD, XL_KNOWN, XL_WW, XL_WT, XL_TT = range(BLOCKS * XL_CELLS, BLOCKS * XL_CELLS + 5)
 XL_OCTAVES = XL_TT + 1
-EXPOSED_LISTS = XL_OCTAVES + OCTAVES  # cells in all
+EXPOSED_LISTS = XL_OCTAVES + OCTAVES  # cells in total
 LIST_UNITS = float(1 << 24)  # of W and T
 LIST_SQUARES = float(1 << 12)  # of what they multiply
 _TURNED = [*range(XL_D, XL_DD, XL_CELLS), *range(XL_T, XL_DD, XL_CELLS), XL_WT]

@@ -1,4 +1,4 @@
-"""Sums of a pair weighted by inverse propensity: its differences as if everything had been shown alike.
+"""Sums of a pair weighted by inverse propensity: its differences as if everything had been shown equally often.
 
 The serving version chose what was shown, so what it shows often has most of every mean. Weighted by 1 / propensity an
 impression counts for all that it stands for (Schnabel et al., ICML 2016): with W = sum w, sum w d / W is SNIPS of the difference in log
@@ -32,7 +32,7 @@ EXPOSED_CELLS = 4
 X_N, X_WW, X_WWD, X_WWDD, X_WW1, X_WWPHI, X_WWPHI2 = range(BLOCKS * EXPOSED_CELLS, BLOCKS * EXPOSED_CELLS + 7)
 X_OCTAVES = X_WWPHI2 + 1
 X_OCTAVES1 = X_OCTAVES + _OCTAVES
-EXPOSED = X_OCTAVES1 + _OCTAVES  # cells in all
+EXPOSED = X_OCTAVES1 + _OCTAVES  # cells in total
 _TURNED = [*range(XWD, X_N, EXPOSED_CELLS), *range(XWPHI, X_N, EXPOSED_CELLS), X_WWD, X_WWPHI]
 
 _Ints = NDArray[np.int64]

@@ -1,11 +1,11 @@
-"""GAUC of pairs: rows of (user, tumbling window of event time), made when the window's labels are complete.
+"""GAUC of pairs: rows of (user, tumbling window of event time), computed when the window's labels are complete.
 
 A row is of the impressions of a user in a window that one version served and another scored too: w of them, and D, the
 other's AUC on them less the server's (ties by half); users with both labels only. An AUC is no sum over impressions, so
 a window is computed whole, from the joiner's rows: once of what was on time, when its labels are complete, and if
-anything in it was late, once more with that, when nothing can be corrected any more; readers get the difference of
-the two. What they get when depends on event time alone (see `Ledger`). The joiner keeps rows a window longer than they
-can be corrected (`JoinPolicy.hold`), so that they are still there.
+anything in it was late, once more with that, when nothing can be corrected any more; readers get the difference of the
+two. What they get, and when, depends on event time alone (see `Ledger`). The joiner keeps rows a window longer than
+they can be corrected (`JoinPolicy.hold`), so that they are still there.
 
 `mark`, `due` and `gather` are for the loop's thread, everything else for the one that counts.
 """
@@ -174,7 +174,7 @@ class GaucRows:
             yield window * self.window, self._given[window]
 
     def forget_before(self, ts: int) -> None:
-        """Lets go of windows that ended before a time."""
+        """Drops windows that ended before a time."""
         for kept in (*self.waiting, self._given):
             for window in [w for w in kept if (w + 1) * self.window <= ts]:
                 del kept[window]

@@ -1,15 +1,15 @@
-"""What comparisons of versions are made of: sums by block of users, of every version that served and of every pair
-that scored the same impressions (see `sketches.blocks`), by pane until somebody looks, then by hour.
+"""The sums behind comparisons of versions: by block of users, for every version that served and for every pair that
+scored the same impressions (see `sketches.blocks`), by pane until the pane is looked at, then by hour.
 
-A look takes the panes before its end out of the waiting ones (`advance`), so it sees whole panes only. What it sees of them
-must not depend on when a batch ended, nor a restart: so a label counts as it was when it was due, and what is late (an
-impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
-it came. What the AUC needs is placed later, by all partitions' labels (`placements`, `strata`): until then the scores are
-kept as codes.
+A look removes the panes before its end from the waiting ones (`advance`), so it sees only whole panes. What it sees
+must not depend on where a batch ended or on a restart: so a label counts as it was when it was due, and anything late
+(an impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
+it arrived. For the AUC, scores are placed later, by the labels of all partitions (`placements`, `strata`): until then
+they are kept as codes.
 
-With a cap, a pair's row has the same sums once more behind those of all: of what is *apart*, that is beyond a user's first so many
-of the day, or late, or put off. All less apart are the sums under the cap; so they cost what heavy users have, and no correction
-touches them.
+With a cap per user, a pair's row has the same sums a second time: of the impressions *apart*, that is beyond the cap of
+a user's day, late, or postponed. The sums under the cap are those of all minus those apart; so the extra cost is
+proportional to the traffic of heavy users, and corrections do not affect them.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class Ledger:
             yield number, self._by_key(self._segments[number])
 
     def forget_before(self, pane: int) -> None:
-        """Lets go of segments that ended before a pane."""
+        """Drops segments that ended before a pane."""
         keep = self.segment(pane)
         for number in [n for n in self._segments if n < keep]:
             del self._segments[number]

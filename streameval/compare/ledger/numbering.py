@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streameval.compare.ledger.sums import LedgerLabels, LedgerScores, Numbers, new_parts, new_rows
+from streameval.compare.ledger.sums import LedgerLabels, LedgerScores, Numbers
+from streameval.compare.ledger.unnumbered import new_parts, new_rows
 
 MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
 _PARTS_AT_ONCE = 1024  # that are numbered in one go

@@ -1,4 +1,4 @@
-"""Scores of one partition that are still to be placed (see `placements`): as codes, by pane, until their stratum closes."""
+"""Scores of one partition that have not been placed yet (see `placements`): as codes, by pane, until their stratum closes."""
 
 from __future__ import annotations
 

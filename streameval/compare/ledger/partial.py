@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streameval.compare.ledger.curves import Labels
 from streameval.compare.ledger.pieces import RowPiece
 from streameval.compare.ledger.placements import OUT, Row, ScoreCodes, read_code
-from streameval.sketches.blocks import BLOCKS, NO_ITEM, SCALE
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS, SCALE
 
 PAUC = "pauc"
 
@@ -105,11 +105,11 @@ def _place(codes: ScoreCodes, curves: NDArray[np.int32], out: Row, column: int) 
         server = np.int64(curves[0, label, server_bin])
         d = np.int64(curves[1, label, other_bin]) - server
         real = d / SCALE
-        for side in range(2):
-            group = user if side == 0 else item
-            if side == 1 and group == NO_ITEM:
+        for by in range(2):
+            group = user if by == OF_USERS else item
+            if by == OF_ITEMS and group == NO_ITEM:
                 continue
-            cell = column + (P_USERS if side == 0 else P_ITEMS) + group * PAUC_CELLS
+            cell = column + (P_USERS if by == OF_USERS else P_ITEMS) + group * PAUC_CELLS
             out[cell + P_N] += sign
             out[cell + P_Y] += sign * label
             out[cell + P_PHI0 - label] += sign * d

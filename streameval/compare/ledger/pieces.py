@@ -1,8 +1,8 @@
 """What further metrics add to a row of the ledger: pieces among the sums that every row has, one a metric.
 
-A piece is added by its own kernel and read by its own function, so the sums of other metrics never know of it, and a ledger without
-pieces is what it was. Checkpoints know a piece by its name, which says everything that its sums depend on: one that is new
-begins at 0, one that is gone is left out.
+A piece is added by its own kernel and read by its own function, so it does not affect other metrics, and a ledger
+without pieces has no overhead. Checkpoints identify a piece by its name, which contains everything that its sums depend
+on: a new one begins at 0, and one that no longer exists is dropped.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ of it as hold enough labels, over all partitions. Its curves are those of its ow
 same impressions; so the sums of a stratum are its AUC exactly, equal scores differ by 0, and a click rate that moves
 with the hours moves nothing. Until a stratum closes its scores are kept as codes.
 
-A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block (6), the item's
-block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log, how often it counts, the parts
-of the server's and of the other version's bin (3 each), which of the two it has (1), whether it is apart (1; see `ledger`), and
-whether it is taken out again (1). An older checkpoint has codes without parts: they are in the first one.
+A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block
+(6), the item's block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log,
+how often it counts, the parts of the server's and of the other version's bin (3 each), which of the two it has (1),
+whether it is apart (1; see `ledger`), and whether it is removed again (1). An older checkpoint has codes without parts:
+they are in the first one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WIDTH = ITEMS + BLOCKS * PAIR_CELLS
 _BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT, _SERVER_PART, _PART = 0, 11, 22, 23, 29, 36, 44, 55, 58
 _PARTS = (1 << PART_BITS) - 1
 ROW_MASK = np.uint64(0xFF << _ROW)
-_COPIED = np.uint64(1 << 61)  # there are copies in the place of a weight
+_COPIED = np.uint64(1 << 61)  # there are copies in place of a weight
 _COPIES_BITS = 11
 APART = np.uint64(1 << 62)
 OUT = np.uint64(1 << 63)
@@ -80,7 +81,7 @@ def copied(copies: int) -> np.uint64:
 
 @numba.njit(inline="always")
 def times_of(code: np.uint64) -> int:
-    """How often it counts, below 0 when it is taken out again."""
+    """How often it counts, below 0 when it is removed again."""
     copies = 1
     if code & _COPIED:
         copies = _field(code, _WEIGHT, _COPIES_BITS)
@@ -122,7 +123,7 @@ def rows_of(codes: ScoreCodes) -> NDArray[np.int64]:
 
 
 def renumbered(codes: ScoreCodes, row: NDArray[np.int64]) -> ScoreCodes:
-    """Codes with `row[r]` in the place of row r; those that have none (-1) are left out."""
+    """Codes with `row[r]` in place of row r; those that have none (-1) are left out."""
     now = row[rows_of(codes)]
     keep = now >= 0
     return (codes[keep] & ~ROW_MASK) | (now[keep].astype(np.uint64) << np.uint64(_ROW))

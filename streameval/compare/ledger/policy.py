@@ -1,8 +1,8 @@
 """The piece of `policy_value`: what a pair's own policies would have earned, from impressions that both versions scored.
 
-An impression weighs, for either version, the probability with which it would have shown it (`policies`) over its propensity. Whoever
-served it and names no probability has that of the log: a weight of 1. Propensities below the smallest that is believed count as that
-one. An impression without a propensity, or without the other version's probability, is in no sum.
+For either version an impression is weighted by the probability with which that version would have shown it (`policies`)
+over its propensity. A serving version without a probability has that of the log: a weight of 1. Propensities below the
+floor count as the floor. An impression without a propensity, or without the other version's probability, is in no sum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streameval.compare.ledger.pieces import PieceScores, RowPiece
 from streameval.compare.ledger.snips import E_UNIT, HEAVIEST_WEIGHT, WEIGHT_CLASSES
 from streameval.compare.ledger.sums import Matrix
 from streameval.compare.ledger.wide_sums import REAL, SQUARE, add_real, add_square
-from streameval.sketches.blocks import BLOCKS, NO_ITEM
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS
 from streameval.sketches.exposure import MOST_VALUE
 
 OWN_POLICY = "policy_value"
@@ -93,11 +93,11 @@ def _add_pairs(
         x[0] = 1.0 if np.isnan(own) else min(own / shown, HEAVIEST_WEIGHT)
         x[2] = min(other / shown, HEAVIEST_WEIGHT)
         x[1], x[3] = x[0] * worth, x[2] * worth
-        for side in range(2):
-            group = np.int64(block[i]) if side == 0 else np.int64(item[i])
-            if side == 1 and group == NO_ITEM:
+        for by in range(2):
+            group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
+            if by == OF_ITEMS and group == NO_ITEM:
                 continue
-            cell = column + (L_USERS if side == 0 else L_ITEMS) + group * POLICY_CELLS
+            cell = column + (L_USERS if by == OF_USERS else L_ITEMS) + group * POLICY_CELLS
             sums[r, cell + L_N] += sign
             for one in range(2):
                 sums[r, cell + L_WEIGHT + one] += sign * np.int64(np.rint(x[2 * one] * E_UNIT))

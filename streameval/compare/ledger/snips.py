@@ -1,8 +1,8 @@
-"""The piece of `log_loss_snips`: a pair's log losses as if everything had been shown alike, each impression weighing 1 / propensity.
+"""The piece of `log_loss_snips`: a pair's log losses as if everything had been shown equally often, each impression weighing 1 / propensity.
 
-Propensities below the smallest that is believed count as that one, and weights end at 2**20. Capacity: by block, sums of weights and
-of weighted losses are in units of 2**-20, at most 2**20 * 16.2 nats a term, 5e5 of these (5e7 at weights of 1e4). A sum of squares is
-two cells, the whole numbers and the rest in units of 2**-30: at most 2.9e14 a term.
+Propensities below the floor count as the floor, and weights are at most 2**20. Capacity: by block, sums of weights and
+of weighted losses are in units of 2**-20, at most 2**20 * 16.2 nats a term, 5e5 of these (5e7 at weights of 1e4). A sum
+of squares is two cells, the whole numbers and the rest in units of 2**-30: at most 2.9e14 a term.
 
 Impressions without a propensity are in no sum.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.pieces import PieceScores, RowPiece
 from streameval.compare.ledger.sums import Matrix, log_odds_ratio, promised_variance
-from streameval.sketches.blocks import BLOCKS, NO_ITEM
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS
 from streameval.sketches.weight_classes import weight_class
 
 E_UNIT, E_REST = float(1 << 20), float(1 << 30)
@@ -90,11 +90,11 @@ def _add_pairs(
         d, own = loss[k] - loss[s], loss[s]
         weight, weighted = np.int64(np.rint(w * E_UNIT)), np.int64(np.rint(w * own * E_UNIT))
         more = np.int64(np.rint(w * d * E_UNIT))
-        for side in range(2):
-            group = np.int64(block[i]) if side == 0 else np.int64(item[i])
-            if side == 1 and group == NO_ITEM:
+        for by in range(2):
+            group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
+            if by == OF_ITEMS and group == NO_ITEM:
                 continue
-            cell = column + (E_USERS if side == 0 else E_ITEMS) + group * SNIPS_CELLS
+            cell = column + (E_USERS if by == OF_USERS else E_ITEMS) + group * SNIPS_CELLS
             sums[r, cell + E_WEIGHT] += sign * weight
             sums[r, cell + E_LOSS] += sign * weighted
             sums[r, cell + E_D] += sign * more

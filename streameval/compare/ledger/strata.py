@@ -131,7 +131,7 @@ class Strata:
         }
 
     def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
-        """Takes over what `state` gave in the place of everything; `code`: of a series, None if there is none any more."""
+        """Takes over what `state` gave in place of everything; `code`: of a series, None if there is none any more."""
 
         def key_of(names: Sequence[Any]) -> Key | None:
             served, other = (-1 if name is None else code(name) for name in names)

@@ -1,8 +1,9 @@
 """The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
 
-A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of
-the serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as they are first seen. A kernel stops before a score that has no numbers yet, and
-goes on there once the caller has given them out (`new_rows`, `new_parts`); so nothing is looked up twice.
+A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of the
+serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as
+they are first seen. A kernel stops before a score that has no numbers yet, and continues there once the caller has
+given them out (`unnumbered`); so nothing is looked up twice.
 """
 
 from __future__ import annotations
@@ -336,61 +337,3 @@ def add_pairs(
             parts[q, PART_Y] += many * clicked
             parts[q, PART_D_SQ] += d_sq
     return end
-
-
-@numba.njit(cache=True, nogil=True)
-def new_rows(
-    first: int, scores: LedgerScores, row_of: NDArray[np.int32], numbered: int, most: int, out: NDArray[np.int64]
-) -> int:
-    """Numbers the rows of a whole batch, whose scores from `first` on are others'. out[n]: (served, other + 1)."""
-    row, series, logged_at = scores.row, scores.series, scores.logged_at
-    made = 0
-    for k in range(series.size):
-        s = k if k < first else logged_at[row[k]]
-        if s < 0 or numbered + made == most:
-            continue
-        served = series[s]
-        other = 0 if k < first else series[k] + 1
-        if k >= first and (series[k] == served or row_of[served, 0] < 0):
-            continue
-        if row_of[served, other] < 0:
-            row_of[served, other] = numbered + made
-            out[made, 0], out[made, 1] = served, other
-            made += 1
-    return made
-
-
-@numba.njit(cache=True, nogil=True)
-def new_parts(
-    start: int,
-    end: int,
-    pairs: bool,
-    scores: LedgerScores,
-    value: NDArray[np.int32],
-    numbers: Numbers,
-    numbered: int,
-    out: NDArray[np.int64],
-) -> int:
-    """Numbers the parts of scores start .. end - 1 (`pairs`: of others', or else logged); out[n]: (row, column).
-
-    As many as `out` has room for.
-    """
-    row, series, logged_at = scores.row, scores.series, scores.logged_at
-    row_of, part_of = numbers.row_of, numbers.part_of
-    made = 0
-    for k in range(start, end):
-        i = row[k]
-        s = logged_at[i]
-        if s < 0 or (pairs and (series[k] == series[s] or row_of[series[s], 0] < 0)):
-            continue
-        r = row_of[series[s], series[k] + 1 if pairs else 0]
-        if r < 0:
-            continue
-        for d in range(value.shape[1]):
-            if part_of[r, value[i, d]] < 0:
-                if made == len(out):
-                    return made
-                part_of[r, value[i, d]] = numbered + made
-                out[made, 0], out[made, 1] = r, value[i, d]
-                made += 1
-    return made

@@ -1,7 +1,7 @@
 """AUCs of users by pair: of the impressions that one version served and another scored too, the other's AUC less the server's.
 
-Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that they
-and the label put them in. They are put together once all are there (`add_up`).
+Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that
+they and the label put them in. They are combined once all are there (`add_up`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
 
 @numba.njit(inline="always")
 def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clicks: int, others: int) -> float:
-    """The AUC of a user's entries, each of which counts as often as `copies` says: `clicks` and `others` in all."""
+    """The AUC of a user's entries, each of which counts as often as `copies` says: `clicks` and `others` in total."""
     order = np.argsort(entries)
     pairs, _, _, _ = weighted_pairs(entries[order], copies[order], entries.size)
     return float(pairs / (2.0 * clicks * others))

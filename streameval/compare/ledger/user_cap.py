@@ -1,5 +1,5 @@
-"""Which impressions of pairs, that somebody besides the server scored, are beyond a user's first so many of a UTC day: what one
-partition counts of its users, for the day that runs.
+"""Which impressions of pairs, scored by a version besides the server, are beyond a user's cap for the UTC day: counted
+by partition, for the current day.
 
 Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are spread over
 partitions counts in each of them by itself.

@@ -1,4 +1,4 @@
-"""The piece of `value`: what the clicks on impressions that a version served are worth (see `sketches.yield_cells`)."""
+"""The piece of `value`: the value of clicks on impressions that a version served (see `sketches.yield_cells`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from streameval.compare.ledger.pieces import PieceScores, RowPiece
 from streameval.compare.ledger.sums import Matrix
 from streameval.compare.ledger.wide_sums import REAL, add_real, add_square
-from streameval.sketches.blocks import BLOCKS, NO_ITEM
+from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS
 from streameval.sketches.yield_cells import MOST_WORTH
 
 VALUE = "value"
@@ -53,11 +53,11 @@ def _add_served(
         if r < 0:
             continue
         worth = min(max(value[i], 0.0), MOST_WORTH) if label[i] else 0.0
-        for side in range(2):
-            group = np.int64(block[i]) if side == 0 else np.int64(item[i])
-            if side == 1 and group == NO_ITEM:
+        for by in range(2):
+            group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
+            if by == OF_ITEMS and group == NO_ITEM:
                 continue
-            cell = column + (V_USERS if side == 0 else V_ITEMS) + group * VALUE_CELLS
+            cell = column + (V_USERS if by == OF_USERS else V_ITEMS) + group * VALUE_CELLS
             sums[r, cell + V_N] += sign
             add_real(sums, r, cell + V_WORTH, worth, sign)
         add_square(sums, r, column + V_SQUARES, worth * worth, sign)

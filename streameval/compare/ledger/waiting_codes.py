@@ -1,4 +1,4 @@
-"""Codes of scores (see `placements`) of panes that nobody has looked at yet, by row of the ledger."""
+"""Codes of scores (see `placements`) of panes that have not been looked at yet, by row of the ledger."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WaitingCodes:
         return room[: rows * scores].reshape(rows, scores), np.zeros((rows, 2), np.int64)
 
     def add(self, pane: int, late: int, codes: NDArray[np.uint64], coded: NDArray[np.int64], sign: int) -> None:
-        """Takes in what was written to `room`; with `sign` -1 as taken out again."""
+        """Takes in what was written to `room`; with `sign` -1 as removed again."""
         for row, (n, clicks) in enumerate(coded.tolist()):
             if n:
                 some = codes[row, :n].copy() if sign > 0 else codes[row, :n] | OUT

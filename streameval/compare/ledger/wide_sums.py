@@ -1,4 +1,5 @@
-"""Sums of numbers that no one fixed point holds: what clicks are worth, and squares of that, in two or three int64 cells each.
+"""Sums of numbers with too wide a range for one fixed-point cell: values of clicks and their squares, in two or three
+int64 cells each.
 
 Capacity: a term of `add_real` is below 2**53, its cells hold 1e3 of the largest; a term of `add_square` below 2**88 (a worth of 2**30 at a
 weight of 2**14, squared), its cells hold 3e4 of the largest, and 8e6 of any below 2**80.

@@ -1,7 +1,8 @@
 """The metrics that `compare.more` can add to a comparison: one row each, for words and signs.
 
-Each has an interval and a verdict of its own; only those in `compare.decide` enter the overall verdict. How a row's sums come to be is
-in `compare.ledger` (`pieces`, `list_rows`), how they become a difference in `compare.tracking.further_sums`.
+Each has an interval and its own verdict; only those in `compare.decide` enter the overall verdict. How a row's sums
+come to be is in `compare.ledger` (`pieces`, `list_rows`), how they become a difference in
+`compare.tracking.further_sums`.
 """
 
 from __future__ import annotations

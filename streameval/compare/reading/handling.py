@@ -1,4 +1,4 @@
-"""What people say to a verdict: that they have seen it, or that they want to hear no more of it."""
+"""Acknowledging and muting verdicts."""
 
 from __future__ import annotations
 

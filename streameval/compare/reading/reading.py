@@ -1,7 +1,7 @@
-"""What readers see of a comparison: immutable, made at a look, shown by the API, Prometheus and the page.
+"""What readers see of a comparison: immutable, built at a look, shown by the API, Prometheus and the page.
 
-Each class is the one definition of an answer: its fields, in their order, are the members of the JSON object (`as_json`) and
-of the API's schema, its words are the schema's (`server.api.shapes`).
+Each class is the single definition of a response: its fields, in their order, are the members of the JSON object
+(`as_json`) and of the API's schema, its words are the schema's (`server.api.shapes`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who was told of a change of a verdict, and when; or why nobody was."""
+"""Who was notified of a change of a verdict, and when; or why nobody was."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Deploys and comparisons over time: who is compared with whom, and what every look has found."""
+"""Deploys and comparisons over time: which versions are compared, and what every look has found."""

@@ -1,4 +1,4 @@
-"""A version that replaced another one, hour by hour: `before_after` on the ledger's hours, a warning at the most.
+"""A version that replaced another one, hour by hour: `before_after` on the ledger's hours, a warning at most.
 
 Whole clock hours of which the candidate served at least `SHARE` are held against the same hours one week earlier, of which
 the baseline did. Placebo days are the 24 hours that end where the deploy begins, and so on backwards as far as the ledger
@@ -209,7 +209,7 @@ class BeforeAfterTracked(Tracked):
         return oldest < hour < self._from and self._sums.alone(self.baseline, hour)
 
     def _days_back(self, oldest: int) -> int | None:
-        """How far back counterparts are: as far as there are any for the first hours, a week at the most."""
+        """How far back counterparts are: as far as there are any for the first hours, a week at most."""
         for hours in (SOON_HOURS, DAY_HOURS):
             for back in range(WEEK_DAYS, 0, -1):
                 first = self._from - back * DAY_HOURS

@@ -1,7 +1,7 @@
 """All deploys and comparisons of a process, driven by event time: arrivals notice deploys, looks decide comparisons.
 
-`step` goes over the panes in order. At each it takes in what arrived, then looks at the panes whose labels are complete by
-then. So whatever the batches, the speed and the restarts, the same events lead to the same looks.
+Panes are processed in order: first the arrivals of a pane, then the panes whose labels are complete by that time. So
+the same events lead to the same looks, whatever the batches, the speed and the restarts.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from streameval.compare.announce import Announcement, announced_deploy, with_announcement
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.evidence.paired import effective
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
 from streameval.compare.reading.reading import SETUPS, Comparison, Deploy, Role, Setup
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
-from streameval.compare.tracking.learning import Learning
+from streameval.compare.tracking.learning import LearningModels, labels_of
 from streameval.compare.tracking.roles import Roles
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.compare.tracking.sums import RowName
@@ -58,7 +55,7 @@ class Board:
         self._rule, self._limits, self._pane, self._shape = rule, limits, pane, shape
         self._watch = Watch(limits.share, limits.count)
         self._roles = Roles(limits.share)
-        self._learning: dict[Series, Learning] = {}  # of online models
+        self._learning = LearningModels(limits.learning)
         self.deploys: list[Deploy] = []
         self.tracked: list[Tracked] = []
         self.arrived = 0  # the first pane of which arrivals may still come
@@ -173,7 +170,7 @@ class Board:
 
     def role(self, series: Series) -> Role:
         """What a series is there for."""
-        return self._roles.of(series, self._watch, self._learned(series))
+        return self._roles.of(series, self._watch, self._learning.is_over(series))
 
     def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
         """The comparisons that something is known of, oldest first; `finish` adds what the sums do not contain."""
@@ -197,7 +194,7 @@ class Board:
             "deploys": [asdict(deploy) for deploy in self.deploys],
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
             "roles": self._roles.state(),
-            "learning": [[*series, one.state()] for series, one in self._learning.items()],
+            "learning": self._learning.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
@@ -214,13 +211,11 @@ class Board:
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
         by_id = {deploy.id: deploy for deploy in self.deploys}
         self._roles.restore(state.get("roles", []))
-        self._learning = {
-            Series(*names): Learning.restore(self._limits.learning, one) for *names, one in state.get("learning", [])
-        }
+        self._learning.restore(state.get("learning", []))
         if "learning" not in state:  # an older checkpoint: what was judged then is judged on
             online = [one for one in state["tracked"] if Series(*one["candidate"]).source == "online"]
             for one in online:
-                self._learning_of(Series(*one["candidate"]), one["start"]).over = True
+                self._learning.of(Series(*one["candidate"]), one["start"]).over = True
         self.tracked = []
         for one in state["tracked"]:
             if one["deploy"] not in by_id:
@@ -318,16 +313,11 @@ class Board:
                 if sums[cells.PAIR_N]:
                     scored[other] = served.model
                 if other.source == "online" and withheld is None:
-                    learning = self._learning_of(other, at - self._pane)
-                    n, d = int(sums[cells.PAIR_N]), int(sums[cells.D])
-                    if self._rule.weighed and n > 0:  # as many labels as there is evidence of
-                        scalars = row[BLOCKS * PAIR_CELLS :][: cells.PAIR_SCALARS]
-                        excess = scalars[cells.PAIR_CLICKS_EXCESS] + scalars[cells.PAIR_OTHERS_EXCESS]
-                        labels = int(effective(np.asarray(n), excess))
-                        n, d = labels, round(d * labels / n)
-                    learning.gain(served, n, d)
+                    self._learning.of(other, at - self._pane).gain(
+                        served, *labels_of(row, sums, bool(self._rule.weighed))
+                    )
         self._roles.look(scored, served_by)
-        learned = {series for series, learning in self._learning.items() if learning.look(at, partitions)}
+        learned = self._learning.look(at, partitions)
         return self._anew(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 
     def _judge_again(self, at: int) -> list[Tracked]:
@@ -340,12 +330,6 @@ class Board:
         for tracked in out:
             tracked.start_over(at, at // self._pane, why)
         return out
-
-    def _learned(self, series: Series) -> bool:
-        return series in self._learning and self._learning[series].over
-
-    def _learning_of(self, series: Series, begun: int) -> Learning:
-        return self._learning.setdefault(series, Learning(self._limits.learning, begun))
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
         """Windows begin with an hour, at least `restart` after the one before."""
@@ -379,7 +363,7 @@ class Board:
         self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int
     ) -> None:
         tracked = self._new(deploy, setup, baseline, candidate, start, segment, self._rule)
-        tracked.learning = candidate.source == "online" and not self._learned(candidate)
+        tracked.learning = candidate.source == "online" and not self._learning.is_over(candidate)
         self.tracked.append(tracked)
         del self.tracked[: -self._limits.keep]
 

@@ -1,7 +1,7 @@
 """The further metrics of one comparison (`compare.more`): an interval and a verdict each, beside those that every comparison has.
 
-They see the rows, the windows and the looks of their comparison, so whatever holds for it holds for them. What they add to the
-overall verdict is `deciding`, nothing unless `compare.decide` names them.
+They use the rows, the windows and the looks of their comparison, so the same guarantees hold. They contribute to the
+overall verdict (`deciding`) only if `compare.decide` names them.
 """
 
 from __future__ import annotations

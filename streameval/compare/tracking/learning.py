@@ -1,4 +1,4 @@
-"""When an online model has learned enough to be evaluated: not before a window of time in which it became no better.
+"""When an online model has learned enough to be evaluated: after the first window of time in which it did not improve.
 
 A window lasts `compare.learning_window`, and longer until `LABELS` more labels have come for each partition's model, so each
 begins after the model has learned from at least so many since the one before began. How good the model is in it: its log loss
@@ -9,10 +9,16 @@ are compared as they are: a model that stands still leaves learning at the secon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from streameval.compare.evidence.paired import effective
+from streameval.compare.evidence.ratio import Ints
 from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, PAIR_CELLS
 
 LABELS = 2_000  # that a window has, of each partition
 
@@ -68,6 +74,49 @@ class Learning:
         n, difference = self._now[served]
         n_before, difference_before = before.get(served, [0, 0])
         return min(n, n_before) >= least and difference * n_before >= difference_before * n
+
+
+class LearningModels:
+    """How far every online model has come."""
+
+    def __init__(self, window: int) -> None:
+        """`window`: see `Learning`."""
+        self._window = window
+        self._models: dict[Series, Learning] = {}
+
+    def of(self, series: Series, begun: int) -> Learning:
+        """The one of a model, which is new if it is not known; `begun`: see `Learning`."""
+        return self._models.setdefault(series, Learning(self._window, begun))
+
+    def is_over(self, series: Series) -> bool:
+        """Whether it is an online model that has learned enough."""
+        return series in self._models and self._models[series].over
+
+    def look(self, at: int, partitions: int) -> set[Series]:
+        """At the end of a pane, in ms: the models whose learning is over from here on, and was not before."""
+        return {series for series, one in self._models.items() if one.look(at, partitions)}
+
+    def state(self) -> list[list[Any]]:
+        """Everything, as plain values."""
+        return [[*series, one.state()] for series, one in self._models.items()]
+
+    def restore(self, state: Sequence[Sequence[Any]]) -> None:
+        """Takes over what `state` returned, in place of what is here."""
+        self._models = {Series(*names): Learning.restore(self._window, one) for *names, one in state}
+
+
+def labels_of(row: Ints, sums: Ints, weighed: bool) -> tuple[int, int]:
+    """(labels, difference in fixed point) of a pair's row, whose blocks `sums` has added up, for `Learning.gain`.
+
+    Impressions that are weighed are as many labels as there is evidence of.
+    """
+    n, difference = int(sums[cells.PAIR_N]), int(sums[cells.D])
+    if not weighed or n <= 0:
+        return n, difference
+    scalars = row[BLOCKS * PAIR_CELLS :][: cells.PAIR_SCALARS]
+    excess = scalars[cells.PAIR_CLICKS_EXCESS] + scalars[cells.PAIR_OTHERS_EXCESS]
+    labels = int(effective(np.asarray(n), excess))
+    return labels, round(difference * labels / n)
 
 
 def _plain(sums: _Sums) -> list[list[Any]]:

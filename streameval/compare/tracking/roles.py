@@ -1,4 +1,4 @@
-"""What each series is there for: live, shadow, learning or retired.
+"""The role of each series: live, shadow, learning or retired.
 
 A version that serves is live (`watch`). One that does not, and scores what others serve, is a shadow; an online model is
 learning first (`learning`). One that did either and does neither is retired: its model has served so many impressions

@@ -130,7 +130,7 @@ class SequentialTracked(Tracked):
         """Whether a version that does not serve was found worse, and is evaluated again: `worse` is final only for what serves.
 
         When all evidence is gone; at the first look after the one that found it, chance alone may leave too little. A
-        model that goes on learning also once the verdict has stood for as long as it took, and for `least`, ms.
+        model that continues learning also once the verdict has stood for as long as it took, and for `least`, ms.
         """
         found = self.evidence.standing().worse_at
         if self.deploy.kind != "shadow" or found is None:

@@ -1,8 +1,10 @@
-"""Stretches without any click where many were due: the clicks are held up, and the labels are wrong until they have come.
+"""Stretches without any click where many were expected: the clicks are delayed, and the labels are wrong until they
+arrive.
 
-A pane without a click is not looked at before the next one with a click is known. If in the stretch between, at the CTR so far, at least
-`SILENT_CLICKS` should have come (chance of that by luck: e**-30), its panes are put off until nothing in them can be corrected any
-more. All from labels as they were when they were due, so it depends on the events alone.
+A pane without a click is not looked at before the next one with a click is known. If at the CTR so far at least
+`SILENT_CLICKS` should have arrived in the stretch between them (probability by chance: e**-30), its panes are postponed
+until nothing in them can be corrected. This uses labels as they were when they were due, so it depends on the events
+alone.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Due:
 
     looks: list[int]  # panes to look at now, in order
     silent: list[Stretch]
-    waiting: int | None  # the pane at which a stretch that goes on was found silent
+    waiting: int | None  # the pane at which a stretch that continues was found silent
 
 
 class Silence:

@@ -1,6 +1,6 @@
 """The sums behind one comparison, over the windows of its e-processes: exact, whatever comes late or is restarted.
 
-What a look adds comes as rows of the ledger (`counting.ledger`), each of one segment of an hour at the most. The first
+What a look adds comes as rows of the ledger (`counting.ledger`), each of one segment of an hour at most. The first
 window holds everything since the comparison began; later ones begin every few hours and hold what is of segments from
 there on, so a correction of an old impression changes only the windows that hold it.
 """

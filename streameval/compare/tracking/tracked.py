@@ -1,6 +1,6 @@
-"""What the board knows of a comparison while it runs, whatever its setup: rows of the ledger in, looks, a reading out.
+"""The board's interface to a running comparison, whatever its setup: rows of the ledger in, looks, a reading out.
 
-What a setup has no use for does nothing, so that nobody has to ask which one it is.
+Methods that a setup does not need do nothing, so that callers need not know which setup it is.
 """
 
 # ruff: noqa: B027  (empty on purpose)

@@ -1,4 +1,4 @@
-"""Noticing deploys by the traffic itself, from counts of served impressions by pane.
+"""Detects deploys from the traffic itself, by counts of served impressions per pane.
 
 A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` of them in all since
 it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A live version is

@@ -1,1 +1,1 @@
-"""Rows whose labels have long matured, on disk: files that are mapped into the table, so nobody who reads rows knows of them."""
+"""Rows on disk whose labels matured long ago: files that are mapped into the table, invisible to everything that reads rows."""

@@ -1,8 +1,8 @@
-"""The rows of a table that lie on disk: its oldest ones, segment by segment, mapped over its columns.
+"""The rows of a table that are on disk: its oldest ones, segment by segment, mapped over its columns.
 
-Rows are read as ever, and written to as ever when a late click changes a label: that makes a page in memory, and the
-row's number is kept, for checkpoints name segments and say what has changed in them. Only ids are looked up apart: the
-index of ids holds rows in memory alone.
+Rows are read as before, and written as before when a late click changes a label: that creates a page in memory, and the
+row's number is recorded, because checkpoints refer to segments and list what has changed in them. Only ids are looked
+up separately: the index of ids covers only rows in memory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ColdRows:
 
     @property
     def any(self) -> bool:
-        """Whether there are segments, or may be: what rows lie in must be of whole pages."""
+        """Whether there are segments, or may be: what rows are in must be of whole pages."""
         return bool(self.rows or self.segments)
 
     def end(self, start: int) -> int:
@@ -345,7 +345,7 @@ def _map(table: Table, segment: Segment) -> None:
         return
     columns = table.columns()
     file.map_over(columns, segment.first)
-    if segment.codes is not None:  # written anew in memory, until the rows are forgotten
+    if segment.codes is not None:  # rewritten in memory, until the rows are forgotten
         table.series[part] = segment.codes.series[table.series[part]]
         table.slices[part] = segment.codes.slices(table.slices[part].astype(np.int64))
     for one in table.kept:

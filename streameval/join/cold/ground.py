@@ -1,4 +1,4 @@
-"""Columns in memory of their own, over whose pages files are mapped later.
+"""Columns in their own address ranges, over whose pages files are mapped later.
 
 A file is mapped privately: what is written to a mapped page goes to a copy of that page in memory, never to the file.
 """
@@ -40,7 +40,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None:
     """An open file's array is `column[first : first + its length]` from now on. Raises OSError, and changes nothing then.
 
-    The column is of `empty`, and nobody else writes to these rows meanwhile.
+    The column is of `empty`, and nobody else writes to these rows in the meantime.
     """
     dtype, (rows,), offset = place
     if column.dtype != np.dtype(dtype):

@@ -1,7 +1,7 @@
-"""The ids of rows in order and the row of each, in pages of the disk: to look for an id costs one of them.
+"""The ids of rows in order, with the row of each, in pages of the disk: a lookup reads one page.
 
-A page holds ids and, behind them, their rows. The first id of every page is in memory, too, and says in which one an id is. Files had
-ids and rows apart at first, which cost two pages; they are read as pages without rows.
+A page holds ids followed by their rows. The first id of every page is also in memory, and tells which page an id is in.
+Files of earlier versions have ids and rows apart, which costs two pages; they are read as pages without rows.
 """
 
 from __future__ import annotations

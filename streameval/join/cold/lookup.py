@@ -1,4 +1,4 @@
-"""Which rows on disk have some ids: one call for all indexes.
+"""Finds the rows on disk that have given ids: one call for all indexes.
 
 An id costs one page of each index that may have it (see `ids`), and all of them can be asked for at once.
 """

@@ -1,8 +1,8 @@
-"""A segment: consecutive rows whose labels are mature, in one file that is written once and for all.
+"""A segment: consecutive rows with mature labels, in one immutable file.
 
 The file holds the table's columns of these rows and what their runs still keep (scores of who did not serve, policies);
-their ids in order are apart (`index`). Labels change later, too: the rows that did are named by checkpoints, with
-what has become of them; the file stays as it is.
+their ids in order are apart (`index`). Labels may still change later: checkpoints list the changed rows
+with their new state; the file does not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streameval.join.times import block_times
 
 
 class RowsFile:
-    """Where everything lies in a file of rows."""
+    """Where everything is in a file of rows."""
 
     def __init__(self, path: Path, rows: int, layout: Mapping[str, Any] | None, size: int = 0) -> None:
         """`layout`: what `content` gave, with places instead of arrays; None: the file is lost. `size` in bytes."""
@@ -134,7 +134,7 @@ def distinct(codes: NDArray[np.int32]) -> list[int]:
 
 
 def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
-    """Whether rows of these series need not be written anew."""
+    """Whether rows of these series need not be rewritten."""
     used = np.array(sorted(series), np.int64)
     values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
     return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())

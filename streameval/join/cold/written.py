@@ -1,8 +1,8 @@
 """Rows in memory whose unchanging columns are in files, too: those that wait for their labels, and those not yet on disk.
 
-A checkpoint names such files where it would copy millions of rows that the one before has copied. They are written before
-it when there are rows for more than a few, and else by the checkpoint that names them first, read whole at a restart, and
-deleted when no checkpoint names them any more.
+A checkpoint refers to such files instead of copying millions of rows that the previous one has already copied. They are
+written ahead of the checkpoint if there are rows for more than a few, otherwise by the first checkpoint that refers to
+them, read completely at a restart, and deleted when no checkpoint refers to them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who is told when a verdict changes, and how."""
+"""Notifications about changes of verdicts."""

@@ -1,7 +1,7 @@
-"""What is worth a message: from a snapshot to changes of verdicts, under keys that follow from the event stream alone.
+"""Detects changes of verdicts in a snapshot, with keys that depend on the event stream alone.
 
-A comparison carries the changes of its verdict, in checkpoints too, so a change is found in every snapshot after it, also by
-the process that starts after a kill: whoever remembers the keys tells each once.
+A comparison carries the changes of its verdict, in checkpoints too, so a change is found in every later snapshot, also
+by a process that starts after a kill: remembering the keys is enough to send each change once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A message: what every kind of receiver makes its own of."""
+"""A message, independent of the kind of receiver."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tells everybody of every change once. The ingest loop only publishes snapshots; nothing here can hold it up.
+"""Sends every change once to every receiver. The ingest loop only publishes snapshots; nothing here can delay it.
 
-One thread looks at the newest snapshot and puts what is new into the outbox; a thread for each receiver takes its messages out,
-in order, and tries until they are taken: after 1, 2, 4, ... up to 300 s, or as long as the receiver asks. A message that is
-refused for what it is waits by itself; whatever else fails holds for all messages of that receiver.
+One thread reads the newest snapshot and puts new changes into the outbox; one thread per receiver delivers its messages
+in order, retrying after 1, 2, 4, ... up to 300 s, or as long as the receiver asks. A message that is rejected for its
+content is set aside; any other failure delays all messages of that receiver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _LONGEST_BACKOFF = 300.0  # seconds
 _PRIMED = "primed"  # a condition: what has happened from then on is told
 _LOOK_SECONDS = 5.0  # between two looks for work that nobody has announced: another worker's, or the lease
-_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at the most
+_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at most
 
 
 class Notifier:

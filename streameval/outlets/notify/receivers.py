@@ -1,6 +1,6 @@
-"""The kinds of receivers: each sends one message, or says why it could not. Its errors never hold a secret.
+"""The kinds of receivers: each sends one message, or reports why it could not. Its errors never contain a secret.
 
-The standard library speaks HTTP and SMTP, and every service here takes one POST; so no client library is needed.
+The standard library speaks HTTP and SMTP, and every service here accepts a single POST; so no client library is needed.
 """
 
 from __future__ import annotations

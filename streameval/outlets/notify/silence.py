@@ -1,4 +1,4 @@
-"""Models that get no more data, and those that get some again. A condition is remembered over restarts, so each is told once."""
+"""Models that stop receiving data, and those that resume. Conditions are remembered over restarts, so each is sent once."""
 
 from __future__ import annotations
 

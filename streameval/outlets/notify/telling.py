@@ -1,4 +1,5 @@
-"""Who was told of what, in memory: what the outbox has on record, followed as it grows, also by what other workers send."""
+"""Who was notified of what: an in-memory copy of the outbox's record, kept up to date, including messages sent by other
+workers."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class TellingRecord:
         try:
             self._read()
         except StoreError as error:
-            log.error("notify: who was told is not known: %s", error)
+            log.error("notify: it is unknown who was notified: %s", error)
 
     def of(self, c: Comparison) -> list[tuple[tuple[Told, ...], Untold | None]]:
         """Who was told of each of its changes; of nobody: why, if that is known."""

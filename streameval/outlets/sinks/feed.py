@@ -1,8 +1,9 @@
 """Feeds one sink: finds the panes and verdicts that it does not have yet, and writes them. Nothing queues up.
 
-What is missing is worked out from the newest snapshot, which has every pane in memory: a sink that was away for an hour gets
-that hour when it is back. What it has is noted in the outbox after it is there, so a kill at any moment leads to a second
-write of the same rows, never to a gap; and sinks replace. Panes that leave memory before that are lost, and counted.
+What is missing is determined from the newest snapshot, which has every pane in memory: a sink that was unavailable for
+an hour gets that hour when it returns. What it has received is recorded in the outbox after the write, so a kill at any
+moment leads to a second write of the same rows, never to a gap; and sinks replace rows. Panes that leave memory before
+that are lost, and counted.
 """
 
 from __future__ import annotations

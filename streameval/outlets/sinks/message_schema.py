@@ -26,7 +26,7 @@ def message_schema() -> dict[str, Any]:
 def _result() -> dict[str, Any]:
     keys: dict[str, Any] = dict.fromkeys(RESULT_KEYS, _TEXT)
     keys |= {"pane_start": _TIME, "pane_end": _TIME, "impressions": _COUNT, "clicks": _COUNT, "corrected": _COUNT}
-    keys["objective"] = {"type": "string", "description": "By the labels of which objective; empty: by clicks."}
+    keys["objective"] = {"type": "string", "description": "The objective whose labels count; empty: clicks."}
     numbers = [*names(), *(f"{name}_stderr" for name in with_stderr())]
     metrics = {name: {**_NUMBER, "description": meaning(name)} for name in numbers}
     families = "|".join(family.name.replace("{k}", "[1-9][0-9]*") for family in BY_K)

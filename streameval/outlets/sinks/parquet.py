@@ -1,7 +1,7 @@
 """Parquet files: `results/date=2024-05-01/<pane>.parquet`, `verdicts/date=.../<time>-<key>.parquet`.
 
-Names follow from what is in a file, so writing it again replaces it. On a disk a file appears whole (written beside, fsynced,
-renamed); an object store shows an object once it is uploaded.
+File names are derived from the content, so writing a file again replaces it. On disk files appear atomically (written
+under a temporary name, fsynced, renamed); an object store shows an object once it is uploaded.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _to_folder(folder: Path) -> Callable[[str, bytes], None]:
     def put(name: str, data: bytes) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")  # one writer: a name of its own is not needed
+        partial = path.with_name(f".{path.name}.partial")  # one writer: its own name is not needed
         with partial.open("wb") as file:
             file.write(data)
             file.flush()

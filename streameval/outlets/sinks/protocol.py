@@ -24,7 +24,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of connections."""
+        """Drops connections."""
 
 
 def time_of(ms: int) -> datetime:

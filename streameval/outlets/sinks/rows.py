@@ -1,4 +1,5 @@
-"""The rows that leave: a pane's results, one a series, and the changes of verdicts. Their keys follow from the events alone.
+"""The rows written to sinks: a pane's results, one per series, and the changes of verdicts. Their keys depend on the
+events alone.
 
 A row is a flat object with the names of the API; numbers that are not defined are None. Times are milliseconds here; each sink
 writes them as its readers expect.
@@ -42,7 +43,7 @@ _EMPTY = np.uint64(0x7FF8000000000000)  # one NaN for all of them
 
 @dataclass(frozen=True, slots=True)
 class SinkPane:
-    """Everything of one pane: a row by series."""
+    """Everything of one pane: a row per series."""
 
     start: int  # ms
     rows: tuple[Mapping[str, Any], ...]

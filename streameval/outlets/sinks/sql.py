@@ -1,4 +1,4 @@
-"""Tables of a database, by SQLAlchemy Core: `<prefix>results`, a row a pane and series, and `<prefix>verdicts`.
+"""Tables of a database, by SQLAlchemy Core: `<prefix>results`, a row per pane and series, and `<prefix>verdicts`.
 
 A pane is written in one transaction that deletes what was there of it, which every database can; the key of a row follows
 from what it is about, so a second writer gets an error and no second row. A metric that is new gets a column.
@@ -63,7 +63,7 @@ class SqlTables(Sink):
             raise SinkError(self._said(error)) from error
 
     def close(self) -> None:
-        """Lets go of the connection, and of what is known of the tables."""
+        """Drops the connection, and of what is known of the tables."""
         engine, self._engine = self._engine, None
         self._tables = {}
         if engine is not None:
@@ -101,7 +101,7 @@ class SqlTables(Sink):
         except (sa.exc.ArgumentError, ValueError):
             raise ConfigError('sinks: to: must be an address of SQLAlchemy such as "postgresql://host/db"') from None
         if url.host and "@" in f"{url.host}{url.database}":  # half of a password, which errors would show
-            raise ConfigError('sinks: to: has an "@" too many; write one in a password as %40')
+            raise ConfigError('sinks: to: has more than one "@"; write one in a password as %40')
         return url
 
     def _patient(self) -> Any:
@@ -116,7 +116,7 @@ class SqlTables(Sink):
         said = str(getattr(error, "orig", None) or error).partition("\n")[0]
         try:
             url = self._url()
-        except ConfigError:  # the file has just been taken away
+        except ConfigError:  # the file has just been removed
             return type(error).__name__
         place = url.set(query={}).render_as_string()
         if url.password:

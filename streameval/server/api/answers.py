@@ -116,7 +116,7 @@ def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any], table: TabularBo
 
 
 def answer_in_private(snapshot: Snapshot, body: Mapping[str, Any], table: TabularBody | None = None) -> Response:
-    """200 with the body stamped, for who asked and nobody else; no ETag, because it goes on between two snapshots."""
+    """200 with the body stamped, for who asked and nobody else; no ETag, because it continues between two snapshots."""
     headers = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
     return _response(snapshot, body, headers, table=table)
 

@@ -1,4 +1,4 @@
-"""Auctions run again: every version at every operating point, and at matched mainline ads."""
+"""Replayed auctions: every version at every operating point, and at matched mainline ads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def router(publisher: Publisher) -> APIRouter:
         responses=CSV,
     )
     def get_auctions(request: Request, query: Annotated[AuctionsQuery, Query()]) -> Response:
-        """Requests run again under every version's scores at every operating point; nothing without `[[auction.points]]`."""
+        """Requests replayed under every version's scores at every operating point; nothing without `[[auction.points]]`."""
         snapshot = publisher.latest()
         found = _matching(snapshot, query)
         skipped = snapshot.events.get("auction_skipped", {})

@@ -72,7 +72,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
     @routes.get("/models/{model:path}/verdict", response_model=schemas.Verdict)
     def get_verdict(
         request: Request,
-        model: Annotated[str, Path(min_length=1, max_length=512, description="model name; it may hold slashes")],
+        model: Annotated[str, Path(min_length=1, max_length=512, description="model name; it may contain slashes")],
         query: Annotated[VerdictQuery, Query()],
     ) -> Response:
         """The verdict on a model's newest deploy (of `candidate`), flat, for a gate. Undecided until there is one."""

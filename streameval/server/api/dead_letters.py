@@ -1,4 +1,4 @@
-"""Invalid events: counts, and the latest samples for those allowed to see single users."""
+"""Invalid events: counts, and the latest samples for clients that may see single users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streameval.server.http.problems import problem_responses
 from streameval.sources.protocol import REASONS
 from streameval.sources.recent_letters import LetterSample, RecentLetters
 
-_WITHHELD = 'samples show what events hold; send "Authorization: Bearer <token>" with the request'
+_WITHHELD = 'samples show the content of events; send "Authorization: Bearer <token>" with the request'
 
 
 def router(publisher: Publisher, access: Access, letters: RecentLetters | None) -> APIRouter:

@@ -53,7 +53,7 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
         response_model=schemas.Announced,
         status_code=201,
         responses={
-            200: {"model": schemas.Announced, "description": "Known already: note and link updated"},
+            200: {"model": schemas.Announced, "description": "Already known: note and link updated"},
             **problem_responses(409, 503),
         },
     )
@@ -64,7 +64,7 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
         now = round(clock() * 1000)
         at = now if body.at is None else parse_time(body.at)
         if at > now + _AHEAD:
-            raise bad_parameter("at", str(body.at), "lies more than an hour ahead; give the time of the deploy", "body")
+            raise bad_parameter("at", str(body.at), "is more than an hour ahead; give the time of the deploy", "body")
         snapshot = publisher.latest()
         said = Announcement(spelled(body.model), spelled(body.version), at, body.note, body.link)
         on_record = announced_deploy(snapshot.deploys, said)

@@ -1,4 +1,4 @@
-"""What people say to a verdict: acknowledged or muted, with a name and a reason."""
+"""Acknowledging and muting verdicts, with a name and a reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def router(publisher: Publisher, book: HandlingBook | None, clock: Callable[[], 
     ) -> Response:
         """Acknowledges or mutes a comparison's verdict, with a name and a reason; `open` takes that back."""
         if book is None:
-            raise Problem(409, "this server keeps nothing: no monitor is running")
+            raise Problem(409, "this server stores nothing: no monitor is running")
         snapshot = publisher.latest()
         found = next((c for c in snapshot.comparisons if c.id == id), None)
         if found is None:
@@ -49,8 +49,8 @@ def router(publisher: Publisher, book: HandlingBook | None, clock: Callable[[], 
         try:
             book.say(comparison_key(found), said)
         except StoreError as error:
-            log.error("comparison %s: what was said cannot be kept: %s", id, error)
-            detail = "what was said cannot be kept now; the log says why"
+            log.error("comparison %s: the acknowledgement or mute cannot be stored: %s", id, error)
+            detail = "it cannot be stored now; the log says why"
             raise Problem(503, detail, headers={"Retry-After": "5"}) from None
         log.info("comparison %s: %s", id, body.state)
         return answer_of_write(snapshot, {"comparison": id, "handling": said and as_json(said, rfc3339)}, 200)

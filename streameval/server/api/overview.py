@@ -1,4 +1,4 @@
-"""The state of the monitor in one JSON object: the status page and the stream are made of this."""
+"""The state of the monitor in one JSON object, for the page and the stream."""
 
 from __future__ import annotations
 
@@ -170,9 +170,9 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
-    out += [f"notify {r.name}: {r.waiting} messages wait: {r.error}" for r in snapshot.receivers if r.error]
+    out += [f"notify {r.name}: {r.waiting} messages are waiting: {r.error}" for r in snapshot.receivers if r.error]
     out += [f"notify {r.name}: {r.dropped} messages were dropped" for r in snapshot.receivers if r.dropped]
-    out += [f"sink {s.name}: {s.waiting} panes and verdicts wait: {s.error}" for s in snapshot.sinks if s.error]
+    out += [f"sink {s.name}: {s.waiting} panes and verdicts are waiting: {s.error}" for s in snapshot.sinks if s.error]
     out += [f"sink {s.name}: {s.lost} panes could not be written in time" for s in snapshot.sinks if s.lost]
     for (topic, partition), count in sorted(snapshot.lost.items()):
         out.append(f"kafka: {count} messages of {topic} [{partition}] were deleted or skipped before they were read")

@@ -86,7 +86,7 @@ def covered(past: RangeResults) -> dict[str, Any]:
 
 def _asked(history: HistoryReader | None, query: PastQuery, window: str | None) -> HistoryReader:
     if history is None:
-        raise Problem(409, "from, to: no history is kept; set store.path and start again")
+        raise Problem(409, "from, to: no history is kept; set store.path and restart")
     if window is not None:
         raise bad_parameter("window", window, "ends now; leave it out, or leave out from and to")
     return history

@@ -78,7 +78,7 @@ class _Query(BaseModel):
 
 
 class _Tabular(_Query):
-    format: Literal["json", "csv"] = Field("json", description="`csv`: a head and a line by row")
+    format: Literal["json", "csv"] = Field("json", description="`csv`: a header line and one line per row")
 
     def table(self, rows: TabularBody) -> TabularBody | None:
         """The rows, when they are asked for as a table."""
@@ -106,7 +106,7 @@ class SeriesFilter(_Tabular):
         None, description="logged (scored by production) or online (a model that learns here); absent: both"
     )
     objective: _Name | None = Field(
-        None, description="by the labels of which objective; absent: by clicks; `*`: by clicks and every objective"
+        None, description="the objective whose labels count; absent: clicks; `*`: clicks and every objective"
     )
 
 
@@ -191,7 +191,7 @@ class SeriesQuery(SeriesFilter):
     slice: Annotated[str, Field(max_length=1100)] = Field("none", description="`none`, or `dimension:value`")
     limit: int = Field(2000, ge=1, le=11_000, description="newest panes per series; `truncated` when there are more")
     shape: Literal["points", "columns"] = Field(
-        "points", description="a list of `points` per series, or `columns` of equal length, a third of the bytes"
+        "points", description="a list of `points` per series, or `columns` of equal length, in a third of the bytes"
     )
 
 
@@ -248,9 +248,9 @@ class HandlingBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     state: Literal["acknowledged", "muted", "open"] = Field(
-        description="`acknowledged` (seen), `muted` (no more notifications), `open` (takes back what was said)"
+        description="`acknowledged` (seen), `muted` (no more notifications), `open` (undoes either)"
     )
-    by: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_note)] = Field(description="who says so")
+    by: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_note)] = Field(description="who does this")
     reason: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_note)] = Field(description="why")
 
 

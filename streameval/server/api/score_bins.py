@@ -1,6 +1,6 @@
-"""A score histogram with few bins: log-spaced in odds, each edge moved to where no bin of the sketch is cut.
+"""A score histogram with few bins: log-spaced in odds, each edge moved to an edge of the sketch's bins.
 
-So every count is exact: a bin here is a number of whole bins there.
+So every count is exact: a bin here consists of whole bins of the sketch.
 """
 
 from __future__ import annotations

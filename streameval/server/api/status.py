@@ -35,7 +35,7 @@ def router(publisher: Publisher, version: str) -> APIRouter:
     async def readyz() -> dict[str, Any]:
         """Partitions assigned, state restored, caught up; 503 names the checks that fail.
 
-        What is `degraded` does not make it fail: the logged path goes on without a suspended online model.
+        What is `degraded` does not make it fail: the logged path continues without a suspended online model.
         """
         snapshot = publisher.latest()
         found, amiss = checks(snapshot), degraded(snapshot)

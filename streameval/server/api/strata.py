@@ -27,7 +27,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
 
     @routes.get("/strata", response_model=schemas.Strata, responses=CSV)
     def get_strata(request: Request, query: Annotated[StrataQuery, Query()]) -> Response:
-        """Results by stratum of propensity, and put together in three ways; with `from` or `to`, of a past range."""
+        """Results by stratum of propensity, and combined in three ways; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
         rows = query.table(tables.STRATA[query.rows])
         if query.past:

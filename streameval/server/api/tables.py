@@ -62,7 +62,7 @@ def _bins(body: Body, *counts: str) -> Iterator[Body]:
 
 
 def results(body: Body) -> Iterator[Body]:
-    """A row by result."""
+    """A row per result."""
     for row in body["results"]:
         yield {name: value for name, value in _placed(row).items() if name not in ("strata", "stratified")}
 
@@ -75,7 +75,7 @@ def buckets(body: Body) -> Iterator[Body]:
 
 
 def roc(body: Body) -> Iterator[Body]:
-    """A row by point of the curve."""
+    """A row per point of the curve."""
     for point in body["points"]:
         yield {**_of(_placed(body), "slice"), **point}
 
@@ -87,20 +87,20 @@ def scores(body: Body) -> Iterator[Body]:
 
 
 def series(body: Body) -> Iterator[Body]:
-    """A row by series and pane."""
+    """A row per series and pane."""
     for line in body["series"]:
         for point in line["points"]:
             yield {**_of(line), "metric": body["metric"], **point}
 
 
 def users(body: Body) -> Iterator[Body]:
-    """A row by user."""
+    """A row per user."""
     for user in body["users"]:
         yield {**_of(body), **user}
 
 
 def one_user(body: Body) -> Iterator[Body]:
-    """A row by series."""
+    """A row per series."""
     for row in body["series"]:
         yield {"user": body["user"], **row}
 
@@ -112,14 +112,14 @@ def distribution(body: Body) -> Iterator[Body]:
 
 
 def _strata(body: Body) -> Iterator[Body]:
-    """A row by stratum."""
+    """A row per stratum."""
     for table in body["tables"]:
         for stratum in table["strata"]:
             yield {**_of(table), **stratum}
 
 
 def _stratified(body: Body) -> Iterator[Body]:
-    """A row by metric that is put together from strata, a column by weighting."""
+    """A row per metric that is combined from strata, a column by weighting."""
     for table in body["tables"]:
         for metric, weightings in table["stratified"].items():
             yield {**_of(table), "metric": metric, **weightings}
@@ -129,13 +129,13 @@ STRATA: Mapping[str, TabularBody] = {"strata": _strata, "stratified": _stratifie
 
 
 def comparisons(body: Body) -> Iterator[Body]:
-    """A row by comparison and metric; what is of the whole comparison begins with `comparison_`, but for its names."""
+    """A row per comparison and metric; what is of the whole comparison begins with `comparison_`, but for its names."""
     for one in body["comparisons"]:
         yield from metrics(one)
 
 
 def metrics(one: Body) -> Iterator[Body]:
-    """A row by metric of a comparison."""
+    """A row per metric of a comparison."""
     whole = ("verdict", "decided_at", "supported_now", "withheld", "looked", "impressions", "clicks", "alpha")
     named = {
         "id": one["id"],
@@ -177,7 +177,7 @@ def dead_letters(body: Body) -> Iterable[Body]:
 
 
 def auctions(body: Body) -> Iterable[Body]:
-    """A row by window, version and operating point."""
+    """A row per window, version and operating point."""
     found: list[Body] = body["auctions"]
     return found
 

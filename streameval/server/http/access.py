@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streameval.server.http.problems import Problem, Refuse
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import ConfigError
 
 TOKEN_VARIABLE = "STREAMEVAL_TOKEN"  # noqa: S105  (its name, not its value)
 HEALTH = frozenset({"/livez", "/readyz", "/healthz"})  # a prober has no token
@@ -62,9 +63,9 @@ def exposure(settings: Server, token: str | None) -> str | None:
         return None
     missing = []
     if token is None:
-        missing.append(f"no token is set, so anyone who can reach it may read everything (set {_HOW})")
+        missing.append(f"no token is set, so anyone who can reach it can read everything (set {_HOW})")
     if not settings.tls_certificate:
-        missing.append("no TLS, so traffic can be read on the way (set server.tls_certificate and server.tls_key)")
+        missing.append("no TLS, so traffic can be read in transit (set server.tls_certificate and server.tls_key)")
     if not missing:
         return None
     return f'server.host = "{settings.host}" is not loopback: ' + "; ".join(missing)
@@ -110,12 +111,12 @@ class Access:
         self.check("GET", _USERS, authorization)
 
     def check(self, method: str, path: str, authorization: list[str]) -> None:
-        """Raises Problem unless a request with these Authorization headers may go on."""
+        """Raises Problem unless a request with these Authorization headers may continue."""
         if not self.needs_token(method, path):
             return
         if self._digest is None:
             if method not in _READS:
-                raise Problem(403, f"{method}: writing needs a token and this server has none; set {_HOW}")
+                raise Problem(403, f"{method}: writing needs a token, and this server has none; set {_HOW}")
             return
         if len(authorization) == 1:
             scheme, _, credentials = authorization[0].partition(" ")

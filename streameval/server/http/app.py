@@ -38,7 +38,7 @@ from streameval.server.http.tls import tls_context
 from streameval.server.http.turns import InTurn, Turns
 from streameval.server.prometheus import route as api_metrics
 from streameval.server.prometheus.collector import SnapshotCollector
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.sources.recent_letters import RecentLetters
 from streameval.store.history.reader import HistoryReader
 
@@ -54,13 +54,13 @@ _DESCRIPTION = (
 
 
 _TAGS = {
-    "health": "Whether the process lives, and is ready.",
-    "status": "Where the monitor stands, and events that were invalid.",
+    "health": "Whether the process is alive and ready.",
+    "status": "The state of the monitor, and invalid events.",
     "results": "Metrics by version, window, slice and bucket, and over time.",
-    "comparisons": "Deploys, candidates against what they replaced, and verdicts.",
+    "comparisons": "Deploys, comparisons of candidates with what they replaced, and verdicts.",
     "auctions": "Counterfactual auctions of logged bids.",
     "users": "Single users, by a hash of their id.",
-    "stream": "Snapshots as they come.",
+    "stream": "Snapshots as they are published.",
 }
 _OVERVIEW = {"$ref": "#/components/schemas/Overview"}  # the data of each event
 # what access, the limits and the connections may answer on any route

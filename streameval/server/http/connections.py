@@ -127,6 +127,6 @@ def connection_class(headers: Mapping[str, str]) -> type[Connection]:
 
 
 async def _full(scope: Scope, receive: Receive, send: Send) -> None:
-    detail = f"{MAX_CONNECTIONS} connections are open already; close some, or try later"
+    detail = f"{MAX_CONNECTIONS} connections are already open; close some, or try again later"
     problem = Problem(503, detail, headers={"Retry-After": "5", "Connection": "close"})
     await problem_response(Request(scope), problem)(scope, receive, send)

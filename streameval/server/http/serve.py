@@ -1,4 +1,4 @@
-"""Runs the app in a thread of its own, so that the ingest loop keeps the main one."""
+"""Runs the app in its own thread, so that the ingest loop keeps the main one."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import ConfigError
 
 
 def tls_context(settings: Server) -> ssl.SSLContext | None:
@@ -17,7 +18,7 @@ def tls_context(settings: Server) -> ssl.SSLContext | None:
         return None
     certificate = f'server.tls_certificate = "{settings.tls_certificate}"'
     key = f'server.tls_key = "{settings.tls_key}"'
-    _check(certificate, settings.tls_certificate, "CERTIFICATE", "the certificate, and those that it needs behind it")
+    _check(certificate, settings.tls_certificate, "CERTIFICATE", "the certificate and its chain")
     _check(key, settings.tls_key, "PRIVATE KEY", "the certificate's key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -27,7 +28,9 @@ def tls_context(settings: Server) -> ssl.SSLContext | None:
         context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
     except (ssl.SSLError, ValueError) as error:
         if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-            raise ConfigError(f"{key}: is not the key of {certificate}; give the two that were made together") from None
+            raise ConfigError(
+                f"{key}: does not belong to {certificate}; give the key that the certificate was created with"
+            ) from None
         raise ConfigError(
             f"{key}: cannot be used with {certificate} ({getattr(error, 'reason', None) or error}); both must be PEM, "
             "and the key without a password (openssl pkey -in KEY -out PLAIN)"

@@ -1,7 +1,7 @@
 """What queries may cost the ingest: turns, cached answers, and a budget of processor time.
 
 Readers and the ingest loop share the interpreter, so every millisecond that goes into answers is missing from the loop
-as soon as it has no time to spare. Queries are of five kinds, each with a queue of its own, and a sixth queue is for those
+as soon as it has no time to spare. Queries are of five kinds, each with its own queue, and a sixth queue is for those
 that access or the limits refuse:
 
 - one question of a kind is worked on at a time; others wait, at most `PATIENCE` seconds, and are refused with 503 then;
@@ -44,7 +44,7 @@ _GOES_ON = "/api/v1/dead-letters"  # changes between two snapshots
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_KIND: ContextVar[str] = ContextVar("kind of the question that is being answered", default="live")
+_KIND: ContextVar[str] = ContextVar("kind of the request that is being processed", default="live")
 Later = Callable[[float, Callable[[], None]], object]
 
 
@@ -161,8 +161,7 @@ class Turns:
         wait = max(1, math.ceil(max(0.0, -self.level(line.kind)) / self._share(line.kind))) if self._paced else 1
         return Problem(
             503,
-            "too many questions of this kind are waiting, and they may not take processor time from the ingest; ask "
-            "less often, for less at a time, or again later",
+            "too many requests of this kind are queued, and they must not take processor time from ingest; send fewer or smaller requests, or try again later",
             headers={"Retry-After": str(wait)},
         )
 

@@ -1,4 +1,4 @@
-"""The samples about auctions that were run again, a group for every version and window."""
+"""The samples about replayed auctions, a group for every version and window."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from streameval.results.snapshot import Snapshot
 from streameval.server.prometheus.flow import timestamp
 from streameval.server.prometheus.labels import Sample, label
 
-_OVERALL = "overall"  # in the place of a metric
+_OVERALL = "overall"  # in place of a metric
 
 
 def deploy_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[list[Sample]]:

@@ -116,7 +116,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         (*WINDOW, "point", "block"),
-        auction_click_yield="Clicks per request that a version would have got at an operating point: `all`, or in the `mainline`.",
+        auction_click_yield="Clicks per request that a version would have received at an operating point: `all`, or in the `mainline`.",
     ),
     *_gauges(
         (*WINDOW, "point"),
@@ -130,7 +130,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         (*COMPARISON, "metric"),
-        comparison_difference="Candidate minus baseline; of log_loss and calibration the ratio less 1.",
+        comparison_difference="Candidate minus baseline; for log_loss and calibration the ratio minus 1.",
         comparison_lower_bound="Lower bound of the difference, valid at all moments at once, per metric.",
         comparison_upper_bound="Upper bound of the difference, valid at all moments at once, per metric.",
         comparison_margin="A difference beyond it, in the bad direction, is worse.",
@@ -146,11 +146,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         (*COMPARISON, "dimension", "metric"),
-        comparison_simpson="1 when the difference of a metric and its reading by a dimension have opposite signs for certain, else 0.",
+        comparison_simpson="1 when the difference of a metric and that after adjusting for a dimension have certainly opposite signs, else 0.",
     ),
     *_gauges(
         (*COMPARISON, "metric"),
-        comparison_uniform_exposure="Candidate minus baseline as if everything had been shown alike, of log_loss in nats.",
+        comparison_uniform_exposure="Candidate minus baseline as if everything had been shown equally often; for log_loss in nats.",
         comparison_uniform_exposure_stderr="Its standard error, clustered by user.",
     ),
     *_gauges(
@@ -182,12 +182,12 @@ FAMILIES: tuple[Family, ...] = (
     *_of_labelled([*_LABELLED, *_OF_K]),
     *_gauges(
         (*WINDOW, "metric", "weighting"),
-        stratified="A metric put together from strata of propensity: by share (the overall mean again), plain, or as under uniform exposure.",
+        stratified="A metric combined from strata of propensity: by share (the overall mean), plain, or as under uniform exposure.",
     ),
     *_gauges(
         (*WINDOW, "objective"),
         objective_window_impressions="Impressions in the window, counted by the labels of an objective.",
-        objective_window_positives="Clicks among them that are worth enough for the objective.",
+        objective_window_positives="Clicks among them whose value reaches the objective's threshold.",
     ),
     *_gauges(
         (*WINDOW, "objective", "metric"),
@@ -224,7 +224,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         ("table",),
-        budget_used_ratio="Utilisation of a bounded table; at 1 its documented behaviour at the limit begins.",
+        budget_used_ratio="Utilisation of a bounded table; at 1 the documented behaviour at the limit begins.",
     ),
     *_gauges(
         (),
@@ -237,7 +237,7 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_pause_seconds="Time the last checkpoint blocked ingest.",
         checkpoint_restore_duration_seconds="Time the last restore of a partition took.",
         rows_on_disk="Impressions in files of their own, not in memory, that late clicks can still correct.",
-        rows_size_bytes="Size of the files of impressions, with those that are in memory, too, and of the files of their ids.",
+        rows_size_bytes="Size of the files of impressions, including those also in memory, and of the files of their ids.",
     ),
     *_counters(
         (),
@@ -259,10 +259,10 @@ FAMILIES: tuple[Family, ...] = (
         history_parts_folded_total="Hours and days merged from finer parts.",
         history_failures_total="Failed transactions of the history; their contents are retried.",
         history_panes_lost_total="Panes evicted from memory before the history could store them.",
-        history_rows_skipped_total="Rows that could not be written, and are missing from their panes; the log names them.",
-        history_panes_refused_total="Panes that came after their hour or day had been merged.",
+        history_rows_skipped_total="Rows that could not be written and are missing from their panes; the log names them.",
+        history_panes_refused_total="Panes that arrived after their hour or day had been merged.",
     ),
-    *_counters(("why",), history_parts_deleted_total="Parts deleted from the history: too old, or too many bytes."),
+    *_counters(("why",), history_parts_deleted_total="Parts deleted from the history because of age or size."),
     *_counters(("stage",), stage_seconds_total="Processing time by stage of the loop."),
     Family("join_delay_seconds", "histogram", (), "Click time minus impression time, of matched clicks."),
     *_gauges(
@@ -289,33 +289,33 @@ FAMILIES: tuple[Family, ...] = (
     ),
     *_gauges(
         ("receiver",),
-        notifications_pending="Messages that wait for a receiver.",
+        notifications_pending="Messages waiting for a receiver.",
         notifications_oldest_pending_timestamp_seconds="Wall-clock time when the oldest of them was found; absent when there is none.",
     ),
     *_counters(
         ("receiver",),
-        notifications_delivered_total="Messages that a receiver has taken.",
-        notifications_failures_total="Attempts that failed; they are repeated.",
+        notifications_delivered_total="Messages that a receiver has accepted.",
+        notifications_failures_total="Failed attempts; they are retried.",
         notifications_dropped_total="Messages dropped because too many waited.",
         notifications_muted_total="Messages not sent because somebody had muted their comparison.",
     ),
     *_gauges(
         ("sink",),
-        sink_pending="Panes and verdicts that a sink does not have yet.",
+        sink_pending="Panes and verdicts not yet written to a sink.",
         sink_last_success_timestamp_seconds="Wall-clock time of the last write to a sink; absent before the first.",
     ),
     *_counters(
         ("sink",),
-        sink_panes_total="Panes written to a sink, those written again included.",
+        sink_panes_total="Panes written to a sink, including rewrites.",
         sink_verdicts_total="Changes of verdicts written to a sink.",
-        sink_failures_total="Failed writes to a sink; they are repeated.",
+        sink_failures_total="Failed writes to a sink; they are retried.",
         sink_panes_lost_total="Panes evicted from memory before a sink could store them.",
     ),
     *_gauges(("url",), page_info="1; server.external_url, absent when it is not set."),
     *_gauges(("version",), build_info="1; the version of streameval."),
     *_counters(("family",), series_dropped_total="Series dropped from scrapes because of server.max_series."),
     *_gauges((), series="Series of streameval in this scrape."),
-    *_gauges((), collect_duration_seconds="Time to collect this scrape, without writing it out."),
+    *_gauges((), collect_duration_seconds="Time to collect this scrape, without serialising it."),
 )
 
 BY_NAME = {family.name: family for family in FAMILIES}

@@ -20,8 +20,8 @@ from streameval.server.prometheus.collector import SnapshotCollector
 
 
 def install(app: FastAPI, collector: SnapshotCollector, turns: Turns) -> None:
-    """Adds the route, with a registry of its own."""
-    # Prometheus before 2.50 would keep each _created as a series of its own
+    """Adds the route, with its own registry."""
+    # Prometheus before 2.50 would keep each _created as its own series
     disable_created_metrics()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)

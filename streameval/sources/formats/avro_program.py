@@ -1,7 +1,7 @@
 """A schema of Avro as a program for `avro_kernel`, and as the tree of columns that the program fills.
 
 Records are written out field by field, so their fields are columns with dotted names; a union of null and one type is
-that type; what stands in lists and maps has a level of its own. Types that hold themselves are passed over.
+that type; what stands in lists and maps has its own level. Types that hold themselves are passed over.
 
     operation        a        b               c           level
     BOOLEAN LONG ..  column   size or text?               that of the column's cells
@@ -85,7 +85,7 @@ Node = Leaf | Items | Choice | Members | None  # None: nothing that a column cou
 
 @dataclass(slots=True)
 class Program:
-    """`levels[c]`: the level of column c, of `depth` levels in all; `names`: of every operation, the field it reads."""
+    """`levels[c]`: the level of column c, of `depth` levels in total; `names`: of every operation, the field it reads."""
 
     ops: NDArray[np.int64]
     jumps: NDArray[np.int64]

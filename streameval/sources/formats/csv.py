@@ -1,4 +1,4 @@
-"""CSV text as rows of cells, with the original bytes of every row: a bad row is told apart, never a whole file.
+"""CSV text as rows of cells, with the original bytes of every row: a bad row is distinguished, never a whole file.
 
 A Numba kernel finds where rows and cells end (as Arrow's parser sees it: a quote opens only at the start of a cell). Rows with
 too few or too many cells, or that are no UTF-8, are taken out. A quote that is never closed costs the line where it opens, not

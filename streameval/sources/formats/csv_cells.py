@@ -26,7 +26,7 @@ _NEL, _NBSP, _OGHAM, _QUADS, _SEPARATORS, _IDEOGRAPHIC = 0x85C2, 0xA0C2, 0x809AE
 
 @numba.njit(inline="always")
 def _unquoted(i: int, end: int) -> tuple[int, int]:
-    """(where the text begins, where it ends) of a cell that begins with a quote at i, its quotes taken away in place."""
+    """(where the text begins, where it ends) of a cell that begins with a quote at i, its quotes removed in place."""
     i += 1
     begin = to = i
     inside = True

@@ -37,7 +37,7 @@ class CellSpans:
         if not set(columns) <= set(rows.names):
             raise NotPlainError
         self.n = len(rows)
-        # quotes are taken away in place, and the rows are to stay as they were
+        # quotes are removed in place, and the rows are to stay as they were
         self._bytes = bytearray(rows.lines.text) if rows.quoted.any() else rows.lines.text
         self.text = np.frombuffer(self._bytes, np.uint8).ctypes.data  # the address
         self._number = {name: k for k, name in enumerate(columns)}

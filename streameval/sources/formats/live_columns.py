@@ -122,7 +122,7 @@ class MappedJson:
             if not isinstance(fields, dict):
                 problems[row] = fields
             elif len(names.keys() | fields.keys()) > MOST_FIELDS:
-                problems[row] = ("wrong_schema", "", f"with it, messages have more than {MOST_FIELDS} different fields")
+                problems[row] = ("wrong_schema", "", f"messages now have more than {MOST_FIELDS} different fields")
             else:
                 names |= dict.fromkeys(fields)
                 found.append(fields)

@@ -1,4 +1,4 @@
-"""Raw columns of several tables put together, each row to its place."""
+"""Raw columns of several tables combined, each row to its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slice dimensions that every event has by itself: its position, the block that is in, and its propensity, in strata.
+"""Built-in slice dimensions: an event's position, the block that it is in, and its propensity, in strata.
 
 `slices.dimensions = ["country", "position", "block", "propensity"]` gives them results like any other dimension. What an event's
 `slices` says under these names comes first. Propensities are put into strata by order of magnitude, as the stratified

@@ -258,7 +258,7 @@ def _compiled(schema: Schema) -> list[Any]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         out = folder / "descriptors"
-        # a process of its own: the compiler says on its standard error what is wrong
+        # its own process: the compiler says on its standard error what is wrong
         arguments = [
             "-m",
             "grpc_tools.protoc",

@@ -206,7 +206,7 @@ def _check_range(
 def _check_versions(one: fields.Field, given: ByVersion, imp: NDArray[np.bool_], check: Callable[..., None]) -> None:
     nameless, wrong = np.zeros(imp.size, bool), np.zeros(imp.size, bool)
     nameless[given.row[_words(given.version).are("")]] = True
-    check(imp & nameless, "missing_field", one.name, lambda _: f'{one.name}: "" is no name of a version')
+    check(imp & nameless, "missing_field", one.name, lambda _: f'{one.name}: "" is not a version name')
     wrong[given.row[~((given.number >= one.low) & (given.number <= one.high))]] = True
     what = "pClick" if one.name == "predictions" else "number"
     check(imp & wrong, "out_of_range", one.name, lambda _: f"{one.name}: every {what} must be {one.range}")

@@ -1,4 +1,4 @@
-"""What kernels that go over messages once read and write, whatever the format, and the raw columns that come of it."""
+"""Inputs and outputs of the single-pass message kernels, whatever the format, and the raw columns built from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Messages that are arrays of events, as rows: where each element stands, found by a kernel.
 
-A message that is no array is a row. One whose elements cannot be told apart for certain is left to the slow reader as a whole.
+A message that is no array is a row. One whose elements cannot be distinguished for certain is left to the slow reader
+as a whole.
 """
 
 from __future__ import annotations

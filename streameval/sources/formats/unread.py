@@ -1,4 +1,4 @@
-"""Fields of JSON events that nobody reads: what is misspelt would otherwise go in silence, where the field is optional."""
+"""Reports unknown fields of JSON events: without this, a misspelt optional field would be ignored silently."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ class Unread:
         meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
         shown = json.dumps(name[:80])
         if meant:
-            log.warning("events have a field %s, which is not read: did you mean %s?", shown, meant[0])
+            log.warning("events have a field %s, which is ignored: did you mean %s?", shown, meant[0])
         else:
-            log.info("events have a field %s, which is not read", shown)
+            log.info("events have a field %s, which is ignored", shown)

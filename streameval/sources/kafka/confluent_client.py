@@ -1,4 +1,4 @@
-"""How confluent-kafka's clients are made: what we set, and what nobody else may."""
+"""Creates confluent-kafka clients: the options that we set, and those that users must not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TUNING: dict[str, Any] = {
     "isolation.level": "read_committed",
     "check.crcs": True,
     # When its queue (64 MiB) is full, librdkafka waits this long before the next fetch; at its default of 1000 ms the
-    # queue runs dry meanwhile and a drain falls from 1.3 million messages/s to 0.4.
+    # queue runs dry in the meantime and a drain falls from 1.3 million messages/s to 0.4.
     "fetch.queue.backoff.ms": 10,
     "fetch.wait.max.ms": 100,
     # What may wait in memory: this queue, however many partitions there are, and one answer of a broker beyond it.
@@ -70,7 +70,7 @@ def generation(consumer: Consumer) -> Generation:
     """Which one of the group, out of the metadata that librdkafka writes for transactions.
 
     Its bytes are "CGMDv2:", the number in four bytes, and names. Unknown bytes make a generation that follows none, so
-    that all partitions are taken anew, which is slower and never wrong.
+    that all partitions are taken again, which is slower and never wrong.
     """
     metadata = consumer.consumer_group_metadata() or b""
     number = int.from_bytes(metadata[7:11], sys.byteorder) if metadata.startswith(b"CGMDv2:") else -1

@@ -26,31 +26,26 @@ from streameval.sources.kafka.confluent_client import (
     make_client,
     with_oauth,
 )
+from streameval.sources.kafka.confluent_errors import (
+    is_denied,
+    is_end,
+    is_fatal,
+    is_gap,
+    is_not_a_member,
+    refused,
+)
 from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
 from streameval.sources.kafka.member import whole
 from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.topics import TopicWatch
-from streameval.sources.protocol import Place, SourceError
+from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
 CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to say whether we belong to it
-
-_DENIED = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-}
-_NOT_A_MEMBER = {
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._FENCED,
-}
 
 
 class ConfluentReader(GroupReader):
@@ -87,8 +82,8 @@ class ConfluentReader(GroupReader):
                 self._consumer.poll(0)  # serves error_cb, which knows more than "timed out"
                 raise UnreachableError(f"{error.args[0].str()}; {self._last_error}") from None
             self._answered = time.monotonic()
-            if found.error is not None and found.error.code() in _DENIED:
-                raise self._denied(found.error)
+            if found.error is not None and is_denied(found.error):
+                raise refused(found.error, self._settings)
             if found.error is None and found.partitions:
                 counts[topic] = len(found.partitions)
         return counts
@@ -110,7 +105,7 @@ class ConfluentReader(GroupReader):
             self._make_sure()
             found, events = [], []  # read again, if we still are a member
         elif found and member.open and self._waits(found):
-            found, events = [], [one for one in events if one.error().code() != KafkaError._PARTITION_EOF]
+            found, events = [], [one for one in events if not is_end(one.error())]
             self._rewind()
         runs = member.deliver(found)
         for message in events:
@@ -192,7 +187,7 @@ class ConfluentReader(GroupReader):
                 break
         if first is None:
             return received
-        if first.error() is None or first.error().code() == KafkaError._PARTITION_EOF:
+        if first.error() is None or is_end(first.error()):
             self._answered = time.monotonic()
         received.add([first])
         until, wanted = time.monotonic() + min(LINGER, timeout), max_messages - 1
@@ -209,22 +204,22 @@ class ConfluentReader(GroupReader):
         member = self._of_group
         error: KafkaError = message.error()
         place = (message.topic(), message.partition())
-        if error.code() == KafkaError._PARTITION_EOF:
+        if is_end(error):
             if place in member.open:  # past transaction markers, which are never delivered; all before it was delivered
                 due = member.positions.next
                 due[place] = max(due[place], message.offset())
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+        elif is_gap(error):
             self._gaps.add(place)
-        elif _fatal(error):  # fenced: another process has our group.instance.id
+        elif is_fatal(error):  # fenced: another process has our group.instance.id
             member.lose(member.assignment)
-            raise self._denied(error)
-        elif error.code() in _DENIED:
-            raise self._denied(error)
+            raise refused(error, self._settings)
+        elif is_denied(error):
+            raise refused(error, self._settings)
         else:
             log.warning("kafka: %s", redacted(error.str(), self._settings.client_options))
 
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open:
             if self._is_deleted(place[0]):
@@ -252,7 +247,7 @@ class ConfluentReader(GroupReader):
     def _make_sure(self) -> None:
         """Ask the group whether we are still a member: it takes offsets only from members.
 
-        Whatever comes meanwhile is thrown away. When nobody answers, the doubt stays, and the next poll asks again.
+        Whatever comes in the meantime is discarded. When nobody answers, the doubt stays, and the next poll asks again.
         """
         member = self._of_group
         place = min(member.open)
@@ -265,11 +260,11 @@ class ConfluentReader(GroupReader):
         deadline = time.monotonic() + CONFIRM_TIMEOUT
         while self._commits and member.open and member.given is None and time.monotonic() < deadline:
             message = self._consumer.poll(SLICE)  # serves on_commit, and the group's own words
-            if message is not None and message.error() is not None and _fatal(message.error()):
+            if message is not None and message.error() is not None and is_fatal(message.error()):
                 self._on_event(message)
         if not member.open or member.given is not None:
             return  # a rebalance has answered
-        if self._commit_error is not None and self._commit_error.code() in _NOT_A_MEMBER:
+        if self._commit_error is not None and is_not_a_member(self._commit_error):
             log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             member.lose(member.assignment)
             return
@@ -278,7 +273,7 @@ class ConfluentReader(GroupReader):
         try:
             self._rewind()
         except KafkaException as error:
-            raise self._denied(error.args[0]) from None
+            raise refused(error.args[0], self._settings) from None
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
         """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
@@ -327,7 +322,7 @@ class ConfluentReader(GroupReader):
         self._of_group.assign(self._whole())
 
     def _whole(self) -> frozenset[Place]:
-        """Of what was granted, the partitions of which every topic is here: topics may come one after the other."""
+        """Of what was granted, the partitions of which every topic is here: topics may come one after another."""
         return whole(self._granted, self._topics)
 
     def _begin(self, places: frozenset[Place]) -> None:
@@ -366,15 +361,8 @@ class ConfluentReader(GroupReader):
         self._answered = time.monotonic()
         return low, high
 
-    def _denied(self, error: KafkaError) -> SourceError:
-        text = redacted(error.str(), self._settings.client_options)
-        return SourceError(
-            f'kafka refused group "{self._settings.group_id}": {text}; check the access rights (ACLs) of the '
-            "topics and the group, and that no other process has its group.instance.id"
-        )
-
     def _on_error(self, error: KafkaError) -> None:
-        """Connections lost, and the like: librdkafka goes on by itself."""
+        """Connections lost, and similar: librdkafka continues by itself."""
         self._last_error = redacted(error.str(), self._settings.client_options)
         log.warning("kafka: %s", self._last_error)
 
@@ -385,10 +373,6 @@ class ConfluentReader(GroupReader):
             log.warning("offsets not committed: %s", error.str())
         else:
             self._answered = time.monotonic()
-
-
-def _fatal(error: KafkaError) -> bool:
-    return error.fatal() or error.code() == KafkaError._FATAL
 
 
 def _at(offsets: Mapping[Place, int]) -> list[TopicPartition]:

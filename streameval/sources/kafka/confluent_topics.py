@@ -1,4 +1,4 @@
-"""What the topics are, asked with the confluent-kafka client."""
+"""Describes topics with the confluent-kafka client."""
 
 from __future__ import annotations
 

@@ -76,10 +76,10 @@ class SchemaGate:
             self._next = now + self._pause
             if now >= self._say_at:
                 self._say_at = now + _SAY
-                log.warning("schema registry: %s; messages wait until it answers", error)
+                log.warning("schema registry: %s; messages wait until it responds", error)
             return False
         if self._pause:
-            log.info("schema registry: answers again")
+            log.info("schema registry: responding again")
         self._pause = self._say_at = 0.0
         return answered
 

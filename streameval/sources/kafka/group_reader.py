@@ -1,4 +1,4 @@
-"""What a reader is and keeps apart from its client library: a member of a group, and what the brokers last said."""
+"""The part of a reader that does not depend on the client library: its group membership, and the brokers' last answers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class GroupReader(KafkaReader):
 
     @abstractmethod
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
 
     @abstractmethod
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:

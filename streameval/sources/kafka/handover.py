@@ -1,9 +1,9 @@
 """Runs kafka-python's poll so that what it calls back is done by the thread that polls.
 
-kafka-python 3 calls a rebalance listener on a thread of its own, in the middle of `poll`. What a rebalance sets off
-here, writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take
-longer than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits
-for whichever comes first: its end, or something to do. The two never run our code at the same time.
+kafka-python 3 calls a rebalance listener on its own thread, in the middle of `poll`. What a rebalance sets off here,
+writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take longer
+than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits for
+whichever comes first: its end, or something to do. The two never run our code at the same time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Handover:
         self._closed = False
 
     def run(self, call: Callable[[], Any], wake: Callable[[], None]) -> Any:
-        """What `call` returns or raises; meanwhile does here what is asked for. `wake`: after each, in this thread.
+        """What `call` returns or raises; in the meantime does here what is asked for. `wake`: after each, in this
+        thread.
 
-        Raises what that raises, too; the client goes on.
+        Raises what that raises, too; the client continues.
         """
         self._poll = self._caller.submit(call)
         self._poll.add_done_callback(lambda _: self._todo.put(None))
@@ -65,7 +66,7 @@ class Handover:
 
 
 class AssignmentListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is untyped
-    """Hands rebalances over to the thread that polls; the client's own thread goes on with its heartbeats meanwhile."""
+    """Hands rebalances over to the thread that polls; the client's own thread continues with its heartbeats in the meantime."""
 
     def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
         self._handover = handover

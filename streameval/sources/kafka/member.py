@@ -1,13 +1,13 @@
-"""What a member of a group holds, and where it stands in it: the part of a reader that knows no client library.
+"""The partitions of a group member, and its positions in them: independent of the client library.
 
-A rebalance is a conversation of three words. *Revoked*: the state of these partitions is to be written, they may come
-back. *Lost*: they are gone, whatever is in memory is worth nothing. *Assigned*: this is all there is now. The client
-says them from inside its poll, between messages of before and of after; so a message is delivered only while its
-partition is open, which it is from the beginning of an assignment until one of the two other words.
+A rebalance consists of three notices. *Revoked*: the state of these partitions must be written, they may come back.
+*Lost*: they are gone, and whatever is in memory is void. *Assigned*: this is the whole assignment now. The client gives
+them from inside its poll, between messages from before and after; so a message is delivered only while its partition is
+open, which it is from the beginning of an assignment until one of the other two notices.
 
-Being lost is noticed late: a process that was stopped (SIGSTOP, a paused virtual machine) wakes up with messages in its
-queues and without knowing that others have had its partitions since. So when time has passed that nobody here saw, the
-membership is in doubt, and a reader asks the group whether it holds before it delivers anything.
+A loss is noticed late: a process that was stopped (SIGSTOP, a paused virtual machine) wakes up with messages in its
+queues and without knowing that others have had its partitions since. So after an unexplained gap in time the membership
+is in doubt, and the reader confirms it with the group before it delivers anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client's own options (`kafka.client_options`): which are ours to set, and which are nobody's to see."""
+"""The client's own options (`kafka.client_options`): which are reserved, and which are secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the topic partitions that a group gives and takes to the partitions whose state a keeper keeps."""
+"""Maps the topic partitions of a group assignment to the partitions whose state the keeper manages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartitionOwner:
         self._began = began
         self._finish = finish
         self._held: frozenset[int] = frozenset()
-        self._starts: dict[Place, int] = {}  # where the states that were found go on
+        self._starts: dict[Place, int] = {}  # where the states that were found continue
         self._ids: dict[Place, str] = {}  # of the topics that those offsets are of
 
     def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
@@ -52,7 +52,7 @@ class PartitionOwner:
         return self._starts
 
     def topic_ids(self) -> Mapping[Place, str]:
-        """Of which topics the offsets are that states go on at."""
+        """Of which topics the offsets are that states continue at."""
         return self._ids
 
     def revoked(self, places: frozenset[Place]) -> None:

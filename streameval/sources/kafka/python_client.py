@@ -1,4 +1,4 @@
-"""How kafka-python's clients are made: what we set, what nobody else may, and options by their names."""
+"""Creates kafka-python clients: the options that we set, those that users must not, and the known names."""
 
 from __future__ import annotations
 

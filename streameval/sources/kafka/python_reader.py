@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from streameval.sources.kafka.handover import AssignmentListener, Handover
 from streameval.sources.kafka.member import Generation
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import MessageRun, Owner, UnreachableError
+from streameval.sources.kafka.ready_runs import ReadyRuns
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place, SourceError
 
@@ -75,7 +75,7 @@ class KafkaPythonReader(GroupReader):
         self._made: Any = None
         self._handover = Handover()
         self._revoked_at: float | None = None  # a rebalance is under way since
-        self._ready: deque[MessageRun] = deque()  # received, not delivered yet
+        self._ready = ReadyRuns()  # received, not delivered yet
 
     @property
     def _consumer(self) -> Any:
@@ -112,7 +112,7 @@ class KafkaPythonReader(GroupReader):
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
         deadline = time.monotonic() + timeout
-        runs = self._take(max_messages)
+        runs = self._ready.take(max_messages, self._paused)
         while member.given is None:
             wanted = max_messages - sum(len(run.offsets) for run in runs)
             if wanted <= 0:
@@ -121,14 +121,14 @@ class KafkaPythonReader(GroupReader):
                 deadline = min(deadline, time.monotonic() + LINGER)
             left = deadline - time.monotonic()
             self._receive(min(max(0.0, left), SLICE), wanted)
-            runs += self._take(wanted)
+            runs += self._ready.take(wanted, self._paused)
             if left <= 0:
                 break
         if member.doubtful and member.open and not self._still_member():
-            self._ready.extendleft(reversed(runs))
+            self._ready.put_back(runs)
             runs = []
         if runs and self._waits(runs):
-            self._ready.extendleft(reversed(runs))
+            self._ready.put_back(runs)
             runs = []
         runs = member.deliver(runs)
         self._after_delivery()
@@ -232,31 +232,12 @@ class KafkaPythonReader(GroupReader):
         for place, records in fetched.items():
             if (place.topic, place.partition) in member.open:  # else from a start that is not one: read again
                 values, offsets = [r.value for r in records], [r.offset for r in records]
-                self._ready.append(MessageRun(place.topic, place.partition, values, offsets))
-
-    def _take(self, limit: int) -> list[MessageRun]:
-        """Of what was received, at most `limit` messages of partitions that are not paused."""
-        runs: list[MessageRun] = []
-        kept: list[MessageRun] = []
-        while self._ready and limit > 0:
-            run = self._ready.popleft()
-            if run.place in self._paused:
-                kept.append(run)
-                continue
-            if len(run.offsets) > limit:
-                rest = MessageRun(run.topic, run.partition, run.values[limit:], run.offsets[limit:])
-                self._ready.appendleft(rest)
-                run = MessageRun(run.topic, run.partition, run.values[:limit], run.offsets[:limit])
-            limit -= len(run.offsets)
-            runs.append(run)
-        self._ready.extendleft(reversed(kept))
-        return runs
+                self._ready.add(MessageRun(place.topic, place.partition, values, offsets))
 
     def _due(self) -> dict[Place, int]:
         """The next offset to deliver; past transaction markers, which are never delivered, when nothing waits here."""
         due = dict(self._of_group.positions.next) if self._member else {}
-        waiting = {run.place for run in self._ready}
-        for place in due.keys() - waiting:
+        for place in due.keys() - self._ready.places:
             try:
                 due[place] = max(due[place], self._consumer.position(TopicPartition(*place), timeout_ms=0) or 0)
             except kafka_errors.KafkaError:
@@ -264,7 +245,7 @@ class KafkaPythonReader(GroupReader):
         return due
 
     def _skip_gap(self, place: Place) -> None:
-        """Go on after messages that Kafka deleted before they were read."""
+        """Continue after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open and self._still_given([place]):
             if self._is_deleted(place[0]):
@@ -276,7 +257,7 @@ class KafkaPythonReader(GroupReader):
                 log.warning("kafka: %s [%d]: offset out of range: %s", *place, error)  # the next poll tries again
                 return
             start = member.go_on(place, low, high, topics)
-            self._ready = deque(run for run in self._ready if run.place != place)
+            self._ready.drop(place)
             self._consumer.seek(TopicPartition(*place), start)
         self._gaps.discard(place)
 
@@ -338,7 +319,7 @@ class KafkaPythonReader(GroupReader):
         self._revoked_at = time.monotonic()
 
     def _wake(self) -> None:
-        """Have the client's thread go on after a callback: a question about nothing wakes its loop."""
+        """Have the client's thread continue after a callback: a question about nothing wakes its loop."""
         self._consumer.end_offsets([], timeout_ms=1_000)
 
     def _begin(self, places: frozenset[Place]) -> None:

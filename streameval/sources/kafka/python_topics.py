@@ -1,4 +1,4 @@
-"""What the topics are, asked with the kafka-python client."""
+"""Describes topics with the kafka-python client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Kafka client must do to be read from: one protocol, done by `confluent_reader` and `python_reader`."""
+"""The protocol of a Kafka reader, implemented by `confluent_reader` and `python_reader`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MessageRun:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where reading of a topic partition goes on: at a new assignment, or behind what is gone."""
+    """Where reading of a topic partition continues: at a new assignment, or behind what is gone."""
 
     place: Place
     offset: int
@@ -48,7 +48,7 @@ class Owner(Protocol):
     """Who answers for what is read. Called inside `KafkaReader.poll`, in its thread; may raise SourceError."""
 
     def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
-        """The whole assignment that reading goes on with; answers with the next offsets that are known.
+        """The whole assignment that reading continues with; answers with the next offsets that are known.
 
         Called again for the same assignment when a broker could not be asked what it takes to begin.
         """
@@ -87,9 +87,9 @@ class KafkaReader(ABC):
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
 
-        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the
-        owner heard in this call to be revoked or lost. Raises SourceError when it cannot go on; a connection lost is
-        no such case.
+        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the owner
+        heard in this call to be revoked or lost. Raises SourceError when it cannot continue; a connection lost is no
+        such case.
         """
 
     @property
@@ -109,7 +109,7 @@ class KafkaReader(ABC):
     def beginnings(self) -> list[Beginning]:
         """To be asked after every `poll`: where reading had been begun, or had moved to, when the poll began.
 
-        What that poll delivered comes from there. Without those that were taken away or begun again meanwhile.
+        What that poll delivered comes from there. Without those that were removed or begun again in the meantime.
         """
 
     @property
@@ -146,4 +146,4 @@ class KafkaReader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group, telling the owner nothing, and let go of connections. May be called twice."""
+        """Leave the group, telling the owner nothing, and drop connections. May be called twice."""

@@ -1,4 +1,4 @@
-"""What a Kafka client must do to be written with: one protocol, done by `confluent_sender` and `python_sender`."""
+"""The protocol of a Kafka sender, implemented by `confluent_sender` and `python_sender`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sender(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections; what is not flushed is dropped. May be called twice."""
+        """Drop connections; what is not flushed is dropped. May be called twice."""
 
     def _check(self) -> None:
         """Raises SourceError for messages that could not be delivered before."""

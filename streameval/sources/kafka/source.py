@@ -3,8 +3,8 @@
 `KafkaSource` turns what a reader (see `reader`) delivers into batches: partition p of the impressions topic and partition p of the clicks topic make one batch,
 so the topics must have equal partition counts and be keyed by the same user id.
 
-Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition
-back and it was not lost meanwhile; else where its keeper says, who has the state that goes with it; else at
+Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition back
+and it was not lost in the meantime; else where its keeper says, who has the state that goes with it; else at
 `kafka.start`, but at its beginning when it was added since this process or its group began. Without a keeper, the
 group's committed offset comes before `kafka.start`; with one offsets are committed for lag tools, and read only to see
 whether there are any, which tells partitions that were added. Where it starts is told by a batch without events.
@@ -18,9 +18,9 @@ when new ones have come. Nothing of a partition is delivered between its release
 
 A topic that does not exist yet is waited for (a producer may come later), said in the log every 30 seconds. A broker
 that does not answer at all for the first 20 seconds is an error, since a wrong address would never be noticed; one that
-goes away later is not: polls stay empty, the client reconnects, and `connected` is false meanwhile. Messages that Kafka
-has deleted before they were read are an error in the log and counted by `lost`; reading goes on behind them. A position
-beyond the end is an error that ends `poll`.
+goes away later is not: polls stay empty, the client reconnects, and `connected` is false in the meantime. Messages that
+Kafka has deleted before they were read are an error in the log and counted by `lost`; reading continues behind them. A
+position beyond the end is an error that ends `poll`.
 """
 
 from __future__ import annotations

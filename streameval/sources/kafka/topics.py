@@ -1,8 +1,8 @@
-"""What the topics are, as the brokers say now and then: how many partitions they have, and which topic has the name.
+"""Polls the brokers for the topics: how many partitions they have, and which topic id a name has.
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
-The clients go on reading it at the old offset and say nothing. So a thread of its own asks every `INTERVAL` seconds, and
-whoever polls looks at the last answer, without waiting.
+The clients continue reading it at the old offset and say nothing. So a separate thread asks every `INTERVAL` seconds,
+and readers use its last answer, without waiting.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Describer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Drop connections."""
 
 
 class TopicWatch:
@@ -116,5 +116,7 @@ class TopicWatch:
             )
             self._said = True
         elif found and all(topic.id is None for topic in found.values()):
-            log.info("kafka: the brokers give no topic ids: a topic that is deleted and recreated will not be noticed")
+            log.info(
+                "kafka: the brokers report no topic ids: a topic that is deleted and recreated will not be noticed"
+            )
             self._said = True

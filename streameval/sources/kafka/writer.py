@@ -1,4 +1,4 @@
-"""Writes messages to Kafka: traffic of `simulate` and the demo, and what the dead-letter sink is made of."""
+"""Writes messages to Kafka: traffic of `simulate` and the demo, and dead letters."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import sqlite3
 from collections import defaultdict
 from dataclasses import dataclass
 
-RANGE = "level IN (0, 1, 2) AND start >= ? AND start < ?"  # the parts of a widened range lie in it whole
+RANGE = "level IN (0, 1, 2) AND start >= ? AND start < ?"  # the parts of a widened range are in it whole
 
 Slot = tuple[int, int]  # level, start: a part of whatever partition
 
@@ -70,7 +70,7 @@ def cover(
 
 
 def slots(parts: list[_Part], lengths: tuple[int, int, int]) -> dict[Slot, Slot]:
-    """By (level, start) of a part: the coarsest part of any partition that it lies in."""
+    """By (level, start) of a part: the coarsest part of any partition that it is in."""
     there = {(part.level, part.start) for part in parts}
     out = {}
     for level, start in there:

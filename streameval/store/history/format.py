@@ -23,7 +23,6 @@ from streameval.sketches.layout import OVERALL_BITS, SLICE_BITS, Layout, Options
 from streameval.sketches.ranks import Weighting
 from streameval.store.errors import StoreError
 
-FILE_NAME = "history.sqlite"
 HISTORY_FORMAT = 2  # PRAGMA user_version
 APPLICATION = 0x53457668  # PRAGMA application_id: "SEvh"
 # Entries of sampled users in a part, by level; at 10 bytes each they are no more than the vectors beside them.

@@ -1,4 +1,4 @@
-"""A history that goes on in memory: the panes of a running monitor in front of those it has written."""
+"""A history that continues in memory: the panes of a running monitor in front of those it has written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every metric of every part, with its standard error, worked out once and kept beside the vectors it follows from.
 
-A line over a day has thousands of panes, each in as many rows as there are partitions: to add them up anew for every
+A line over a day has thousands of panes, each in as many rows as there are partitions: to add them up again for every
 question would take seconds. So the table `points` holds what a (series, part) came to over all its partitions. It is a
 cache and nothing else: triggers in the file drop a point with any change of its vectors, whoever makes it (also a
 program that knows nothing of this table), and note the part in `stale`; `refresh` works it out again. A part without a

@@ -1,8 +1,8 @@
 """The reading side of the history: any past range, as exact as it was live.
 
 Every query opens the file again, read-only, and reads in one transaction, so it sees one state of it, whatever is
-written meanwhile, and nobody waits for it. A question is bounded: in rows and bytes read, in users ranked, and in how
-many are answered at a time.
+written in the meantime, and nobody waits for it. A question is bounded: in rows and bytes read, in users ranked, and in
+how many are answered at a time.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from streameval.sketches.layout import has_result
 from streameval.store.history import points as history_points
 from streameval.store.history import user_samples
 from streameval.store.history.added import sample_over, vector_over
-from streameval.store.history.cover import RANGE, Coverage, Slot, cover, slots
+from streameval.store.history.costs import pair_costs, slot_costs, step_costs
+from streameval.store.history.cover import Coverage, cover, slots
 from streameval.store.history.format import NO_SLICE, HistoryFormat, open_to_read, store_errors
+from streameval.store.history.names import name_order, series_by_id, slices_by_id
 from streameval.store.history.points import NOT_KEPT
 from streameval.store.history.user_samples import UserSample
 
@@ -76,7 +78,7 @@ class HistoryReader:
     def series_names(self) -> list[Series]:
         """Every series with rows, by name."""
         with self._reading() as db:
-            return sorted(_series(db).values(), key=_name)
+            return sorted(series_by_id(db).values(), key=name_order)
 
     def slice_names(self) -> dict[str, set[str]]:
         """The values of every dimension with rows."""
@@ -102,7 +104,7 @@ class HistoryReader:
         """
         with self._reading() as db:
             coverage, parts = cover(db, self._form.lengths, start, end)
-            there = self._pairs(db, coverage, series, None if slices is None else [*slices, None])
+            there = pair_costs(db, coverage, series, None if slices is None else [*slices, None])
             only_slices = slices is not None and None not in slices
             wanted = [pair for pair in there if not (only_slices and pair[1] == NO_SLICE)]
             chosen = set(wanted[:limit])
@@ -114,7 +116,7 @@ class HistoryReader:
             seen, matured = sum(part.seen for part in parts), sum(part.matured for part in parts)
             newest = max((part.newest for part in parts if part.newest is not None), default=None)
             span = Span("range", coverage.start, coverage.end, matured / seen if seen else None, newest)
-            series_ids, slice_ids = _series(db), _slices(db)
+            series_ids, slice_ids = series_by_id(db), slices_by_id(db)
             results = []
             wholes: dict[Series, Result] = {}
             for pair in read:
@@ -150,7 +152,7 @@ class HistoryReader:
             whole = set(within.values()) - split
             known = history_points.readable(db, self._form)
             lines, rows, size, without_scores = {}, 0, 0, 0
-            for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
+            for number, name in sorted(series_by_id(db).items(), key=lambda item: name_order(item[1])):
                 if name not in wanted:
                     continue
                 skipped = {(0, pane) for pane in (skip or {}).get(name, ())}
@@ -159,7 +161,7 @@ class HistoryReader:
                     done = history_points.stored(db, self._form, number, metric, coverage.start, coverage.end)
                 done = {slot: point for slot, point in done.items() if slot in whole and slot not in skipped}
                 left = {slot for slot in within.values() if slot not in done and slot not in skipped}
-                mine = self._own_slots(db, number, metric, within, left)
+                mine = slot_costs(db, number, metric, self._form.lengths, within, left)
                 kept = sorted([*done, *mine], key=lambda slot: slot[1])[-limit:]
                 compute = [slot for slot in kept if slot in mine]
                 rows += sum(mine[slot][0] for slot in compute)
@@ -204,12 +206,12 @@ class HistoryReader:
             coverage, parts = cover(db, self._form.lengths, first, None if last is None else last + 1)
             lengths = self._form.lengths
             steps = Steps(((at, at + lengths[level]) for level, at in slots(parts, lengths).values()), step)
-            where_id = next((number for number, name in _slices(db).items() if name == where), None)
+            where_id = next((number for number, name in slices_by_id(db).items() if name == where), None)
             chosen: list[tuple[int, Series, list[Interval], bool]] = []
             rows = size = without_scores = 0
-            for number, name in sorted(_series(db).items(), key=lambda item: _name(item[1])):
+            for number, name in sorted(series_by_id(db).items(), key=lambda item: name_order(item[1])):
                 if name in wanted and where_id is not None:
-                    costs = self._step_costs(db, coverage, number, where_id, metric, steps)
+                    costs = step_costs(db, coverage, number, where_id, metric, steps)
                     kept = sorted(costs)[-limit:]
                     chosen.append((number, name, kept, len(costs) > len(kept)))
                     rows += sum(costs[at][0] for at in kept)
@@ -232,33 +234,6 @@ class HistoryReader:
             db.execute("BEGIN")
             yield db
 
-    def _pairs(
-        self, db: sqlite3.Connection, coverage: Coverage, series: Sequence[Series], slices: Sequence[Slice] | None
-    ) -> dict[tuple[int, int], tuple[int, int]]:
-        """(rows, bytes) of every (series, slice) id with impressions in the range, in the order of their names."""
-        series_ids, slice_ids = _series(db), _slices(db)
-        some = None if slices is None else set(slices)
-        only = " AND slice = 0" if some == {None} else ""
-        within = (coverage.start, coverage.end)
-        samples = dict(
-            db.execute(f"SELECT series, sum(length(entries)) FROM samples WHERE {RANGE} GROUP BY series", within)
-        )
-        names = {}
-        for one, where, impressions, rows, size in db.execute(
-            "SELECT series, slice, sum(impressions), count(*), sum(bytes) FROM vectors INDEXED BY vectors_by_time "
-            f"WHERE {RANGE}{only} GROUP BY series, slice",
-            within,
-        ):
-            if impressions and series_ids[one] in series and (some is None or slice_ids[where] in some):
-                more = samples.get(one, 0) if where == NO_SLICE else 0
-                names[one, where] = (rows, size + more)
-        return dict(
-            sorted(
-                names.items(),
-                key=lambda item: (item[0][1] != NO_SLICE, _name(series_ids[item[0][0]]), slice_ids[item[0][1]] or ()),
-            )
-        )
-
     def _afford(self, coverage: Coverage, rows: int, size: int) -> None:
         """Raises TooMuch for more than a question may read."""
         over = max(rows / self._max_rows, size / self._max_bytes)
@@ -269,7 +244,7 @@ class HistoryReader:
         fits = int(there * 0.9 / over) // pane * pane
         shorter = f"ask for at most {format_duration(fits)} at a time, or " if fits else ""
         raise TooMuch(
-            f"the range holds {rows} rows and {size} bytes, a question may read {self._max_rows} and "
+            f"the range holds {rows} rows and {size} bytes, a query may read {self._max_rows} and "
             f"{self._max_bytes}; {shorter}name one model, version and slice"
         )
 
@@ -300,62 +275,7 @@ class HistoryReader:
         ranked, error = user_samples.rank(sample, self._form.weighting)
         return (ranked if self._form.keeps_users else NOT_KEPT), error
 
-    # -- points --------------------------------------------------------------------------------------------------
-
-    def _own_slots(
-        self, db: sqlite3.Connection, series: int, metric: str, within: dict[Slot, Slot], wanted: set[Slot]
-    ) -> dict[Slot, tuple[int, int, int]]:
-        """(rows, bytes, bytes without the scores) of one series, by those of the wanted slots in which it has any."""
-        if not wanted:
-            return {}
-        # what lies in a slot begins in it
-        ends = (start + self._form.lengths[level] for level, start in wanted)
-        mine = (series, min(start for _, start in wanted), max(ends))
-        out: defaultdict[Slot, list[int]] = defaultdict(lambda: [0, 0, 0])
-        query = (
-            f"SELECT level, start, bytes, length(sums) FROM vectors WHERE series = ? AND slice = {NO_SLICE} AND {RANGE}"
-        )
-        for level, start, cost, of_sums in db.execute(query, mine):
-            slot = within[level, start]
-            if slot in wanted:
-                for k, added in enumerate((1, cost, of_sums)):
-                    out[slot][k] += added
-        if by_name(metric).needs == "users":
-            query = f"SELECT level, start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
-            for level, start, cost in db.execute(query, mine):
-                if within[level, start] in out:
-                    out[within[level, start]][1] += cost
-                    out[within[level, start]][2] += cost
-        return {slot: (rows, cost, of_sums) for slot, (rows, cost, of_sums) in out.items()}
-
     # -- steps ---------------------------------------------------------------------------------------------------
-
-    def _step_costs(
-        self, db: sqlite3.Connection, coverage: Coverage, series: int, where: int, metric: str, steps: Steps
-    ) -> dict[Interval, tuple[int, int, int]]:
-        """(rows, bytes, bytes without the scores) of one series in a slice, by the steps in which it has any."""
-        out: defaultdict[Interval, list[int]] = defaultdict(lambda: [0, 0, 0])
-        within = (coverage.start, coverage.end)
-        query = (
-            f"SELECT start, impressions, bytes, length(sums) FROM vectors WHERE series = ? AND slice = ? AND {RANGE}"
-        )
-        counted = set()
-        for one in dict.fromkeys((where, NO_SLICE)):  # of a slice, also the whole, for its design effect
-            for start, impressions, size, sums in db.execute(query, (series, one, *within)):
-                at = steps.of(start)
-                if one == where or at in counted:
-                    cost = out[at]
-                    cost[0] += 1
-                    cost[1] += size
-                    cost[2] += sums if one == where else 0
-                if one == where and impressions:
-                    counted.add(at)
-        if by_name(metric).needs == "users" and where == NO_SLICE:
-            query = f"SELECT start, length(entries) FROM samples WHERE series = ? AND {RANGE}"
-            for start, size in db.execute(query, (series, *within)):
-                out[steps.of(start)][1] += size
-                out[steps.of(start)][2] += size
-        return {at: (cost[0], cost[1], cost[2]) for at, cost in out.items() if at in counted}
 
     def _step(
         self, db: sqlite3.Connection, series: int, where: int, metric: str, at: Interval, scores: bool
@@ -374,23 +294,3 @@ class HistoryReader:
         if by_name(metric).needs == "users":
             ranked, error = self._ranked(sample_over(db, series, *at))
         return make_point(at, metric, View.of(dense, layout, ranked), sampling_error=error)
-
-
-def _series(db: sqlite3.Connection) -> dict[int, Series]:
-    rows = db.execute("SELECT id, model, version, source FROM series")
-    return {number: Series(model, version, *_of_source(source)) for number, model, version, source in rows}
-
-
-def _of_source(stored: str) -> tuple[str, str]:
-    """(source, objective) as the writer has put them together."""
-    source, _, objective = stored.partition("/")
-    return source, objective
-
-
-def _slices(db: sqlite3.Connection) -> dict[int, Slice]:
-    rows = db.execute("SELECT id, dimension, value FROM slices")
-    return {NO_SLICE: None, **{number: (dimension, value) for number, dimension, value in rows}}
-
-
-def _name(series: Series) -> tuple[str, str, str, str]:
-    return series.model, series.version, series.source, series.objective

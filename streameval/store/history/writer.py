@@ -29,7 +29,7 @@ from streameval.store.history.user_samples import UserSample
 log = logging.getLogger(__name__)
 
 _REFRESH_SECONDS = 0.5  # of one call: a tenth of the time between two writes
-_FOLDS = 64  # parts that one call of `fold` makes at the most: `write` waits for it
+_FOLDS = 64  # parts that one call of `fold` makes at most: `write` waits for it
 _DELETIONS = 256  # starts deleted in one transaction
 _SHARE = 0.85  # of max_size for the database; the journal beside it, and pages on the move, get the rest
 _CUT = 0.95  # of that share is left after a deletion, so that not every write deletes
@@ -47,7 +47,7 @@ _Key = tuple[int, int, int]  # level, start, partition
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The age, ms, at which panes become hours, hours become days, and days are deleted; bytes of all at the most."""
+    """The age, ms, at which panes become hours, hours become days, and days are deleted; bytes of all at most."""
 
     minutes: int
     hours: int
@@ -70,7 +70,7 @@ class HistoryWriter:
         )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; rows: skipped; failures
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
-        """Puts panes in the place of what was there of them, in one transaction; no panes: only says whose it is.
+        """Puts panes in place of what was there of them, in one transaction; no panes: only says whose it is.
 
         Panes that are part of an hour or a day already are left as they are, and counted as refused. A row that cannot
         be written is skipped, counted and named in the log; the rest of its pane is written. Raises FencedError
@@ -148,7 +148,7 @@ class HistoryWriter:
         return self._journal_bytes() + (self.path.stat().st_size if self.path.exists() else 0)
 
     def close(self) -> None:
-        """Lets go of the file; what was written is in it."""
+        """Drops the file; what was written is in it."""
         if self._db is not None:
             db, self._db = self._db, None
             with store_errors(self.path):
@@ -284,7 +284,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:
     known = db.execute("SELECT epoch FROM owners WHERE partition = ?", (partition,)).fetchone()
     if known is not None and known[0] > epoch:
-        raise FencedError(f"partition {partition}: epoch {epoch} may not write any more, epoch {known[0]} has written")
+        raise FencedError(f"partition {partition}: epoch {epoch} may no longer write, epoch {known[0]} has written")
     db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (partition, epoch))
 
 
@@ -338,7 +338,7 @@ def _id(db: sqlite3.Connection, table: str, columns: tuple[str, ...], names: tup
 
 
 def _sampled(db: sqlite3.Connection, inside: tuple[int, ...], most: int) -> dict[int, UserSample]:
-    """The samples of users put together, by series."""
+    """The samples of users combined, by series."""
     parts: defaultdict[int, list[UserSample]] = defaultdict(list)
     for series, entries in db.execute(f"SELECT series, entries FROM samples WHERE {_INSIDE}", inside):
         parts[series].append(user_samples.decode(entries))

@@ -113,7 +113,7 @@ def world(
     """200 items, shown with a probability that falls with their rank from 0.17 to below 0.001; (rows, the truth).
 
     The versions are off by a noise of each item and of each impression: v1 by `usual` everywhere, v3 by `head` on items that are
-    shown more often than 0.01, by `tail` on the others. The truth: v3's log loss less v1's, had every item been shown alike.
+    shown more often than 0.01, by `tail` on the others. The truth: v3's log loss less v1's, had every item been shown equally often.
     """
     items, users = 200, 4_000
     shown = 1 / np.arange(1, items + 1)

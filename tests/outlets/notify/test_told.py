@@ -24,7 +24,7 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
 from streameval.settings import toml
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.store.outbox import Outbox, Parcel
 from tests.outlets.receiving import Inbox, http_receiver
 from tests.outlets.telling import seen, story

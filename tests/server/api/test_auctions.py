@@ -10,7 +10,7 @@ import pytest
 
 from streameval.results.publish import Publisher
 from streameval.server import create_app
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 
 def row(body: dict[str, Any], version: str, point: str) -> dict[str, Any]:

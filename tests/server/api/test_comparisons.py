@@ -16,7 +16,7 @@ from streameval.results.snapshot import JoinHealth, empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.overview import overview
 from streameval.server.api.schemas.comparisons import Comparisons, ComparisonWithLooks, Verdict
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import NOON, comparison, deploy, reading
 
 VERDICT = "/api/v1/models/default/verdict"

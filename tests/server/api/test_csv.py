@@ -14,7 +14,7 @@ from streameval.results.publish import Publisher
 from streameval.server import create_app
 from streameval.server.api.tables import as_csv
 from streameval.server.http.access import TOKEN_VARIABLE
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.server.conftest import Build
 
 # route -> the rows of its JSON, as the values that must stand in the table

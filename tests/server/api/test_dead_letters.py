@@ -14,7 +14,8 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.schemas.status import DeadLetters
-from streameval.settings.tree import Files, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import Files
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder

@@ -18,7 +18,7 @@ from streameval.server.api.schemas.shape import Problem
 from streameval.server.api.schemas.users import UserDistribution
 from streameval.server.api.score_bins import score_bins
 from streameval.server.api.user_distribution import QUANTILES, Distributions, distribution
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import Layout
 

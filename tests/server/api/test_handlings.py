@@ -16,7 +16,8 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot, empty_snapshot
 from streameval.server import create_app
 from streameval.server.api import handlings
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.store.errors import StoreError
 from tests.comparisons import comparison, deploy
 

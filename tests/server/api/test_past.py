@@ -20,7 +20,8 @@ from streameval.server.api import answers
 from streameval.server.api.schemas.results import Buckets, Results, Roc, SeriesAnswer
 from streameval.server.api.schemas.results import Scores as ScoresAnswer
 from streameval.server.api.schemas.shape import Problem
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.sketches.layout import Options
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
@@ -330,7 +331,7 @@ def test_too_large_a_range_is_refused_with_one_that_fits(client_of, writer) -> N
     answer = client.get("/api/v1/results?from=0")
     assert answer.status_code == 422
     Problem.model_validate(answer.json())
-    assert "a question may read 600" in answer.json()["detail"]
+    assert "a query may read 600" in answer.json()["detail"]
     assert "ask for at most 90m at a time, or name one model, version and slice" in answer.json()["detail"]
     assert client.get("/api/v1/results?from=2024-05-01T08:00:00Z&to=2024-05-01T09:30:00Z").status_code == 200
     assert client.get("/api/v1/results?from=0&version=v1&slice=none").status_code == 200

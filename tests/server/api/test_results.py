@@ -12,7 +12,7 @@ from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.answers import rfc3339
 from streameval.server.api.schemas.results import Buckets, Results, Roc, SeriesAnswer
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 
 def test_a_result_is_as_in_the_report_with_dates(client, publisher) -> None:

@@ -18,7 +18,8 @@ from streameval.server import create_app
 from streameval.server.api.schemas.results import Results
 from streameval.server.api.schemas.strata import Strata
 from streameval.server.prometheus.collector import SnapshotCollector
-from streameval.settings.tree import Server, Settings
+from streameval.settings.server import Server
+from streameval.settings.tree import Settings
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
 from streameval.store.history.writer import HistoryWriter, Retention

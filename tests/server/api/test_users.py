@@ -15,7 +15,7 @@ from streameval.server import create_app
 from streameval.server.api.queries import USER_SORTS
 from streameval.server.api.schemas.users import User, Users
 from streameval.server.api.user_pages import first_in_order
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 V1 = "/api/v1/users?model=default&version=v1"
 

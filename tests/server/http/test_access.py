@@ -16,8 +16,9 @@ from starlette.routing import Mount, Route
 from streameval.server import create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.http.access import HEALTH, Access, exposure, read_token
+from streameval.settings.server import Server
 from streameval.settings.toml import load, to_toml
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.tree import ConfigError
 
 TOKEN = "s3cret-of-this-test"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
@@ -189,7 +190,7 @@ def test_without_a_token_reading_is_open_and_writing_is_refused_with_what_to_set
         for method in (name for name in WRITES if name == name.upper()):  # the client knows no others
             answer = client.request(method, path)
             assert answer.status_code == 403, (method, path)
-            assert f"{method}: writing needs a token and this server has none; set server.token_file or the environment variable STREAMEVAL_TOKEN" in answer.json()["detail"]  # fmt: skip
+            assert f"{method}: writing needs a token, and this server has none; set server.token_file or the environment variable STREAMEVAL_TOKEN" in answer.json()["detail"]  # fmt: skip
 
 
 def test_a_route_that_is_added_later_is_behind_the_door_too(client_of, publisher) -> None:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.routing import Mount, Route
 
 from streameval.server import create_app, serve
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 # what differs between two answers to the same question
 CHANGES = {"date", "content-length"}

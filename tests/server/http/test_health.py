@@ -12,7 +12,8 @@ from streameval.results.snapshot import BEFORE_FIRST, CheckpointState, HistorySt
 from streameval.server import create_app
 from streameval.server.api.overview import overview, status
 from streameval.server.api.schemas.status import Overview, Status
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.server import Server
+from streameval.settings.tree import ConfigError
 
 
 def test_the_process_is_alive_before_anything_else_is(client_of) -> None:

@@ -16,7 +16,7 @@ from streameval.server import ServerHandle, create_app, serve
 from streameval.server.api.schemas.shape import Problem
 from streameval.server.http import connections, limits
 from streameval.server.http.security import HEADERS
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 TOKEN = "s3cret"
 QUICK = 1.0  # seconds: a client on a busy machine takes some tenths from one step to the next
@@ -218,7 +218,7 @@ def test_connections_beyond_the_limit_are_told_503_and_still_more_are_hung_up_on
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
     assert [parsed(connection.recv(65536))[0] for connection in held[:3]] == [200, 200, 200]
     for connection in held[3:]:
-        is_problem(parsed(everything(connection)), 503, "3 connections are open already")
+        is_problem(parsed(everything(connection)), 503, "3 connections are already open")
     more = [connect(server) for _ in range(2)]
     refused = connect(server)
     assert everything(refused) == b""

@@ -10,7 +10,7 @@ from streameval.results.publish import Publisher
 from streameval.server import create_app
 from streameval.server.api import answers
 from streameval.server.api.schemas.shape import Problem
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 ROUTES = {
     "/api/v1/results": ("model", "version", "source", "from", "to", "window", "slice", "limit"),

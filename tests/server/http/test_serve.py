@@ -14,7 +14,7 @@ import pytest
 
 from streameval.server import ServeError, ServerHandle, create_app, serve
 from streameval.server.api.schemas.status import Overview
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests import asking
 
 

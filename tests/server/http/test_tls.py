@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives import serialization
 
 from streameval.server import ServerHandle, create_app, serve
 from streameval.server.http.tls import tls_context
+from streameval.settings.server import Server
 from streameval.settings.toml import load
-from streameval.settings.tree import ConfigError, Server
+from streameval.settings.tree import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def test_files_that_cannot_be_used_are_named_with_the_fix(authority, files, tmp_
         ({"tls_certificate": str(tmp_path)}, "cannot be read: Is a directory"),
         ({"tls_certificate": str(empty)}, f'server.tls_certificate = "{empty}": holds no certificate in PEM'),
         ({"tls_key": files["tls_certificate"]}, "holds no private key in PEM"),
-        ({"tls_key": str(other)}, f'server.tls_key = "{other}": is not the key of server.tls_certificate'),
+        ({"tls_key": str(other)}, f'server.tls_key = "{other}": does not belong to server.tls_certificate'),
         ({"tls_key": str(locked)}, "the key without a password (openssl pkey"),
         ({"tls_certificate": str(broken)}, "both must be PEM"),
     ):

@@ -15,7 +15,7 @@ from streameval.server import create_app
 from streameval.server.http import turns
 from streameval.server.http.problems import Problem
 from streameval.server.http.turns import DEBT, MAX_WAITING, PATIENCE, SAVED, SHARES, SPARE, InTurn, Turns, kind_of
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 
 
 class Time:

@@ -14,7 +14,7 @@ from streameval.results.result import Totals
 from streameval.results.snapshot import CheckpointState, JoinHealth, PartitionState, empty_snapshot
 from streameval.server import create_app
 from streameval.server.prometheus.flow import FATES
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from streameval.sources.protocol import REASONS
 from tests.comparisons import comparison, deploy, reading
 

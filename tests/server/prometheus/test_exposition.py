@@ -20,7 +20,7 @@ from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import create_app
 from streameval.server.prometheus.families import FAMILIES
-from streameval.settings.tree import Server
+from streameval.settings.server import Server
 from tests.comparisons import comparison
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -26,20 +26,20 @@ def told(caplog: pytest.LogCaptureFixture, *events: object) -> list[tuple[int, s
 def test_a_misspelt_field_is_asked_about_once(caplog: pytest.LogCaptureFixture) -> None:
     one = EVENT | {"version": "v1"}
     assert told(caplog, one, one) == [
-        (logging.WARNING, 'events have a field "version", which is not read: did you mean model_version?')
+        (logging.WARNING, 'events have a field "version", which is ignored: did you mean model_version?')
     ]
 
 
 def test_other_words_for_a_field_are_asked_about_too(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog, EVENT | {"label": 1}) == [
-        (logging.WARNING, 'events have a field "label", which is not read: did you mean clicked?')
+        (logging.WARNING, 'events have a field "label", which is ignored: did you mean clicked?')
     ]
     assert unread._OTHER_WORDS.keys().isdisjoint(unread.FIELDS)
     assert set(unread._OTHER_WORDS.values()) <= unread.FIELDS.keys()
 
 
 def test_a_field_of_ones_own_is_mere_information(caplog: pytest.LogCaptureFixture) -> None:
-    assert told(caplog, EVENT | {"trace": "x"}) == [(logging.INFO, 'events have a field "trace", which is not read')]
+    assert told(caplog, EVENT | {"trace": "x"}) == [(logging.INFO, 'events have a field "trace", which is ignored')]
     caplog.clear()
     beside = EVENT | {"model_version": "v1", "version": 7}  # what it looks like is there
     assert [level for level, _ in told(caplog, beside)] == [logging.INFO]
@@ -63,4 +63,4 @@ def test_the_decoder_looks(kernel: bool, caplog: pytest.LogCaptureFixture) -> No
     value = json.dumps(EVENT | {"user": "u"}).encode()
     with caplog.at_level(logging.INFO, unread.__name__):
         decoder.messages([value], [1], topic=("i", "c"), partition=0, offsets=[0], format="json", shared=False)
-    assert 'events have a field "user", which is not read' in caplog.text
+    assert 'events have a field "user", which is ignored' in caplog.text

@@ -139,9 +139,9 @@ def test_a_question_that_is_too_large_is_refused_and_scores_go_before_that(
     reader: HistoryReader, writer: HistoryWriter, form: HistoryFormat, rows
 ) -> None:
     few_rows = HistoryReader(writer.path, form, 4, max_rows=100)
-    with pytest.raises(TooMuch, match="a question may read 100"):
+    with pytest.raises(TooMuch, match="a query may read 100"):
         few_rows.steps("ctr", [V1], None, None, HOUR)
-    with pytest.raises(TooMuch, match="a question may read 100"):
+    with pytest.raises(TooMuch, match="a query may read 100"):
         memory(rows, form, 100).steps("ctr", [V1], None, None, HOUR)
     few_bytes = HistoryReader(writer.path, form, 4, max_bytes=80_000)
     with pytest.raises(TooMuch):

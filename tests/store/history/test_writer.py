@@ -38,7 +38,7 @@ def test_a_lower_epoch_may_not_write_and_changes_nothing(writer, path, form, kee
     other = HistoryWriter(path, form, keep)
     other.write(3, 2, [])  # takes the partition over before it has anything to write
     before = query(path, "SELECT * FROM vectors ORDER BY 1, 2, 3, 4")
-    with pytest.raises(FencedError, match="partition 3: epoch 1 may not write any more, epoch 2 has"):
+    with pytest.raises(FencedError, match="partition 3: epoch 1 may no longer write, epoch 2 has"):
         writer.write(3, 1, [pane(0, seed=9), pane(1)])
     assert query(path, "SELECT * FROM vectors ORDER BY 1, 2, 3, 4") == before
     assert writer.counts["failures"] == 0  # nothing is wrong with the file

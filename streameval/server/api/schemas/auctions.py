@@ -1,4 +1,4 @@
-"""Answers about auctions that were run again."""
+"""Answers about replayed auctions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AuctionRow(Shape):
 
 
 class Auctions(Stamped, Shape):
-    """Auctions run again; `skipped`: requests that were not, by reason."""
+    """Replayed auctions; `skipped`: requests that were not, by reason."""
 
     skipped: dict[str, int]
     auctions: list[AuctionRow]

@@ -58,7 +58,7 @@ class Stratum(Shape):
 
 
 class Weightings(Shape):
-    """A metric put together from strata: by their share (the overall mean again), alike, and as if all had been shown alike."""
+    """A metric combined from strata: by their share (the overall mean), with equal weights, and as if all had been shown equally often."""
 
     share: float | None
     plain: float | None
@@ -138,7 +138,7 @@ else:
     LiveRow = create_model(
         "LiveRow",
         __base__=Row,
-        __doc__="A row of the stream: without the metrics by further fields that no row of this snapshot has.",
+        __doc__="A row of the stream, without the metrics of further fields that no row of this snapshot has.",
         **{name: (kind, None) for name, (kind, _) in _metric_fields(*(m for m in METRICS if m.overall)).items()},
     )
 

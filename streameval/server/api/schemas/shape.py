@@ -1,4 +1,4 @@
-"""What all answers are made of, and what an error looks like."""
+"""The base of all responses, and the shape of an error."""
 
 from __future__ import annotations
 

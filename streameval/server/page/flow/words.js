@@ -17,11 +17,11 @@ export const FATES = {
   early_clicks: "Clicks dated before their impression",
   late_unscored: "Late impressions not scored online",
   expired_impressions: "Impressions too old to count",
-  quarantined: "Events held back: dated far ahead of the others",
-  runaway_impressions: "Impressions refused: dated far ahead, and the others never caught up",
-  runaway_clicks: "Clicks refused: dated far ahead, and the others never caught up",
-  matured_early: "Labels final before their time (memory limit)",
-  forgotten_early: "Impressions forgotten before their time (memory limit)",
+  quarantined: "Quarantined events: dated far ahead of the others",
+  runaway_impressions: "Impressions rejected: dated far ahead, and the others never caught up",
+  runaway_clicks: "Clicks rejected: dated far ahead, and the others never caught up",
+  matured_early: "Labels made final early (memory limit)",
+  forgotten_early: "Impressions evicted early (memory limit)",
 };
 export const STAGES = {
   read: "Reading messages, and waiting for them",
@@ -34,7 +34,7 @@ export const STAGES = {
   observe: "Updating metrics",
   correct: "Correcting labels after late clicks",
   gauc: "AUC within users (GAUC)",
-  auctions: "Running auctions again",
+  auctions: "Replaying auctions",
   publish: "Preparing results for page and API",
 };
 export const TABLES = {
@@ -47,7 +47,7 @@ export const TABLES = {
 export const LIMITS = {
   impressions: "Impressions in the join",
   held_clicks: "Clicks waiting for their impression",
-  quarantine: "Events held back: dated far ahead",
+  quarantine: "Quarantined events: dated far ahead",
   users: "Metrics by user",
   versions: "Model versions",
 };

@@ -16,7 +16,7 @@ import { taking } from "../share.js";
 export function leading(root, change) {
   const tools = h("div", { class: "tools" });
   const place = h("div", { class: "chart" });
-  const empty = h("p", { class: "quiet empty" }, "A point follows with every pane whose labels are final.");
+  const empty = h("p", { class: "quiet empty" }, "A point is added for every pane whose labels are final.");
   const take = h("div");
   root.append(tools, h("figure", {}, h("div", { class: "framed" }, empty, place), take));
   const chart = timeline(place, { height: 260, screen: 0.36 });

@@ -77,7 +77,7 @@ function modelRow(overview, row, lines, drawn) {
 function doubts(rows, columns) {
   const reasons = new Map();
   for (const row of rows) if (!row.reliable) reasons.set(row.reliable_reason, [...(reasons.get(row.reliable_reason) ?? []), shorten(row.version, MOST_NAME)]);
-  return [...reasons].map(([why, versions]) => h("tr", { class: "doubt" }, h("td", { colspan: columns }, h("strong", {}, `${versions.join(", ")} not reliable`), `: ${why ?? "the reason is not known"}.`)));
+  return [...reasons].map(([why, versions]) => h("tr", { class: "doubt" }, h("td", { colspan: columns }, h("strong", {}, `${versions.join(", ")} not reliable`), `: ${why ?? "the reason is unknown"}.`)));
 }
 
 // Why sentences seem to contradict each other: a verdict, beside a metric that does not show it by itself.
@@ -85,7 +85,7 @@ function apart(overview, rows, columns) {
   const odd = rows.map((row) => verdictOn(overview, row)).filter((of) => of && compared(of).some((one) => seemsOtherwise(of, one)));
   if (!odd.length) return null;
   const [of] = odd;
-  return h("tr", { class: "apart" }, h("td", { colspan: columns }, h("strong", {}, odd.map((one) => shorten(one.candidate, MOST_NAME)).join(", ")), `: each metric is judged alone, and both bounds of its interval hold together (${confidence(of)}): they are wider than those that verdicts stand on, of ${confidence(of)} each. The verdict weighs all metrics.`));
+  return h("tr", { class: "apart" }, h("td", { colspan: columns }, h("strong", {}, odd.map((one) => shorten(one.candidate, MOST_NAME)).join(", ")), `: each metric is evaluated on its own, and both bounds of its interval hold together (${confidence(of)}): they are wider than those that verdicts are based on, of ${confidence(of)} each. The verdict weighs all metrics.`));
 }
 
 const wider = (one) => one.verdict !== "undecided" && one.supported_now !== false && !shows(one);

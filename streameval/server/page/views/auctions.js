@@ -1,4 +1,4 @@
-// Auctions run again: what every version would have got at every operating point.
+// Replayed auctions: what every version would have yielded at every operating point.
 
 import { go, href } from "../address.js";
 import { asker, useToken } from "../api.js";
@@ -20,24 +20,24 @@ export const needsLabels = true;
 const AGAIN_MS = 4000;
 const YIELDS = { click_yield: "Click yield", mainline_click_yield: "Mainline click yield" };
 const UNKNOWN = {
-  no_requests: "no request has been run again yet: it takes an hour whose labels are final",
+  no_requests: "no request has been replayed yet: it takes an hour with final labels",
   no_ads: "it would have shown nothing",
-  not_spread: "too few users for an error",
+  not_spread: "too few users for a standard error",
   mainline_ads_out_of_reach: "its operating points do not reach as many mainline ads",
 };
 const SKIPPED = {
   no_history: "before the first hour with final labels",
-  not_sampled: "of a query that is left out for memory (auction.memory)",
+  not_sampled: "the query is left out to save memory (auction.memory)",
   no_request: "impressions and candidates without a request_id",
   no_item: "a candidate without an item_id",
   no_bid: "a candidate without a bid",
   no_position: "shown without a position",
-  no_label: "shown, and the label is not known",
-  no_room: "more than can be held at once",
+  no_label: "shown, but its label is unknown",
+  no_room: "more candidates than can be kept",
   too_many_candidates: "more than 10,000 candidates",
   position_beyond_slots: "shown at a position beyond auction.slots",
   late_candidates: "candidates that came too late",
-  runaway_candidates: "candidates refused: dated far ahead of the others",
+  runaway_candidates: "candidates rejected: dated far ahead of the others",
 };
 const words = (why) => UNKNOWN[why] ?? reason(why);
 
@@ -76,7 +76,7 @@ export function mount(root) {
     const { auctions, skipped } = answer;
     if (!auctions.length) {
       replace(tools);
-      replace(place, h("p", { class: "quiet" }, "No requests are run again: that takes operating points ([[auction.points]] in the settings), and candidates with bids in the events."), leftOut(skipped));
+      replace(place, h("p", { class: "quiet" }, "No auctions are replayed: this needs operating points ([[auction.points]] in the settings), and candidates with bids in the events."), leftOut(skipped));
       return;
     }
     const one = (name) => [...new Set(auctions.map((row) => row[name]))];
@@ -110,7 +110,7 @@ export function mount(root) {
       place,
       h("div", { class: "beside" }, figure,
       h("section", {}, h("h2", {}, "By operating point"),
-      h("p", { class: "quiet" }, `Yields and ads are per request. Who over-predicts sells more places, so at one reserve yields do not compare: "matched" are those with as many mainline ads as ${rows[0].matched_to} has there. Placements without a history count as an average ad at that position.`),
+      h("p", { class: "quiet" }, `Yields and ads are per request. A version that over-predicts sells more places, so yields at one reserve are not comparable: "matched" are those with as many mainline ads as ${rows[0].matched_to} has there. Placements without a history count as an average ad at that position.`),
       tableOf(rows, curves, cut), take("by operating point"))),
       leftOut(skipped),
     );
@@ -149,5 +149,5 @@ function tableOf(rows, curves, cut) {
 function leftOut(skipped) {
   const some = Object.entries(skipped).filter(([, n]) => n);
   if (!some.length) return null;
-  return h("section", { class: "panel wide" }, h("h2", {}, "Not run again"), h("dl", { class: "facts" }, some.map(([why, n]) => h("div", {}, h("dt", {}, SKIPPED[why] ?? reason(why)), h("dd", {}, count(n))))));
+  return h("section", { class: "panel wide" }, h("h2", {}, "Not replayed"), h("dl", { class: "facts" }, some.map(([why, n]) => h("div", {}, h("dt", {}, SKIPPED[why] ?? reason(why)), h("dd", {}, count(n))))));
 }

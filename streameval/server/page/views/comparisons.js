@@ -262,7 +262,7 @@ function metricTable(one, chosen, choose) {
   const verdict = (m) => [
     h("span", { class: "badge", "data-verdict": m.verdict }, MARKS[m.verdict], " ", VERDICTS[m.verdict]),
     m.supported_now === false ? h("span", { class: "quiet" }, ` ${m.decided_at ? `since ${dateTime(m.decided_at)}; ` : ""}${NOT_ANY_MORE}`) : null,
-    m.reason ? h("span", { class: "quiet" }, ` ${m.reason === "not_compared" && m.metric === "calibration" ? "not compared: only what serves has a calibration of its own" : reason(m.reason)}`) : null,
+    m.reason ? h("span", { class: "quiet" }, ` ${m.reason === "not_compared" && m.metric === "calibration" ? "not compared: only a serving version has its own calibration" : reason(m.reason)}`) : null,
   ];
   const picture = (m) => {
     const about = m.difference === null ? `${metric(m.metric).name}: not known` : `${metric(m.metric).name}: ${difference(m.metric, m.difference)}, ${bounds(m.metric, m)}; margin ${difference(m.metric, towardsWorse(m.metric) * m.margin)}${m.tolerance ? `, tolerance ${difference(m.metric, towardsWorse(m.metric) * m.tolerance)}` : ""}; ${VERDICTS[m.verdict]}`;

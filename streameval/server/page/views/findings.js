@@ -28,7 +28,7 @@ export function breakdown({ findings: all, id }, unfolded, toggle, fold) {
     fold(
       "breakdown",
       "Breakdown",
-      h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” allows for the number of slices (false discovery rate controlled, e-BH)."),
+      h("p", { class: "quiet" }, "Where the difference in log loss comes from, by one dimension at a time. “Significant” is corrected for the number of slices (false discovery rate, e-BH)."),
       dimensions.map((dimension) => parts(dimension, all.filter((f) => f.dimension === dimension), cut, unfolded.has(dimension), () => toggle(dimension))),
       rows("breakdown", { id }, "findings"),
     ),
@@ -100,7 +100,7 @@ export function calibrationByBucket({ calibration_buckets: all, baseline, candid
       known.length ? [scroller("Calibration by pClick", table(names, known.map(row), { numeric: (i) => i > 1 })), rows("calibration by pClick", { id }, "calibration_buckets")] : null,
       known.length < all.length ? h("p", { class: "quiet" }, `Not shown: ${all.length - known.length} of ${all.length} buckets, in which one of the two served no clicks.`) : null,
       whole?.verdict === "worse" && !all.some((b) => b.significant)
-        ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above is of everything that both versions scored.`)
+        ? h("p", { class: "why" }, `Calibration is worse as a whole, and not significant in any bucket by itself: ${before} served only ${count(clicks)} clicks in this comparison, while the verdict above covers everything that both versions scored.`)
         : null,
     ),
   );
@@ -120,7 +120,7 @@ function withReading(names, rows, options) {
 const by = ({ metric: name }, value) => signed(value, metric(name).digits || 4);
 const withError = (m) => (m.within_stderr === null ? by(m, m.within) : `${by(m, m.within)} ± ${number(halfWidth(null) * m.within_stderr, metric(m.metric).digits || 4)}`);
 
-// Of a paired comparison: what was shown, against what would be if every item were shown alike.
+// Of a paired comparison: what was shown, against what would be if every item were shown equally often.
 export function uniformExposure(one, fold) {
   const all = one.mixes.filter((m) => isOfExposure(one, m));
   const unknown = one.mixes_unknown ?? [];
@@ -133,7 +133,7 @@ export function uniformExposure(one, fold) {
     fold(
       "uniform",
       "Uniform exposure",
-      h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown alike: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions. ± is a 95% interval."),
+      h("p", { class: "quiet" }, "The difference over what the serving model chose to show, and as if every item had been shown equally often: each impression weighted by its inverse propensity. “Simpson”: they point in opposite directions. ± is a 95% interval."),
       scroller("Uniform exposure", withReading(["Metric", "Difference, as shown", "Under uniform exposure"], [...all.map(row), ...unknown.map(without)], { numeric: (i) => i > 0 && i < 3 })),
       rows("uniform exposure", one, "mixes"),
     ),
@@ -198,12 +198,12 @@ function toldAt(at, change) {
 // Why nobody was.
 export const UNTOLD = {
   no_receivers: "nobody: no receiver is configured",
-  not_subscribed: "nobody: no receiver asks for such changes",
+  not_subscribed: "nobody: no receiver subscribes to such changes",
   serves_nobody: "nobody: the version served nobody",
-  before_notifications: "nobody: it was before there were notifications",
-  not_told_of: "nobody: such changes are not told",
-  waiting: "nobody yet: its message waits",
-  dropped: "nobody: too many messages waited, so it was dropped",
+  before_notifications: "nobody: it was before notifications were configured",
+  not_told_of: "nobody: such changes are not sent",
+  waiting: "nobody yet: its message is waiting",
+  dropped: "nobody: too many messages were waiting, so it was dropped",
   receiver_removed: "nobody: its receiver is no longer configured",
 };
 

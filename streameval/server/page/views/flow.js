@@ -99,7 +99,7 @@ function fates(events, open) {
   return [
     h("p", {}, `${count(events.impressions)} impressions and ${count(events.clicks)} clicks received.`),
     bars(some),
-    none.length ? h("details", { class: "none", open }, h("summary", {}, `${none.length} other outcomes, of which there are none`), h("ul", { class: "quiet" }, none.map((name) => h("li", {}, named(FATES, name))))) : null,
+    none.length ? h("details", { class: "none", open }, h("summary", {}, `${none.length} other outcomes, with no events`), h("ul", { class: "quiet" }, none.map((name) => h("li", {}, named(FATES, name))))) : null,
   ];
 }
 

@@ -35,7 +35,7 @@ const LOSSES = ["log_loss", "mse", "mae", "calibration"];
 const EXPOSURE = LOSSES.flatMap((of) => ESTIMATORS.map(([, how]) => `${of}_${how}`)).filter((name) => METRICS[name]);
 // What a family's tables are as CSV: the button, the route, and further parameters.
 const RESULTS = [["CSV", "results", { slice: "none" }]];
-const STRATA = [["CSV", "strata", {}], ["CSV, put together", "strata", { rows: "stratified" }]];
+const STRATA = [["CSV", "strata", {}], ["CSV, combined", "strata", { rows: "stratified" }]];
 const POLICIES = [...ESTIMATORS.map(([, how]) => `policy_${how}`), "policy_value_snips", "policy_value_snips_clipped"];
 
 export function mount(root) {
@@ -182,9 +182,9 @@ function exposure(rows, cut) {
   const rests = rows.map((row) => [h("th", { scope: "row" }, version(row)), count(row.with_propensity), count(row.exposure_ess), count(row.exposure_ess_clipped), percent(row.exposure_clipped), percent(row.exposure_largest_weight)]);
   const [shown, more] = cut("exposure", body, rows.length, `${LOSSES.length - 1} more metrics`);
   return nothing(rows, EXPOSURE) ?? [
-    scroller("As if everything had been shown alike", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], shown, { numeric: (i) => i > 1, class: "many" })),
+    scroller("As if everything had been shown equally often", table(["Metric", "Version", "As shown", ...ESTIMATORS.map(([text]) => text)], shown, { numeric: (i) => i > 1, class: "many" })),
     more,
-    scroller("What these rest on", table(["Version", "Impressions with a propensity", "Effective samples", "Effective samples, clipped", "Clipped", "Largest weight, of all"], rests)),
+    scroller("What these are based on", table(["Version", "Impressions with a propensity", "Effective samples", "Effective samples, clipped", "Clipped", "Largest weight, of all"], rests)),
   ];
 }
 
@@ -218,10 +218,10 @@ function strata(rows, cut, tables) {
 
 const FAMILIES = [
   { name: "At the operating point", has: OPERATING, about: "Where decisions are made: over metrics.operating_range, and at metrics.threshold.", content: (rows, cut) => byVersion(OPERATING, rows, cut) },
-  { name: "Ranking of lists", has: LISTS, about: "Requests ranked by each version's scores, ties at their expectation, cut after K; \"as shown\" by the position shown. A request without a click counts for precision and hit rate alone.", content: ranking },
+  { name: "Ranking of lists", has: LISTS, about: "Requests ranked by each version's scores, ties at their expectation, cut after K; \"as shown\" by the position shown. A request without a click counts only for precision and hit rate.", content: ranking },
   { name: "Within users and requests", has: USERS, about: "AUC of each group, averaged; the weights of the groups side by side.", content: (rows, cut) => byVersion(USERS, rows, cut) },
-  { name: "Yields and value", has: YIELDS, about: "Of what a version served itself: versions with different users compare by Comparisons, not here.", content: (rows, cut) => byVersion(YIELDS, rows, cut) },
-  { name: "As if everything had been shown alike", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions weigh 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions decide.", content: exposure },
-  { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned by showing things its own way. The mean weight is 1 if the logged propensities are right.", content: policies },
-  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Together: by share (the overall mean again), plain (strata alike), and as under uniform exposure.", content: strata, tables: STRATA },
+  { name: "Yields and value", has: YIELDS, about: "Only what a version served itself: to compare versions with different users, use Comparisons.", content: (rows, cut) => byVersion(YIELDS, rows, cut) },
+  { name: "As if everything had been shown equally often", has: [...EXPOSURE, "exposure_ess", "exposure_clipped"], about: "Impressions are weighted by 1 / propensity. Clipped: no weight above exposure.max_weight; where the two differ, few impressions dominate.", content: exposure },
+  { name: "Policies", has: [...POLICIES, "policy_mean_weight", "policy_ess"], about: "What each version would have earned with its own policy. The mean weight is 1 if the logged propensities are right.", content: policies },
+  { name: "Strata of propensity", has: ["log_loss", "calibration", "auc"], about: "AUC of clicks: how often a click of the stratum outscores a non-click of any. Combined: by share (the overall mean), plain (equal weights), and as under uniform exposure.", content: strata, tables: STRATA },
 ];
