@@ -23,7 +23,8 @@ _COARSE = 256.0  # squares of weights that are counts are rounded to such a part
 _LIMB, _LIMBS = 40, 5  # bits of a limb of a sum of squares, and how many there are: values are between 1e-9 and 1e12
 NO_WORTHS = np.empty((0, 2), np.int64)
 _BY_CLICKS, _, _BY_VALUE = range(3)  # numbers of `OTHER_WEIGHTINGS`
-_AUC, _WEIGHT, _SQUARES = 0, 2, 4  # columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares
+# columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares
+_AUC, _WEIGHT, _SQUARES = 0, 2, 4
 
 
 class Weighted(NamedTuple):
