@@ -308,10 +308,8 @@ class Comparisons:
 
     def _reached(self, partitions: Sequence[Counted]) -> tuple[int, int]:
         """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
-        speaking = [
-            one for one in partitions if one.joiner.progress.newest_event > NEVER and not one.joiner.progress.idle
-        ]
-        watermark = min((one.joiner.progress.firm for one in speaking or partitions), default=NEVER)
+        speaking = [one for one in partitions if one.speaks]
+        watermark = min((one.firm for one in speaking or partitions), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

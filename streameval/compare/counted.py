@@ -10,6 +10,7 @@ from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
 from streameval.join.joiner import Joiner
+from streameval.join.policy import NEVER
 
 
 @dataclass(slots=True)
@@ -26,6 +27,16 @@ class Counted:
     def begin(self, joiner: Joiner, online: Sequence[int]) -> None:
         """Before the first batch."""
         self.joiner, self.online = joiner, online
+
+    @property
+    def speaks(self) -> bool:
+        """Whether events come, so that others wait for it."""
+        return self.joiner.progress.newest_event > NEVER and not self.joiner.progress.idle
+
+    @property
+    def firm(self) -> int:
+        """Labels are final before this time (ms) less the attribution window; NEVER before the first event."""
+        return self.joiner.progress.firm
 
     def clear(self, code: int) -> None:
         """Forgets a series; its code may be given to another."""

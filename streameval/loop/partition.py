@@ -135,10 +135,14 @@ class Partition:
         self._advance()
         return self.joiner.take_conflicts()
 
-    def set_idle(self, input_number: int, idle: bool) -> None:
-        """Marks an input as idle, or as active again."""
-        self.joiner.progress.set_idle(input_number, idle)
+    def set_idle(self, input_number: int) -> None:
+        """Marks an input as idle, until something of it is heard."""
+        self.joiner.progress.set_idle(input_number, True)
         self._advance()
+
+    def hear(self, input_number: int) -> None:
+        """Marks an input as active; what that changes is left to the next step."""
+        self.joiner.progress.set_idle(input_number, False)
 
     def show(self) -> None:
         """While an input is silent: counts what the watermark has passed, for readers, until it matures.
@@ -180,6 +184,28 @@ class Partition:
     def inputs(self) -> int:
         """1: impressions and clicks come in one log; 2: in two."""
         return self.joiner.progress.inputs
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing comes, so that it holds nobody else back."""
+        return self.joiner.progress.idle
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next label is due, ms; None: none is waited for."""
+        return self.joiner.runs.next_due
+
+    def keep_every_score(self) -> None:
+        """The AUC of all users is exact, however many scores there are."""
+        self.scoreboard.users.exact_limit = 1 << 40
+
+    def limit_users(self, nbytes: int) -> None:
+        """The memory that users may take from now on."""
+        self.scoreboard.users.budget = nbytes
+
+    def every_pane_changed(self) -> None:
+        """For readers that know of each pane in memory whether they have it."""
+        self.scoreboard.overall.changed.update(self.scoreboard.overall.numbers())
 
     @property
     def firm(self) -> int:

@@ -107,7 +107,7 @@ class Pipeline:
         for number in range(part.inputs):
             if len(batch) and (batch.shared or len(batch.clicks if number else batch.impressions)):
                 self._idle.heard(batch.partition, number)
-                part.joiner.progress.set_idle(number, False)
+                part.hear(number)
         part.step(batch)
         conflicts, part.conflicts = part.conflicts, None
         if conflicts is not None:
@@ -124,7 +124,7 @@ class Pipeline:
         The table is at hand as a whole, so every score is kept: the AUC is exact however many there are.
         """
         part = self.partitions[0] = self._make_partition(0, shared=True)
-        part.scoreboard.users.exact_limit = 1 << 40
+        part.keep_every_score()
         return part
 
     def users(self) -> Mapping[Series, UserColumns]:
@@ -145,10 +145,10 @@ class Pipeline:
         at_end = caught_up()
         for partition, number in silent:
             if (self.inputs[number], partition) in at_end:
-                self.partitions[partition].set_idle(number, True)
+                self.partitions[partition].set_idle(number)
             else:
                 self._idle.heard(partition, number)
-                self.partitions[partition].joiner.progress.set_idle(number, False)
+                self.partitions[partition].hear(number)
 
     def finish(self) -> None:
         """The stream has ended."""
@@ -286,7 +286,7 @@ class Pipeline:
             part = self._make_partition(partition, saved["shared"])
             part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes), files)
             if self.settings.sinks:  # which know of every pane in memory whether they have it
-                part.scoreboard.overall.changed.update(part.scoreboard.overall.numbers())
+                part.every_pane_changed()
             self.partitions[partition] = part
             self._comparisons.restore(state["comparisons"], self._counted())
             self._idle.know(partition, part.inputs)
@@ -322,7 +322,7 @@ class Pipeline:
         for part in partitions:
             part.show()
         self._background.wait()
-        totals = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.joiner.progress.idle) for m in partitions]
+        totals = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.idle) for m in partitions]
         return partitions, totals
 
     def _kept_from(self, end: int) -> int:
@@ -343,7 +343,7 @@ class Pipeline:
         share = self.settings.users.memory // max(partitions, 1)
         self._background.wait()
         for part in self.partitions.values():
-            part.scoreboard.users.budget = share
+            part.limit_users(share)
         return share
 
     def _joined(self, totals: Sequence[PartTotals]) -> list[Joined]:

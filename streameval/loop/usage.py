@@ -32,7 +32,7 @@ def _state(number: int, part: Partition | None, reading: Reading) -> PartitionSt
         newest_event=None if newest == NEVER else newest,
         offsets=dict(reading.offsets),
         lag={},
-        waiting_since=None if part is None else part.joiner.runs.next_due,
+        waiting_since=None if part is None else part.next_due,
     )
 
 

@@ -43,6 +43,9 @@ from streameval.sketches.blocks import ABSOLUTE, PHI0, PHI1, SCALE, SQUARED, L, 
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import BLOCK_CELLS, BLOCK_PLACED0, BLOCK_PLACED1, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
 
+# A design effect is at most the impressions of a block, widened by 1 / (1 - h): more is a variance between impressions that is
+# nothing but rounding, as where all scores are in one bin
+_MOST_EFFECT = 4.0
 _FEWEST_BLOCKS = 2  # with impressions: how far a single one is from others, nobody can tell
 
 _REALS = [P, L, SQUARED, ABSOLUTE, PHI1, PHI0, BLOCK_REQUEST_W, BLOCK_REQUEST_WA]  # cells in fixed point
@@ -122,14 +125,14 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
                 if of_weights is not None:
                     variance = float(at @ of_weights @ at)
                     effects[row.name] = variance / alone if alone else 1.0
-            elif alone:
+            elif alone and variance <= _MOST_EFFECT * total[N] * alone:
                 effects[row.name] = variance / alone
                 if of_weights is not None:
                     beyond[row.name] = variance / float(at @ of_weights @ at)
             stderr[row.name] = math.sqrt(max(variance, 0.0))
     for name, other in others:  # once all design effects are known
         widened = (design if of_weights is None else beyond).get(other.widened_as, 1.0)
-        stderr[name] = math.sqrt(other.variance(view) * widened)
+        stderr[name] = math.sqrt(max(other.variance(view) * widened, 0.0))
     df = _df(by_block[:, N]) if enough else None if whole is None else whole.df
     return Errors(stderr, effects, df, dfs.pop("gauc", None), dfs)
 

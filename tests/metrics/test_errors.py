@@ -213,6 +213,17 @@ def test_without_blocks_enough_impressions_count_one_by_one() -> None:
     assert errors.df is None
 
 
+def test_what_rounding_leaves_between_impressions_is_no_design_effect() -> None:
+    """All scores in one bin: between impressions they vary by nothing, or a little less, between users by what they are."""
+    rng = np.random.default_rng(6)
+    for n in range(2, 100):
+        p = 0.559 + rng.uniform(0, 1e-3, n)
+        _, errors = seen(p, np.ones(n, np.int8), rng.integers(1, 4, n).astype(np.uint64))
+        assert all(0.0 <= effect <= 4.0 * n for effect in errors.design.values()), errors.design
+        assert all(e is None or e >= 0.0 for e in errors.stderr.values()), errors.stderr
+        assert 0.0 <= float(errors.stderr["ece"] or 0.0) < 0.1
+
+
 def test_nothing_has_an_error_where_it_has_no_value() -> None:
     _, errors = seen(np.array([0.2, 0.3]), np.zeros(2, np.int8), np.array([1, 2], np.uint64))
     assert {name for name, error in errors.stderr.items() if error is not None} == {
