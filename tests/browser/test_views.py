@@ -286,13 +286,18 @@ def test_history_shows_every_pane_and_zooms_by_pointer_and_by_button(demo, watch
         return {(row[1], row[4], row[5]) for row in cells} == wanted
 
     assert until(same)
-    page.locator(".chart").first.scroll_into_view_if_needed()  # what is drawn in it may be made anew meanwhile
-    box = until(page.locator(".chart .u-over").first.bounding_box)
-    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
-    page.mouse.up()
-    until(lambda: "from=" in page.url)
+    page.locator(".chart").first.scroll_into_view_if_needed()
+
+    def dragged() -> bool:  # again where the page has moved meanwhile, as anybody would
+        box = until(page.locator(".chart .u-over").first.bounding_box)
+        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+        page.mouse.up()
+        page.wait_for_timeout(1_000)
+        return "from=" in page.url
+
+    until(dragged)
     first = page.url
     page.get_by_role("button", name="Zoom out").click()
     until(lambda: page.url != first)
