@@ -246,6 +246,7 @@ def test_what_cannot_be_run_is_counted_by_reason() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 500])
 def test_a_request_of_too_many_goes_whole_though_it_spans_two_panes(
     expected: dict[tuple[str, int], list[Any]], monkeypatch: pytest.MonkeyPatch, size: int

@@ -42,6 +42,7 @@ def test_coming_and_going_is_as_if_sorted_anew(steps: list[tuple[bool, list[tupl
             assert growing.value == ranked_auc(np.sort(np.array(held, np.uint64)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(_STEP, min_size=10, max_size=40), st.sampled_from([1 << 20, 1 << 20, 5]), st.sampled_from([1 << 20, 20])

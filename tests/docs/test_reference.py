@@ -32,6 +32,7 @@ def test_every_page_is_in_the_folder_and_nothing_else() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES())
 
 
+@pytest.mark.slow
 def test_the_command_says_that_all_is_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "docs.make", "--check"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -62,11 +62,13 @@ def run(folder: Path, helpers: int, patience: int = 240, code: str = _RUN) -> st
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_helper_compiles_from_the_far_end_what_this_process_then_finds(tmp_path: Path) -> None:
     # the last one is no longer in its module: it is passed by, and nobody misses it
     assert run(tmp_path, 1) == "2 ['made:first'] 3 compiling kernel 3 of 3, once on a machine"
 
 
+@pytest.mark.slow
 def test_where_everything_is_compiled_nobody_is_asked(tmp_path: Path) -> None:
     assert run(tmp_path, 0).startswith("0 ['made:first', 'made:second'] 2")
     assert run(tmp_path, 3, patience=3) == "0 [] 0"
@@ -90,6 +92,7 @@ print([name for name, _ in compiling.compiled], compiling.total)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("helpers", [0, 2])
 def test_what_is_needed_later_is_compiled_while_this_process_goes_on(tmp_path: Path, helpers: int) -> None:
     assert run(tmp_path, helpers, code=_GO_ON) == "['made:first', 'made:first'] 1"

@@ -58,6 +58,7 @@ class Reader:
         self.pipeline.take(batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_looking_again_and_again_shows_what_is_made_anew(seed: int) -> None:
     luck = Random(seed)

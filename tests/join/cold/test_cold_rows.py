@@ -149,6 +149,7 @@ LABEL: dict[str, Any] = {"models": [FTRL], "join": {"score_at": "label"}}
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "fields and models": RICH, "scores at the label": LABEL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["one log", "two logs"])
 def test_rows_on_disk_give_what_rows_in_memory_give(shared: bool, tmp_path: Path) -> None:
     plain = in_memory(shared=shared)
@@ -161,6 +162,7 @@ def test_rows_on_disk_give_what_rows_in_memory_give(shared: bool, tmp_path: Path
     assert on_disk.history == plain.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "names_first"),
     [("fields and models", True), ("scores at the label", False)],
@@ -174,6 +176,7 @@ def test_a_restart_maps_the_files_and_changes_nothing(kind: str, names_first: bo
     assert on_disk.history == plain.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "later"), [(ALIGN, 0), (0, ALIGN)])
 def test_how_many_rows_go_to_the_disk_may_change_with_a_restart(rows: int, later: int, tmp_path: Path) -> None:
     plain = in_memory()
@@ -252,6 +255,7 @@ LOST: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LOST)
 def test_a_lost_file_is_named_with_what_is_lost_and_the_rest_goes_on(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -363,6 +367,7 @@ def test_a_worker_that_has_lost_the_partition_writes_no_rows(tmp_path: Path) -> 
     assert not list(folder.glob("rows-*"))
 
 
+@pytest.mark.slow
 def test_what_is_on_disk_does_not_count_against_max_pending(tmp_path: Path) -> None:
     few = {"join": {"max_pending": 33_000}}
     plain = in_memory()
@@ -404,6 +409,7 @@ def small_runs() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [700, 20_000])
 def test_batches_of_any_size_go_to_the_disk_alike(size: int, tmp_path: Path) -> None:
     plain = in_memory(shared=False)

@@ -66,6 +66,7 @@ INDEXES: dict[str, tuple[Callable[[Path], None], int]] = {  # how many are made 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", INDEXES)
 def test_files_of_ids_are_read_or_made_anew(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
@@ -218,6 +219,7 @@ def test_ids_whose_damage_is_found_after_a_restart_are_made_anew(
     assert (joiner.table.id[found.shown] == ids).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["pages", "fences", "no fences"])
 def test_files_and_checkpoints_of_before_ids_had_files_of_their_own_are_read(how: str, tmp_path: Path) -> None:
     kinds: list[set[bool]] = []

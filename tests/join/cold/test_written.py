@@ -77,6 +77,7 @@ def checkpoint_size(folder: Path) -> int:
     return max(folder.glob("*.checkpoint")).stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "names_first"), [("plain", False), ("with a model", True)])
 def test_rows_that_a_checkpoint_names_come_back_as_they_were(kind: str, names_first: bool, tmp_path: Path) -> None:
     found: list[tuple[int, int, int]] = []
@@ -216,6 +217,7 @@ def test_a_disk_that_was_full_when_rows_were_to_be_written_gets_them_later(tmp_p
     assert len(names) == len(set(names)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_a_worker_that_is_killed_before_a_checkpoint_names_its_files_changes_nothing(
     together: bool, tmp_path: Path

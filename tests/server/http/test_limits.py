@@ -175,6 +175,7 @@ def test_a_request_that_does_not_end_is_408_even_if_it_goes_on_slowly(server, qu
     is_problem(parsed(received), 408, f"the request was not complete within {QUICK:g} s")
 
 
+@pytest.mark.slow
 def test_a_connection_that_says_nothing_is_hung_up_on(server, quick) -> None:
     with connect(server) as silent:
         assert everything(silent) == b""
@@ -197,6 +198,7 @@ def test_a_reader_that_does_not_read_is_hung_up_on(server, quick) -> None:
         assert len(everything(connection)) < 30_000_000
 
 
+@pytest.mark.slow
 def test_a_stream_outlasts_every_patience(server, quick, publisher, build) -> None:
     with connect(server) as connection:
         connection.sendall(b"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")

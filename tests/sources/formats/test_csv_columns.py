@@ -69,6 +69,7 @@ TRAPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_a_cell_holds_it_comes_to_the_same(name: str) -> None:
     both(written([{**GOOD, "impression_id": f"i{k}", name: trap} for k, trap in enumerate(TRAPS)]))

@@ -83,6 +83,7 @@ def test_a_message_of_another_type_of_its_schema_is_one_letter_wherever_it_stand
     assert len(batch.impressions) == 19
 
 
+@pytest.mark.slow
 def test_whatever_bytes_come_each_message_is_an_event_or_a_letter() -> None:
     luck = random.Random(5)
     for _ in range(150):
