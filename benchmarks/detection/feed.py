@@ -28,7 +28,9 @@ class Plan:
     setup: str = "paired"
     partitions: int = 1
     mirrored: bool = False  # the other users are the candidate's: over both, what luck users bring is nearly gone
-    pause: float | None = None  # hours after the deploy from which no click arrives for an hour; then all of them do
+    pause: float | None = None  # hours after the deploy from which clicks are held up; then all of them arrive
+    held: float = 1.0  # hours for which they are
+    share: float = 1.0  # of the clicks that are: those of one producer of several
 
     def __post_init__(self) -> None:
         if self.setup not in PLANS:
@@ -66,7 +68,9 @@ def batches(stream: Stream, plan: Plan, catalog: Catalog, ends: NDArray[np.int64
     when = stream.click_ts
     if plan.pause is not None:
         begin = stream.deploy + round(plan.pause * HOUR)
-        when = np.where((when >= begin) & (when < begin + HOUR), begin + HOUR, when)
+        end = begin + round(plan.held * HOUR)
+        behind = _id(click_of) / 2.0**64 < plan.share
+        when = np.where(behind & (when >= begin) & (when < end), end, when)
     of = np.concatenate((np.arange(len(stream)), click_of))
     arrival = np.concatenate((stream.ts, when))
     ts = np.concatenate((stream.ts, stream.click_ts))

@@ -23,7 +23,7 @@ class Promise:
     """Of one sort of streams: `case` with any seed.
 
     `wrong`: names of which `verdict` is false; at most `most` of the runs may say it (0: none at all, or else the upper 95%
-    bound). `due`: names that must be certified in every stream.
+    bound). `due`: names that must be certified in every stream. `at_the_end`: the verdict must not stand at the end.
     """
 
     case: Case
@@ -31,17 +31,20 @@ class Promise:
     verdict: str = "worse"
     most: float = 0.0
     due: tuple[str, ...] = ()
+    at_the_end: bool = False
 
     @property
     def name(self) -> str:
         """As the table's first column."""
         plan = self.case.plan
-        pause = "" if plan.pause is None else ", clicks paused"
+        pause = "" if plan.pause is None else ", clicks paused" if plan.share == 1.0 else ", half of the clicks lag"
         many = "" if plan.partitions == 1 else f", {plan.partitions} partitions"
         return f"{self.case.pair}: {self.case.world}, {plan.setup}{many}{pause}, {self.case.rule}"
 
     def said(self, outs: Sequence[Outcome], name: str) -> int:
-        """In how many streams the false verdict was said, at any time."""
+        """In how many streams the false verdict was said: at any time, or at the end."""
+        if self.at_the_end:
+            return sum(out.final.get(name) == self.verdict for out in outs)
         return sum(name in (out.worse if self.verdict == "worse" else out.not_worse) for out in outs)
 
     def holds(self, outs: Sequence[Outcome]) -> bool:
@@ -64,6 +67,10 @@ class Promise:
 HEAD = ("streams", "false verdict", *EVERY, "certified overall", "taken back", "true harm", "holds")
 
 
+# clicks that come late: all of them for an hour, or half of them for three
+HELD_UP: Mapping[str, Plan] = {"pause": Plan(pause=1.0), "lag": Plan(pause=1.0, held=3.0, share=0.5)}
+
+
 def nulls(
     worlds: Sequence[str] | None,
     pairs: Sequence[str] | None,
@@ -74,8 +81,9 @@ def nulls(
 ) -> Iterator[Promise]:
     """The promises about versions that are as good as each other, and about failures that hide; None: as the issue has them."""
     base = Case("zipf 0.8", "identical", 0, hours=hours)
-    for pair in pairs or ("identical", "0.8 x", "exchangeable", "item noise", "user noise", "rare failures", "pause"):
-        paused, given = pair == "pause", "0.93 and 1.07" if pair == "pause" else pair
+    for pair in pairs or ("identical", "0.8 x", "exchangeable", "item noise", "user noise", "rare failures", *HELD_UP):
+        paused = pair in HELD_UP
+        given = "0.93 and 1.07" if paused else pair
         same = given in {"identical", "0.8 x"}
         usual = SWINGS if same else ("200 a minute",) if paused else ORDINARY if pair == "exchangeable" else USERS[:2]
         for rule in rules if not paused else ("default",):
@@ -87,7 +95,7 @@ def nulls(
                             world=world,
                             pair=given,
                             rule=rule,
-                            plan=Plan(setup, count, pause=1.0 if paused else None),
+                            plan=replace(HELD_UP.get(pair, Plan()), setup=setup, partitions=count),
                         )
                         yield _promise(case, pair)
 
@@ -103,6 +111,8 @@ def _promise(case: Case, pair: str) -> Promise:
         return Promise(case, ("overall", "log_loss"), "not_worse", limit)
     if pair == "pause":
         return Promise(case, ("overall", "log_loss", "auc"))
+    if pair == "lag":  # which cannot be known before the clicks come
+        return Promise(case, ("overall", "log_loss", "auc"), at_the_end=True)
     return Promise(case, EVERY, most=limit)
 
 

@@ -28,6 +28,7 @@ from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
+from streameval.counting.late_labels import LateLabels, incomplete_hours, lagging
 from streameval.events.batch import RETIRED, Catalog, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER, NEVER
@@ -109,6 +110,7 @@ class Comparisons:
             ),
             Arrivals(pane),
             JoinPanes(pane, join.attribution_window, join.allowed_lateness),
+            LateLabels(pane),
         )
         self._cut([out])
         return out
@@ -163,6 +165,8 @@ class Comparisons:
     def _look(self, pane: int, partitions: Sequence[Counted], over: bool) -> None:
         """Takes a look at a pane; `over`: nothing can be corrected any more."""
         end, until = pane + 1, (pane + 1) * self._pane
+        late = [one.late for one in partitions]
+        self._set_aside(partitions, late, pane, over=over)
         if over:  # what is late counts too
             end, until = FOREVER // self._pane, FOREVER
         gains = [
@@ -177,13 +181,28 @@ class Comparisons:
             for one in partitions
             for start, rows in one.gauc.take(until)
         ]
-        why = broken([one.joins for one in partitions], pane)
+        why = broken([one.joins for one in partitions], pane) or (None if over else lagging(late))
         if pane in self._silence.put_off:
             why = "no clicks at the end, where many were expected"
         past, placing = partial(self._segments, partitions), self._placing(partitions)
         for anew in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
             log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
             self._cut(partitions)
+
+    def _set_aside(self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool) -> None:
+        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more."""
+        settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
+        for one in late:
+            one.advance(pane + 1 + self._join.attribution_window // self._pane)
+            one.forget_before(settled)
+        aside = self._board.aside.now
+        hours = frozenset(h for h in aside | incomplete_hours(late) if h >= settled and not over)
+        if hours == aside:
+            return
+        self._board.set_aside(hours)
+        if new := hours - aside:
+            self._board.retract(min(new) * HOUR, (pane + 1) * self._pane)
+        self.rebuild(partitions)
 
     def readings(
         self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None
@@ -237,6 +256,8 @@ class Comparisons:
     def rebuild(self, partitions: Sequence[Counted]) -> None:
         """A partition has come or gone."""
         self._strata.settle([one.ledger for one in partitions], self._board.looked, close=False)
+        for one in partitions:
+            one.ledger.leave_out_of_cap(self._board.aside.returned)
         self._board.rebuild(lambda: self._segments(partitions), lambda: self._gauc(partitions))
         self._explanations.forget()
 

@@ -9,6 +9,7 @@ from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
+from streameval.counting.late_labels import LateLabels
 from streameval.join.joiner import Joiner
 from streameval.join.policy import NEVER
 
@@ -21,6 +22,7 @@ class Counted:
     gauc: GaucRows
     arrivals: Arrivals
     joins: JoinPanes
+    late: LateLabels
     joiner: Joiner = field(init=False)  # of whose progress, delays and pending impressions comparisons know
     online: Sequence[int] = field(init=False)  # the series of the online models, as the joiner's scores are ordered
 

@@ -25,12 +25,14 @@ class Flips:
 @dataclass(frozen=True, slots=True)
 class Fates:
     """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
-    had come; impressions that were refused, because their id is another version's.
+    had come; impressions that were refused, because their id is another version's; impressions that turned positive after
+    their label was due, with the key of the click.
     """
 
     clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
     found: tuple[NDArray[np.int64], NDArray[np.int64]]
     refused: tuple[NDArray[np.int64], NDArray[np.int64]]
+    corrected: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def flips_of(out: kernel.Outcome, flips: int) -> Flips:
@@ -41,11 +43,12 @@ def flips_of(out: kernel.Outcome, flips: int) -> Flips:
 
 def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
     """`refused`: which impressions were, and with which keys."""
-    found = slice(out.counters[kernel.FOUND])
+    found, fixed = slice(out.counters[kernel.FOUND]), slice(out.counters[kernel.FIXED])
     return Fates(
         (batch.clicks.ts, out.click_key),
         (out.found_ts[found], out.found_key[found]),
         (batch.impressions.ts[refused], refused_key),
+        (out.fixed_ts[fixed], out.fixed_key[fixed]),
     )
 
 

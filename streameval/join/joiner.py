@@ -71,7 +71,7 @@ class Joiner:
         self._held = HeldClicks(policy.of_clicks)
         self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
-        self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(3)))  # of the last batch
+        self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(4)))  # of the last batch
         self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
         self._shown = False  # a checkpoint may still read the table's columns: rows must not move within them
 

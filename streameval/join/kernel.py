@@ -129,6 +129,10 @@ class Outcome(NamedTuple):
     found_ts: NDArray[np.int64]
     found_key: NDArray[np.int64]
     lost_ts: NDArray[np.int64]
+    fixed_ts: NDArray[
+        np.int64
+    ]  # of impressions whose label was due when their first click came, and the key of that click
+    fixed_key: NDArray[np.int64]
     repeated: NDArray[np.int32]  # impressions seen before: which, the row, the key
     repeated_row: NDArray[np.int64]
     repeated_key: NDArray[np.int64]
@@ -147,6 +151,8 @@ def room_for(impressions: int, clicks: int, held: int, fields: int, delays: NDAr
         found_ts=np.empty(clicks + held, np.int64),
         found_key=np.empty(clicks + held, np.int64),
         lost_ts=np.empty(clicks + held, np.int64),
+        fixed_ts=np.empty(clicks + held, np.int64),
+        fixed_key=np.empty(clicks + held, np.int64),
         repeated=np.empty(impressions, np.int32),
         repeated_row=np.empty(impressions, np.int64),
         repeated_key=np.empty(impressions, np.int64),
@@ -250,6 +256,7 @@ def join_batch(
     found_ts, found_key, delays = out.found_ts, out.found_key, out.delays
     delay_edges, window = rules.delay_edges, rules.window
     click_key, lost_ts, counters = out.click_key, out.lost_ts, out.counters
+    fixed_ts, fixed_key = out.fixed_ts, out.fixed_key
     i = 0
     c = 0
     flips = 0
@@ -306,6 +313,9 @@ def join_batch(
                             due = came_after and shown + window <= h_key[k] - lateness
                             if fate == MATCHED:
                                 flags |= _first_click(h_ts[k] - shown, due, counters, delays, delay_edges)
+                                if due:
+                                    fixed_ts[counters[FIXED] - 1] = shown
+                                    fixed_key[counters[FIXED] - 1] = h_key[k]
                             if counts:
                                 for f in range(rule.size):
                                     old, new = fields[f, row], h_fields[f, k]
@@ -334,6 +344,8 @@ def join_batch(
                 due = came_after and ts[row] + window <= key - lateness
                 if fate == MATCHED:
                     flags |= _first_click(clicked - ts[row], due, counters, delays, delay_edges)
+                    if due:
+                        fixed_ts[counters[FIXED] - 1], fixed_key[counters[FIXED] - 1] = ts[row], key
                 changed = flags != was
                 for f in range(rule.size):
                     old = fields[f, row]

@@ -125,6 +125,7 @@ class Partition:
             on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
             self.counted.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
             self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
+            self.counted.late.add(self.joiner.fates)
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
         with timed(self.seconds, "requests"):  # closed requests that get another impression close again later
@@ -352,6 +353,7 @@ class Partition:
             "panes": self.panes.state(),
             "arrivals": self.counted.arrivals.state(),
             "joins": self.counted.joins.state(),
+            "late": self.counted.late.state(),
             "counts": dict(self.counts),
             **self.rows.state(),
             "learners": [one.state() for one in self.learners],
@@ -375,6 +377,8 @@ class Partition:
         self.panes.restore(state["panes"])
         self.counted.arrivals.restore(state["arrivals"], codes.series)
         self.counted.joins.restore(state.get("joins", []))  # none: written before there were any
+        if "late" in state:
+            self.counted.late.restore(state["late"])
         self.counts.clear()
         self.counts.update(state["counts"])
         self.rows.restore(state, codes)

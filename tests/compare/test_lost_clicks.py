@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from streameval import app
+from streameval.events.durations import HOUR
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.simulate.encode import events
@@ -111,6 +112,32 @@ def test_when_nothing_was_decided_does_not_depend_on_when_somebody_looked(shared
     assert changes.count("withheld") > 1
     for size, looks, killed in ((50, True, False), (700, True, False), (3_000, True, False), (200, True, True)):
         assert not differences(read(shared, size, looks, tmp_path, killed), truth), (size, looks, killed)
+
+
+def lagging() -> tuple[bytes, ...]:
+    """Most of the clicks of a minute and a half come at its end, and the hour of event time ends soon after."""
+    scenario = replace(SCENARIO, start_ms=SCENARIO.start_ms // HOUR * HOUR + HOUR - 430_000)
+    luck = Random(3)
+    out = []
+    for number, event in enumerate(events(Traffic(scenario))):
+        at = (event.arrives - scenario.start_ms) / 1000
+        if event.kind == "click" and 320.0 <= at < 415.0 and luck.random() < 0.9:
+            at = 420.0
+        out.append((at, number, event.json(with_type=True) + b"\n"))
+    return tuple(line for *_, line in sorted(out))
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one-topic", "two-topics"])
+def test_which_hours_are_left_out_because_clicks_lagged_does_not_depend_on_when_somebody_looked(
+    shared: bool, tmp_path: Path
+) -> None:
+    late = lagging()
+    truth = read(shared, 100, False, tmp_path, some=late)
+    (paired,) = (c for c in truth["comparisons"] if c["setup"] == "paired")
+    texts = [change["text"] for change in paired["changes"] if change["kind"] == "withheld"]
+    assert any("came after the label of their impression was due" in text for text in texts)
+    for size, looks, killed in ((50, True, False), (700, True, False), (200, True, True), (100, True, True)):
+        assert not differences(read(shared, size, looks, tmp_path, killed, late), truth), (size, looks, killed)
 
 
 @pytest.mark.parametrize("killed", [False, True])

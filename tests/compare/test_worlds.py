@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.feed import Plan
+from benchmarks.detection.promises import HELD_UP
 from benchmarks.detection.whole import Case, run
 
 pytestmark = pytest.mark.slow
@@ -64,6 +65,17 @@ def test_the_number_of_partitions_changes_no_verdict() -> None:
         for other in others:
             assert abs(other.value - first.value) < 0.2 * first.stderr, name
     assert [out.final for out in outs[1:]] == [outs[0].final] * 3
+
+
+def test_half_of_the_clicks_that_lag_for_hours_leave_no_verdict() -> None:
+    # nobody can know it while they lag, and their impressions look like those of versions that predict too much
+    took_back = 0
+    for seed in range(3):
+        out = run(Case("200 a minute", "0.93 and 1.07", seed, HELD_UP["lag"], hours=8.0, alone=8.0))
+        assert out.worse, "it does not lag for long enough to test anything"
+        assert "worse" not in {out.final[name] for name in ("overall", "log_loss", "auc")}, seed
+        took_back += "overall" in out.retracted
+    assert took_back == 3
 
 
 def test_clicks_that_stand_still_for_an_hour_leave_no_verdict() -> None:

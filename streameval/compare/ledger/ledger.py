@@ -242,6 +242,12 @@ class Ledger:
         for number in sorted(self._segments):
             yield number, self._by_key(self._segments[number])
 
+    def leave_out_of_cap(self, hours: Collection[int]) -> None:
+        """Takes pairs in hours that were looked at out of the sums under the cap, which keep labels as they were when due."""
+        for number, matrix in self._segments.items():
+            if number * self._pane // HOUR in hours and self._cap is not None:
+                self._set_apart(matrix)
+
     def forget_before(self, pane: int) -> None:
         """Drops segments that ended before a pane."""
         keep = self.segment(pane)

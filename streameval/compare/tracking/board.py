@@ -15,6 +15,7 @@ from streameval.compare.evidence.evidence import Rule
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
 from streameval.compare.reading.reading import SETUPS, Comparison, Deploy, Role, Setup
+from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
 from streameval.compare.tracking.learning import LearningModels, labels_of
 from streameval.compare.tracking.roles import Roles
@@ -60,6 +61,7 @@ class Board:
         self.tracked: list[Tracked] = []
         self.arrived = 0  # the first pane of which arrivals may still come
         self.looked = 0  # the first pane that has not been looked at
+        self.aside = AsideHours(pane)
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,10 @@ class Board:
         for tracked in self.tracked:
             tracked.retract(since, at)
 
+    def set_aside(self, hours: frozenset[int]) -> None:
+        """Which hours of event time are left out from now on; the sums are then to be made again."""
+        self.aside.change(hours, (self.looked * self._pane - self._limits.history) // HOUR)
+
     def withhold(self, at: int, why: str) -> None:
         """Withholds verdicts from `at` (ms) on, until the next look."""
         for tracked in self.tracked:
@@ -190,6 +196,7 @@ class Board:
         return {
             "arrived": self.arrived,
             "looked": self.looked,
+            "aside": self.aside.state(),
             "watch": self._watch.state(),
             "deploys": [asdict(deploy) for deploy in self.deploys],
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
@@ -207,6 +214,7 @@ class Board:
         if (state["looked"], state["arrived"]) <= (self.looked, self.arrived):
             return anew
         self.arrived, self.looked = state["arrived"], state["looked"]
+        self.aside.restore(state.get("aside", {}))
         self._watch.restore(state["watch"])
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
         by_id = {deploy.id: deploy for deploy in self.deploys}
@@ -276,7 +284,7 @@ class Board:
         return SequentialTracked(deploy, setup, baseline, candidate, start, segment, rule, shape=self._shape)
 
     def _gain(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
-        if segment * self._pane > tracked.start + self._limits.horizon:
+        if segment * self._pane > tracked.start + self._limits.horizon or segment in self.aside:
             return
         for key in tracked.concerned(rows):
             tracked.gain(segment, key, rows[key])
@@ -284,14 +292,14 @@ class Board:
     def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
         """Of windows that begin within the comparison."""
         start = segment * self._pane
-        if tracked.start <= start <= tracked.start + self._limits.horizon:
+        if tracked.start <= start <= tracked.start + self._limits.horizon and segment not in self.aside:
             for key in tracked.concerned(rows):
                 tracked.gain_gauc(segment, key, rows[key])
 
     def _hold(self, tracked: Tracked, placing: Placing) -> None:
         """Only of a comparison that runs: what came after its end is not of it."""
         if tracked.keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
-            tracked.hold(placing(tracked.keys))
+            tracked.hold({at: row for at, row in placing(tracked.keys).items() if at[0] not in self.aside})
 
     def _freeze_expired(self) -> None:
         """Of what the ledgers forget, here and after a restart alike."""

@@ -164,7 +164,7 @@ class SequentialTracked(Tracked):
 
     def is_due(self) -> bool:
         """See `Tracked`."""
-        return not self.learning and self._sums.impressions() - self._seen > self._seen // GROWTH
+        return not self.learning and abs(self._sums.impressions() - self._seen) > self._seen // GROWTH
 
     def start_over(self, start: int, segment: int, why: str) -> None:
         """See `Tracked`."""

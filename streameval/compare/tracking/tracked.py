@@ -123,7 +123,7 @@ class Tracked(ABC):
         return rows
 
     def is_due(self) -> bool:
-        """Whether impressions have grown enough for a look to tell something new."""
+        """Whether impressions have changed enough for a look to tell something new."""
         return False
 
     def lapsed(self, at: int, least: int) -> bool:

@@ -1,0 +1,39 @@
+"""Hours of event time that comparisons leave out for now: their labels were due without clicks that came later.
+
+They return once nothing can correct them any more; but not into the sums under the cap of impressions by user, which keep
+labels as they were when they were due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streameval.events.durations import HOUR
+
+
+class AsideHours:
+    """Of all comparisons of a process. An hour is its number since 1970."""
+
+    def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
+        self._pane = pane
+        self.now: frozenset[int] = frozenset()
+        self.returned: frozenset[int] = frozenset()
+
+    def __contains__(self, segment: int) -> bool:
+        """Whether a segment, or a window of GAUC, that begins with a pane is left out."""
+        return bool(self.now) and segment * self._pane // HOUR in self.now
+
+    def change(self, hours: frozenset[int], oldest: int) -> None:
+        """Leaves these hours out from now on, and others no more; returned hours before `oldest` are forgotten."""
+        self.returned = frozenset(hour for hour in self.returned | self.now if hour >= oldest) - hours
+        self.now = hours
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {"now": sorted(self.now), "returned": sorted(self.returned)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned; of older checkpoints, nothing."""
+        self.now, self.returned = frozenset(state.get("now", [])), frozenset(state.get("returned", []))
