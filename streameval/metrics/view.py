@@ -98,7 +98,7 @@ class UserMeans:
         return UserMeans(self.users + other.users, self.total + other.total, self.squares + other.squares)
 
 
-NO_USER_MEANS = Undefined("not_kept_for_ranges")
+NOT_KEPT_FOR_RANGES = Undefined("not_kept_for_ranges")  # means over users, where users are not kept, or only a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ class View:
     blocks: NDArray[np.int64] | None  # sums by block of users (see `layout.read_blocks`); None: not kept, or not read
     layout: Layout
     vector: NDArray[np.int64]  # of which all this is
-    by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS  # by metric of lists; Undefined: why there are none
+    by_user: Mapping[str, UserMeans] | Undefined = (
+        NOT_KEPT_FOR_RANGES  # by metric of lists; Undefined: why there are none
+    )
     made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @classmethod
@@ -124,7 +126,7 @@ class View:
         layout: Layout,
         ranked: Ranked | Undefined,
         exact_auc: float | None = None,
-        by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS,
+        by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES,
     ) -> View:
         """What the metrics look at, of a series' vector; one that ends before its blocks and histogram will do for sums."""
         negatives, positives = read_histogram(vector, layout)

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +161,30 @@ def numbers(view: View, sampling_error: float | None = None) -> tuple[NDArray[np
     own = (errors.user_dfs.get(name) for name in means_over_users(view.options))
     row = [*values.values(), *stderrs, sampling_error, errors.df, errors.gauc_df, *own]
     return np.array([math.nan if number is None else number for number in row]), reasons
+
+
+class Stored(NamedTuple):
+    """What is kept of one metric's `numbers`. NaN: undefined or unknown."""
+
+    value: float
+    bound: float
+    sampling: float
+    stderr: float
+    df: float
+
+
+def stored_point(
+    where: Interval, metric: Metric, counts: tuple[int, int, int], stored: Stored, reason: str | None
+) -> Point:
+    """The point that `make_point` gave where it is not computed again. `counts`: impressions, clicks, corrected."""
+    value, bound, sampling, stderr, df = (number if math.isfinite(number) else None for number in stored)
+    (start, end), (impressions, clicks, corrected) = where, counts
+    if value is None or stderr is None:
+        stderr = df = None
+    elif not metric.of_users:
+        df = metric.df(df)
+    error = error_of(metric, value, bound, sampling)
+    return Point(start, end - start, value, reason, impressions, clicks, corrected, error, stderr=stderr, stderr_df=df)
 
 
 def make_point(

@@ -6,7 +6,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,6 +52,7 @@ class PaneColumns:
     clicks: NDArray[np.int64]
     corrected: NDArray[np.int64]
     metrics: Mapping[str, NDArray[np.float64]]  # NaN: undefined
+    reasons: Sequence[Mapping[str, str]]  # by pane: why a metric is undefined
     stderrs: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # of those with one; NaN: unknown
     df: NDArray[np.float64] | None = None  # their degrees of freedom; NaN: between impressions
     gauc_df: NDArray[np.float64] | None = None  # that of GAUC

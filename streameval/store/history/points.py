@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.registry import by_name, names, with_stderr
-from streameval.metrics.view import Undefined, View
-from streameval.results.lines import Point, error_of, number_names, numbers
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, View
+from streameval.results.lines import Point, Stored, number_names, numbers, stored_point
 from streameval.sketches.codec import CodecError
 from streameval.sketches.layout import Options, has_result
 from streameval.store.history import user_samples
@@ -28,7 +28,6 @@ from streameval.store.history.cover import RANGE, Slot
 from streameval.store.history.format import NO_SLICE, HistoryFormat
 from streameval.store.history.stored import decode_vector
 
-NOT_KEPT = Undefined("not_kept_for_ranges")  # why there is no GAUC weighted by value, or of samples
 _AT_ONCE = 16  # parts in one transaction: others wait for it
 
 _POINTS = """
@@ -101,22 +100,17 @@ def stored(
     of, columns = by_name(metric), number_names(form.options)
     table = np.frombuffer(b"".join(row[5] for row in rows), "<f8").reshape(-1, len(columns))
 
-    def column(name: str) -> list[float | None]:
-        found = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
-        return [number if math.isfinite(number) else None for number in found]
+    def column(name: str) -> list[float]:
+        found: list[float] = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
+        return found
 
     df = column("df" if not of.of_users else f"{metric}_df")
     kept = zip(column(metric), column(of.bound), column("sampling"), column(f"{metric}_stderr"), df, strict=True)
     out = {}
-    for row, (value, bound, sampling, stderr, df_of) in zip(rows, kept, strict=True):
-        level, begin, n, clicks, corrected, _, why = row
+    for (level, begin, *counts, _, why), numbers_kept in zip(rows, kept, strict=True):
         reason = json.loads(why).get(metric) if why else None
-        error = error_of(of, value, bound, sampling)
-        freedom = df_of if of.of_users else of.df(df_of)
-        length = form.lengths[level]
-        out[level, begin] = Point(
-            begin, length, value, reason, n, clicks, corrected, error, stderr=stderr, stderr_df=freedom
-        )
+        where = begin, begin + form.lengths[level]
+        out[level, begin] = stored_point(where, of, (counts[0], counts[1], counts[2]), Stored(*numbers_kept), reason)
     return out
 
 
@@ -144,7 +138,7 @@ def _worked_out(
             continue
         most = sum(part.users.size for part in samples[series])
         ranked, sampling = user_samples.rank(user_samples.together(samples[series], most), form.weighting)
-        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT)
+        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES)
         row, reasons = numbers(view, sampling)
         why = json.dumps(reasons) if reasons else ""
         m = view.moments
