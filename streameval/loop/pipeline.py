@@ -11,7 +11,7 @@ from streameval.compare.announce import Announcements
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.counted import Counted
 from streameval.compare.reading.reading import Comparison
-from streameval.counting.scoreboard import SliceRows
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Batch, Catalog, Series
 from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import NEVER

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from streameval.counting.growing_auc import Aucs
 from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics.registry import means_over_users, names, with_stderr
 from streameval.metrics.view import NOT_KEPT_FOR_RANGES, Ranked, View

@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from streameval.counting.panestats import PaneStats
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import PaneEntries
 from streameval.events.batch import Catalog, Series
 from streameval.sketches.layout import Layout
