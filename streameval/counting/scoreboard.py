@@ -20,7 +20,7 @@ from streameval.counting.references import Curves, References
 from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events.batch import Codes
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.sketches.accumulate import LabelColumns, PlacementCurves, ScoreColumns, Scratch, add_scores
 from streameval.sketches.blocks import BLOCKS

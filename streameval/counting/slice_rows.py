@@ -8,7 +8,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import RETIRED, Catalog, Codes
+from streameval.events.batch import RETIRED, Catalog
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored
 
 _ONE = np.zeros(1, np.int32)

@@ -26,7 +26,8 @@ from streameval.counting.objectives import Objectives
 from streameval.counting.panestats import PaneStats
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events.batch import Batch, Codes, empty_clicks, empty_impressions
+from streameval.events.batch import Batch, empty_clicks, empty_impressions
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
