@@ -16,6 +16,7 @@ from streameval.events.batch import NO_IMPRESSIONS, Batch, Catalog, Impressions,
 from streameval.events.columns import concat_clicks, concat_impressions
 from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.arrow_stream import read_stream
 from streameval.sources.formats.csv import Rows
 from streameval.sources.formats.csv_columns import CellGetter
@@ -115,7 +116,7 @@ class Decoder:
     def table(
         self, table: pa.Table, *, topic: str, partition: int, first_offset: int, text: bool = False
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
+        """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises SchemaError."""
         raw = decode_arrow.to_raw(table, 0, self._catalog.dimensions, self._hashed, self._dicts, text)
         return self._rows(raw, partial(rows_as_json, table), topic, partition, first_offset)
 
@@ -127,7 +128,7 @@ class Decoder:
     def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
         """Rows of CSV text, the first of which is the `first_row`-th of all files.
 
-        Raises ConfigError, decode_arrow.SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
+        Raises ConfigError, SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
         dimensions = self._catalog.dimensions
         get = CellGetter(rows, mapping, first_row, dimensions, hashed=self._hashed, names=self._names)
         raw = decode_arrow.raw_of(get, 0, dimensions, self._hashed, False)
@@ -168,7 +169,7 @@ class Decoder:
                 table = read_stream(value, self.max_message)
                 raw = decode_arrow.to_raw(table, kind, self._catalog.dimensions, self._hashed, self._dicts, False)
                 found = assemble(raw, rules)
-            except decode_arrow.SchemaError as error:
+            except SchemaError as error:
                 letters.append(_letter(value or b"", error.problem, where, partition, offset))
                 continue
             except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast, a name that is no text

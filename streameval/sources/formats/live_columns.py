@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streameval.settings.tree import ConfigError
 from streameval.sources.formats import arrow, map_columns
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.json import has_surrogate
 from streameval.sources.formats.lines import MOST_FIELDS, column_of
 from streameval.sources.formats.mapping import ColumnMap
@@ -35,14 +36,14 @@ class LiveColumns:
         self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
+        """The table with our columns. Raises SchemaError for a column that cannot be used."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         for name in sorted(self._wanted - columns.keys()):
             columns[name] = pa.chunked_array([_within(columns, name, table.num_rows)])
         try:
             return self._map.apply(pa.table(columns), 0)
         except ConfigError as error:
-            raise arrow.SchemaError(("wrong_schema", "", str(error))) from None
+            raise SchemaError(("wrong_schema", "", str(error))) from None
 
     def uses(self, name: str) -> bool:
         """Whether a field of this name is read."""
@@ -98,7 +99,7 @@ class MappedJson:
                 parts.append(
                     (arrow.to_raw(self._maps[kind](table), kind, dimensions, wants.hashed, wants.dicts, True), at)
                 )
-            except arrow.SchemaError as error:
+            except SchemaError as error:
                 problems |= dict.fromkeys(at.tolist(), error.problem)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 what = f"a field that cannot be used: {str(error)[:200]}"
