@@ -63,7 +63,7 @@ class PaneMemory:
     """The panes of one snapshot. Thread-safe."""
 
     def __init__(self, snapshot: Snapshot, turns: QuestionSlots, max_rows: int = MAX_ROWS) -> None:
-        """`turns`: of everybody who asks about panes in memory."""
+        """`turns`: shared by all queries about panes in memory."""
         self.pane = snapshot.pane
         self._panes = snapshot.panes
         self._kept = snapshot.sketches

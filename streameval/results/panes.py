@@ -40,7 +40,7 @@ class PaneHistory:
         """Brings the panes before `end` up to date and forgets those before `keep`.
 
         The newest `AT_ONCE` first, the others at the next updates: where panes come faster than that, old ones may
-        leave memory before their turn, and nobody pays for them.
+        leave memory before their turn, and are never evaluated.
         """
         for board in boards:
             self._waiting |= {pane for pane in board.overall.changed if pane < end}
