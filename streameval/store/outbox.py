@@ -1,7 +1,7 @@
 """What has to leave this process once and only once: messages about verdicts, and how far every sink is.
 
 One SQLite file beside the history (`outbox.sqlite`), or memory without a store. A change of a verdict is put in under a key
-that follows from the event stream alone, together with a delivery for everybody who is to be told, in one transaction that is
+that follows from the event stream alone, together with a delivery for every receiver, in one transaction that is
 on the disk (`synchronous = FULL`) before anything is sent; after its receiver has answered, one transaction deletes the
 delivery and keeps who was told and when. So whatever is killed when: a change that is found again is known, and one whose delivery
 was cut off is delivered again, under the same key. A kill between the answer and that transaction leaves the delivery to be sent
@@ -54,7 +54,7 @@ CREATE TABLE untold (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A change and who is to be told of it; nobody: it is only known from now on."""
+    """A change and the receivers to notify; none: it is only recorded."""
 
     key: str
     comparison: str  # the key of its comparison; "": of none
@@ -76,7 +76,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class ToldEntry:
-    """Somebody who was told of the change with this key; entries count up as they are made, by whatever process."""
+    """A receiver that was notified of the change with this key; entries are numbered in the order in which any process makes them."""
 
     entry: int
     key: str
@@ -85,7 +85,7 @@ class ToldEntry:
 
 @dataclass(frozen=True, slots=True)
 class UntoldEntry:
-    """Why nobody was told of the change with this key."""
+    """Why nobody was notified of the change with this key."""
 
     entry: int
     key: str
@@ -194,7 +194,7 @@ class Outbox:
             )
 
     def told(self, after: int = 0) -> list[ToldEntry]:
-        """Who was told of what, by entry, from behind entry `after` on; the newest `MOST_TOLD`. Raises StoreError."""
+        """Who was notified of what, by entry, after entry `after`; the newest `MOST_TOLD`. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT t.entry, c.key, t.receiver, t.kind, t.at, t.state FROM told t JOIN changes c USING (number) "
@@ -204,7 +204,7 @@ class Outbox:
         return [ToldEntry(entry, key, Told(*whom)) for entry, key, *whom in reversed(rows)]
 
     def untold(self, after: int = 0) -> list[UntoldEntry]:
-        """The same of those of whom nobody was. Raises StoreError."""
+        """The same for changes of which nobody was notified. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT u.entry, c.key, u.why FROM untold u JOIN changes c USING (number) "
@@ -246,7 +246,7 @@ class Outbox:
     # -- what people have said -------------------------------------------------------------------------------------
 
     def handle(self, comparison: str, handling: Handling | None) -> None:
-        """Keeps what somebody said of a verdict; None: takes it back. Raises StoreError."""
+        """Stores the handling of a verdict; None: removes it. Raises StoreError."""
         with self._transaction() as db:
             db.execute("DELETE FROM handlings WHERE comparison = ?", (comparison,))
             if handling is not None:
@@ -269,7 +269,7 @@ class Outbox:
             return dict(rows.fetchall())
 
     def note_written(self, sink: str, kind: str, items: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
-        """A sink has these now; `gone`: items that nobody will come back to. Raises StoreError."""
+        """A sink has these now; `gone`: items that will not be needed again. Raises StoreError."""
         with self._transaction() as db:
             rows = [(sink, kind, item, digest) for item, digest in items.items()]
             db.executemany("INSERT OR REPLACE INTO written VALUES (?, ?, ?, ?)", rows)
@@ -354,5 +354,5 @@ def _drop_oldest(db: sqlite3.Connection, receiver: str) -> int:
 
 
 def _note_untold(db: sqlite3.Connection, numbers: Iterable[int | None], why: Untold) -> None:
-    """It holds as long as nobody else is told of them."""
+    """It holds as long as nobody else is notified of them."""
     db.executemany("INSERT OR REPLACE INTO untold (number, why) VALUES (?, ?)", [(number, why) for number in numbers])

@@ -1,9 +1,9 @@
-"""Every metric of every part, with its standard error, worked out once and kept beside the vectors it follows from.
+"""Every metric of every part, with its standard error, computed once and kept beside the vectors it follows from.
 
-A line over a day has thousands of panes, each in as many rows as there are partitions: to add them up again for every
-question would take seconds. So the table `points` holds what a (series, part) came to over all its partitions. It is a
-cache and nothing else: triggers in the file drop a point with any change of its vectors, whoever makes it (also a
-program that knows nothing of this table), and note the part in `stale`; `refresh` works it out again. A part without a
+A line over a day has thousands of panes, each in as many rows as there are partitions: adding them up again for every
+query would take seconds. So the table `points` holds the values of a (series, part) over all its partitions. It is a
+cache and nothing else: triggers in the file drop a point with any change of its vectors, by whatever program (even
+one that does not know this table), and record the part in `stale`; `refresh` computes it again. A part without a
 point, as in files from before there were any, is added up by the reader.
 """
 
@@ -45,7 +45,7 @@ END
 
 
 def _content(form: HistoryFormat) -> str:
-    """What a point's numbers are: those of programs with other metrics, or other settings of them, are computed again."""
+    """What a point's numbers are: points of programs with other metrics, or other settings of them, are computed again."""
     of = form.options
     given = (
         [f"{of.operating_range} {of.threshold} {of.cost_ratio} {of.gain} {of.mainline}"]
@@ -56,7 +56,7 @@ def _content(form: HistoryFormat) -> str:
 
 
 def prepare(db: sqlite3.Connection, form: HistoryFormat) -> None:
-    """Makes the tables in a file that has none; every part of it is then to be worked out."""
+    """Makes the tables in a file that has none; every part is then stale."""
     if _known(db) == _content(form):
         return
     db.execute("BEGIN IMMEDIATE")
@@ -79,7 +79,7 @@ def readable(db: sqlite3.Connection, form: HistoryFormat) -> bool:
 
 
 def refresh(db: sqlite3.Connection, form: HistoryFormat) -> int:
-    """Works out some stale parts, newest first, inside the caller's transaction; how many there were."""
+    """Computes some stale parts, newest first, inside the caller's transaction; how many there were."""
     parts = db.execute("SELECT level, start FROM stale ORDER BY start DESC LIMIT ?", (_AT_ONCE,)).fetchall()
     for level, start in parts:
         db.execute("DELETE FROM stale WHERE level = ? AND start = ?", (level, start))

@@ -140,7 +140,7 @@ class HistoryReader:
 
         A part is a point, whatever partitions it has: where one has only the hour, the hour is the point. Of every
         series the newest `limit`; `skip`: starts of panes (not of hours, days) that are not wanted. Of parts whose points are
-        not worked out yet users' blocks and scores are read as well, for standard errors, as in `steps`. Raises TooMuch, Busy,
+        not computed yet users' blocks and scores are read as well, for standard errors, as in `steps`. Raises TooMuch, Busy,
         StoreError.
         """
         wanted = set(series)
