@@ -25,10 +25,10 @@ def _slice_rows(
     divisor: int,
     out: NDArray[np.int32],
 ) -> int:
-    """Numbers (series, value) pairs of one dimension, giving new ones the next numbers."""
+    """Numbers (series, value) pairs of one dimension; new ones get the next numbers."""
     by, radix = np.uint64(divisor), np.uint64(table.shape[1])
     for i in range(series.size):
-        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: half the time
+        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: takes half the time
         known = table[series[i], value]
         if known < 0:
             known = np.int32(next_row)
@@ -47,7 +47,7 @@ class SliceRows:
         self.count = 0
 
     def rows(self, dimension: int, scored: Scored, slices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The row of every score in one dimension."""
+        """Returns the row of every score in one dimension."""
         have = self._table.shape[1]
         if len(self._catalog.series) > have:
             more = np.full((self._table.shape[0], len(self._catalog.series) - have, self._catalog.radix), -1, np.int32)
@@ -58,7 +58,9 @@ class SliceRows:
         return out
 
     def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
-        """What the rows that `known` gave in another process are called here, by their number there."""
+        """Returns this process's row numbers of the rows that `known` returned in another process, by their numbers
+        there.
+        """
         mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
         for row, series, dimension, value in sorted(rows):
             here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
@@ -67,14 +69,14 @@ class SliceRows:
         return mapping
 
     def of(self, series: int) -> list[int]:
-        """The rows of one series; they stay those of its code."""
+        """Returns the rows of one series; they stay with its code."""
         if series >= self._table.shape[1]:
             return []
         mine = self._table[:, series]
         return [int(row) for row in mine[mine >= 0]]
 
     def known(self) -> list[tuple[int, int, int, int]]:
-        """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
+        """Returns (row, series, dimension, value code) of every row in use, by series, dimension and value."""
         dimension, series, value = np.nonzero(self._table >= 0)
         row = self._table[dimension, series, value]
         found = zip(row.tolist(), series.tolist(), dimension.tolist(), value.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""What has to leave this process once and only once: messages about verdicts, and how far every sink is.
+"""What has to leave this process exactly once: messages about verdicts; and the progress of every sink.
 
 One SQLite file beside the history (`outbox.sqlite`), or memory without a store. A change of a verdict is put in under a key
 that follows from the event stream alone, together with a delivery for every receiver, in one transaction that is
@@ -30,8 +30,8 @@ from streameval.store.errors import StoreError
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
 MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
-MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at most
-MOST_TOLD = 50_000  # entries of who was told, or why nobody was, that are given out, the newest
+MOST_KEYS = 100_000  # changes that are remembered; comparisons on record have at most 6,400
+MOST_TOLD = 50_000  # newest entries of who was notified, or why nobody was, that are returned
 _BUSY_SECONDS = 10.0
 
 _TABLES = """
@@ -60,7 +60,7 @@ class Parcel:
     comparison: str  # the key of its comparison; "": of none
     body: Mapping[str, Any]  # as JSON
     receivers: tuple[str, ...]
-    untold: Untold | None = None  # why nobody is
+    untold: Untold | None = None  # why nobody is notified
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Waiting:
     key: str
     body: Mapping[str, Any]
     tries: int
-    muted: bool  # somebody has muted its comparison since
+    muted: bool  # its comparison was muted since
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class UntoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverQueue:
-    """What waits for one receiver."""
+    """The messages waiting for one receiver."""
 
     messages: int
     oldest: float | None  # wall clock, seconds
@@ -129,7 +129,7 @@ class Outbox:
     def put(
         self, parcels: Sequence[Parcel], now: float, opens: Iterable[str] = (), closes: Iterable[str] = ()
     ) -> dict[str, int]:
-        """Adds the changes that are not known, on the disk when it returns; by receiver, how many were dropped for them.
+        """Adds the changes that are not known, on the disk when it returns; returns how many messages were dropped for them, by receiver.
 
         `opens`, `closes`: conditions that begin or end with them, in the same transaction. Raises StoreError.
         """
@@ -214,13 +214,13 @@ class Outbox:
         return [UntoldEntry(*row) for row in reversed(rows)]
 
     def waiting(self) -> frozenset[str]:
-        """The keys of changes of which a message waits. Raises StoreError."""
+        """The keys of changes with a waiting message. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute("SELECT DISTINCT c.key FROM deliveries d JOIN changes c USING (number)").fetchall()
         return frozenset(key for (key,) in rows)
 
     def put_off(self, receiver: str, number: int, due: float) -> None:
-        """It has failed, and is tried again at `due` (wall clock). Raises StoreError."""
+        """An attempt has failed; the next is at `due` (wall clock). Raises StoreError."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE deliveries SET tries = tries + 1, due = ? WHERE receiver = ? AND number = ?",
@@ -228,13 +228,13 @@ class Outbox:
             )
 
     def queues(self) -> dict[str, ReceiverQueue]:
-        """What waits, by receiver; without those for whom nothing does."""
+        """The messages waiting, by receiver; only receivers that have some."""
         with self._transaction() as db:
             rows = db.execute("SELECT receiver, count(*), min(found) FROM deliveries GROUP BY receiver").fetchall()
         return {receiver: ReceiverQueue(n, oldest) for receiver, n, oldest in rows}
 
     def forget_receivers(self, known: Iterable[str]) -> int:
-        """Deletes what waits for others than these, who are not configured any more: how many messages."""
+        """Deletes the messages for receivers that are no longer configured (not among these); returns how many."""
         names = list(known)
         with self._transaction() as db:
             marks = ", ".join("?" * len(names))
@@ -243,7 +243,7 @@ class Outbox:
             _note_untold(db, gone, "receiver_removed")
             return len(gone)
 
-    # -- what people have said -------------------------------------------------------------------------------------
+    # -- handlings ------------------------------------------------------------------------------------------------
 
     def handle(self, comparison: str, handling: Handling | None) -> None:
         """Stores the handling of a verdict; None: removes it. Raises StoreError."""

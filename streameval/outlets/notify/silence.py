@@ -23,7 +23,7 @@ class Silenced:
 def silences(snapshot: Snapshot, now: float, thresholds: Collection[int], going_on: Collection[str]) -> Silenced:
     """Models without a new label for each of `thresholds` (ms of wall clock), and those of `going_on` that have one again.
 
-    A process that has just started knows nothing of the time before, so the time counts from its start at the earliest.
+    A process that has just started knows nothing: the time counts from its start at the earliest.
     """
     newest: dict[str, float] = {}
     for series, seen in snapshot.last_seen.items():

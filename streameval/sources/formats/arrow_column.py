@@ -7,11 +7,11 @@ import pyarrow.compute as pc
 
 from streameval.sources.formats.raw import Rejection
 
-_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text and a byte a row would be any number of them
+_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text with a byte per row could expand to any size
 
 
 class SchemaError(ValueError):
-    """A stream or file whose columns cannot be ours."""
+    """A stream or file whose columns cannot contain events."""
 
     def __init__(self, problem: Rejection) -> None:
         super().__init__(problem[2])
@@ -19,7 +19,7 @@ class SchemaError(ValueError):
 
 
 def flat(name: str, column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece; of a dictionary, a value that is null is a null of the column."""
+    """Returns the column in one piece; null values of a dictionary become nulls of the column."""
     whole = column.combine_chunks()
     whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
     if pa.types.is_dictionary(whole.type):

@@ -20,7 +20,7 @@ from streameval.sources.formats.raw import ByVersion, Rejection
 
 
 def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Array]]:
-    """The members of a map-like field: dotted columns, or the children of a struct."""
+    """Returns the members of a map-like field: dotted columns, or the children of a struct."""
     whole = columns.get(prefix)
     out = [(name[len(prefix) + 1 :], column) for name, column in columns.items() if name.startswith(prefix + ".")]
     if whole is not None and pa.types.is_struct(whole.type):
@@ -30,14 +30,14 @@ def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Arr
 
 
 def _objects(column: pa.Array, field: str, problems: dict[int, Rejection]) -> list[dict[str, Any] | None]:
-    """A map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
+    """Returns a map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_map = pa.types.is_map(kind) and is_text(kind.key_type)
     if not (is_map or is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise must_be(field, column, "a struct, a map from strings, or JSON objects as text")
     try:
         values = column.to_pylist()
-    except (ValueError, OverflowError):  # a map to times that Python does not have
+    except (ValueError, OverflowError):  # a map to times that Python cannot represent
         raise must_be(field, column, "a map to numbers, texts or booleans") from None
     out: list[dict[str, Any] | None] = []
     for row, value in enumerate(values):
@@ -61,7 +61,7 @@ def _objects(column: pa.Array, field: str, problems: dict[int, Rejection]) -> li
 
 
 def _of_map(column: pa.Array | None, read: Callable[[pa.Array], Any]) -> Any:
-    """What a map column gives a column at a time; None when it must be read row by row, or is no map."""
+    """Returns a map column read as a column; None if it must be read row by row, or is not a map."""
     return read(column) if column is not None and map_columns.is_plain_map(column) else None
 
 

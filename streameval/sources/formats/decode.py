@@ -116,7 +116,7 @@ class Decoder:
     def table(
         self, table: pa.Table, *, topic: str, partition: int, first_offset: int, text: bool = False
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises SchemaError."""
+        """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
         raw = decode_arrow.to_raw(table, 0, self._catalog.dimensions, self._hashed, self._dicts, text)
         return self._rows(raw, partial(rows_as_json, table), topic, partition, first_offset)
 
@@ -128,7 +128,7 @@ class Decoder:
     def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
         """Rows of CSV text, the first of which is the `first_row`-th of all files.
 
-        Raises ConfigError, SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
+        Raises ConfigError, decode_arrow.SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
         dimensions = self._catalog.dimensions
         get = CellGetter(rows, mapping, first_row, dimensions, hashed=self._hashed, names=self._names)
         raw = decode_arrow.raw_of(get, 0, dimensions, self._hashed, False)

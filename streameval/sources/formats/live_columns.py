@@ -36,7 +36,7 @@ class LiveColumns:
         self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The table with our columns. Raises SchemaError for a column that cannot be used."""
+        """The table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         for name in sorted(self._wanted - columns.keys()):
             columns[name] = pa.chunked_array([_within(columns, name, table.num_rows)])
