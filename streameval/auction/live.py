@@ -23,7 +23,8 @@ from streameval.auction.grouping import ByRequest, apart_at, grouped, meet, regr
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import run_through
-from streameval.events.batch import NO_IMPRESSIONS, Codes, Impressions, Shadow
+from streameval.events.batch import NO_IMPRESSIONS, Impressions, Shadow
+from streameval.events.codes import Codes
 from streameval.events.columns import (
     PLAIN,
     concat_impressions,

@@ -309,7 +309,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    """Ends with status 1 and one line, in the form that the log has."""
+    """Ends with status 1 and one line, in the format of the log."""
     handlers = logging.getLogger().handlers
     if handlers and isinstance(handlers[0].formatter, logs.JsonLines):
         log.error("%s", message)
@@ -357,7 +357,7 @@ def _stoppable() -> Iterator[threading.Event]:
 
 
 def _advance(line: progress.ProgressLine | None) -> Callable[[tuple[int, int] | None, int], None] | None:
-    """What a replay calls with the bytes read, of all, and the events so far."""
+    """The callback of a replay: bytes read, bytes in total, and events so far."""
     if line is None:
         return None
 

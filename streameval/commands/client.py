@@ -43,7 +43,7 @@ class MonitorClient:
         self._url = url.rstrip("/")
         self._token = token
         self._patience = patience
-        self.date: float | None = None  # of the last answer, by the monitor's clock
+        self.date: float | None = None  # time of the last answer, by the monitor's clock
         # a redirect would send the token to wherever it leads
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -71,7 +71,7 @@ class MonitorClient:
         return [c for c in found if isinstance(c, dict)]
 
     def status(self) -> dict[str, Any]:
-        """The state of the monitor, and when it says it is: `now`, seconds since the epoch by its own clock."""
+        """The state of the monitor, and the time: `now`, seconds since the epoch by its own clock."""
         answer = self._ask("GET", "/api/v1/status")
         for name, kind in (("series", list), ("join", dict), ("ready", dict), ("partitions", list), ("events", dict)):
             _member(answer, name, kind)

@@ -29,7 +29,7 @@ _REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "fuse.s3fs", "c
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What one question found. `fix`: what to do when it is not `ok`."""
+    """The result of one check. `fix`: what to do when it is not `ok`."""
 
     state: Literal["ok", "warn", "fail"]
     about: str
@@ -42,7 +42,7 @@ class Probed:
 
 
 def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterator[Probed]:
-    """The findings, one by one, as they are made."""
+    """The findings, one by one, as checks finish."""
     kind = kind_of_source(settings).name
     if kind == "kafka":
         yield from _kafka(settings.kafka, patience)

@@ -15,7 +15,7 @@ MOST_NAMED = 20  # versions, the last ones of their order
 
 
 class Asked(Protocol):
-    """What the gate needs of a monitor; see `client.Monitor`."""
+    """The part of a monitor that the gate needs; see `client.Monitor`."""
 
     def only_model(self) -> str:
         """The one model there is."""
@@ -82,7 +82,7 @@ def wait(
 
 
 def _state(answer: dict[str, Any]) -> tuple[str, ...]:
-    """What makes a new line worth printing: growing counts do not."""
+    """The fields whose change prints a new line; growing counts do not."""
     return tuple(
         str(answer.get(name))
         for name in ("verdict", "supported_now", "reliable", "reason", "setup", "deploy", "comparison")

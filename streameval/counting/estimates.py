@@ -69,6 +69,7 @@ class Propensities(Protocol):
         self, hour: NDArray[np.int64], label: NDArray[np.int8], given: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """What `of` gave impressions whose labels have changed since, by their new labels."""
+        return given  # where labels do not matter
 
     def considered(self, candidates: Impressions) -> None:
         """Candidates that were not shown, and are not late."""

@@ -11,15 +11,14 @@ from streameval.counting.measured import Measured
 from streameval.counting.windows import Panes
 from streameval.events.columns import Scored, ScoreList
 from streameval.sketches.exposure import (
-    PolicyRows,
     WeightedScores,
     WeightRule,
     add_exposure,
-    add_policies,
     exposure_tallies,
     policy_tallies,
 )
 from streameval.sketches.layout import Layout
+from streameval.sketches.policies import PolicyRows, add_policies
 from streameval.sketches.sparse import SparseVector
 from streameval.sketches.tally import Tally
 from streameval.sketches.weighted_room import Room, drained

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.estimates import Maturing
+from streameval.counting.estimates import Maturing, Propensities
 from streameval.events.batch import Impressions
 from streameval.exposure.popularity import propensities
 
@@ -33,7 +33,7 @@ def places_in(ids: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> tuple[NDAr
     return at, ids[at] == wanted if ids.size else np.zeros(wanted.size, np.bool_)
 
 
-class ItemPopularity:
+class ItemPopularity(Propensities):
     """The counts of one partition."""
 
     def __init__(self) -> None:
@@ -58,15 +58,6 @@ class ItemPopularity:
             if sum(part.size for part in self._waiting) > _AT_ONCE:
                 self._merge()
         return out
-
-    def relabelled(
-        self,
-        hour: NDArray[np.int64],
-        label: NDArray[np.int8],
-        given: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Items are shown whatever becomes of them."""
-        return given
 
     def considered(self, candidates: Impressions) -> None:
         """What was not shown is in no count."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +17,10 @@ from streameval.counting.exposure import ExposureCounts, Weighing
 from streameval.counting.measured import Measured
 from streameval.counting.propensity_strata import PropensityCounts
 from streameval.counting.references import Curves, References
+from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
-from streameval.events.batch import RETIRED, Catalog, Codes
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.sketches.accumulate import LabelColumns, PlacementCurves, ScoreColumns, Scratch, add_scores
 from streameval.sketches.blocks import BLOCKS
@@ -36,9 +36,6 @@ from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_wort
 # Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
 # 4 kB each at least. Three months of minutes; never fewer than four of the longest windows.
 _MOST_PANES = 1 << 17
-
-
-_ONE = np.zeros(1, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +58,6 @@ class Labelled:
         return np.full(self.ts.size, sign, np.int64) if self.copies is None else self.copies.now * sign
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def _slice_rows(
-    table: NDArray[np.int32],
-    next_row: int,
-    series: NDArray[np.int32],
-    row: NDArray[np.int32],
-    slices: NDArray[np.int64],
-    divisor: int,
-    out: NDArray[np.int32],
-) -> int:
-    """Numbers (series, value) pairs of one dimension, giving new ones the next numbers."""
-    by, radix = np.uint64(divisor), np.uint64(table.shape[1])
-    for i in range(series.size):
-        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: half the time
-        known = table[series[i], value]
-        if known < 0:
-            known = np.int32(next_row)
-            table[series[i], value] = known
-            next_row += 1
-        out[i] = known
-    return next_row
-
-
 class _Layer(NamedTuple):
     """Scores of some impressions, by one label."""
 
@@ -93,49 +67,6 @@ class _Layer(NamedTuple):
     labels: LabelColumns
     value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
     weighed: bool  # the log is a sample
-
-
-class SliceRows:
-    """Row numbers of (series, dimension, value), the same in every partition of the process."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._table = np.full((len(catalog.dimensions), 0, catalog.radix), -1, np.int32)
-        self.count = 0
-
-    def rows(self, dimension: int, scored: Scored, slices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The row of every score in one dimension."""
-        have = self._table.shape[1]
-        if len(self._catalog.series) > have:
-            more = np.full((self._table.shape[0], len(self._catalog.series) - have, self._catalog.radix), -1, np.int32)
-            self._table = np.concatenate((self._table, more), axis=1)
-        out = np.empty(scored.series.size, np.int32)
-        divisor = self._catalog.radix**dimension
-        self.count = _slice_rows(self._table[dimension], self.count, scored.series, scored.row, slices, divisor, out)
-        return out
-
-    def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
-        """What the rows that `known` gave in another process are called here, by their number there."""
-        mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
-        for row, series, dimension, value in sorted(rows):
-            here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
-            combined = codes.values[dimension][[value]] * self._catalog.radix**dimension
-            mapping[row] = self.rows(dimension, here, combined)[0]
-        return mapping
-
-    def of(self, series: int) -> list[int]:
-        """The rows of one series; they stay those of its code."""
-        if series >= self._table.shape[1]:
-            return []
-        mine = self._table[:, series]
-        return [int(row) for row in mine[mine >= 0]]
-
-    def known(self) -> list[tuple[int, int, int, int]]:
-        """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
-        dimension, series, value = np.nonzero(self._table >= 0)
-        row = self._table[dimension, series, value]
-        found = zip(row.tolist(), series.tolist(), dimension.tolist(), value.tolist(), strict=True)
-        return sorted((f for f in found if self._catalog.series[f[1]] != RETIRED), key=lambda f: f[1:])
 
 
 class Scoreboard:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.estimates import Maturing, hours_of
+from streameval.counting.estimates import Maturing, Propensities, hours_of
 from streameval.counting.popularity import places_in, sampled
 from streameval.events.batch import Impressions
 from streameval.exposure.logistic import Biases, fit
@@ -69,7 +69,7 @@ class _Hour:
         self.put(*rows)
 
 
-class ShownModel:
+class ShownModel(Propensities):
     """The model of one partition."""
 
     def __init__(self, pane: int) -> None:
@@ -93,15 +93,6 @@ class ShownModel:
             out[on[known]] = np.where(found > 0, found, np.nan)  # never shown before, as far as is known
             self._hours.setdefault(hour, _Hour()).add(item, user)
         return out
-
-    def relabelled(
-        self,
-        hour: NDArray[np.int64],
-        label: NDArray[np.int8],
-        given: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Items are shown whatever becomes of them."""
-        return given
 
     def considered(self, candidates: Impressions) -> None:
         """See `Propensities`."""

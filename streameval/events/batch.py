@@ -16,6 +16,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.codes import Codes, counted_values
 from streameval.events.names import MAX_NAME, MISSING, OTHER, spelled
 
 U64 = NDArray[np.uint64]
@@ -154,42 +155,7 @@ class Series(NamedTuple):  # a key everywhere: a tuple's hash is the cheapest
         return Series(self.model, self.version, self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class Codes:
-    """What another process' codes mean in this one: `series[c]`, and `values[d][v]` for the value v of dimension d.
-
-    `radix` is the other's, `here` that of this process (0: the same).
-    """
-
-    series: I32
-    values: tuple[I64, ...]
-    radix: int
-    here: int = 0
-
-    def slices(self, combined: I64) -> I64:
-        """Combined slice values of the other process (`Catalog.combine`), as this one writes them."""
-        out = np.zeros(combined.size, np.int64)
-        for dimension in reversed(range(len(self.values))):
-            value = (combined // self.radix**dimension) % self.radix
-            out = out * (self.here or self.radix) + self.values[dimension][value]
-        return out
-
-
 RETIRED = Series("", "", "")  # in place of a series that is no more
-_SPARE = 4  # values of a dimension that are counted for one that is shown, so that those with most impressions can be
-MOST_VALUES = 1000  # that are counted of a dimension
-
-
-def counted_values(max_values: int, dimensions: int) -> int:
-    """How many values of a dimension are counted when `max_values` are shown: `_SPARE` times as many where that is possible.
-
-    Combinations of all dimensions must fit into one number, and into 32 bits if those of `max_values` would.
-    """
-    room = 1 << 62 if (max_values + 2) ** dimensions >= 1 << 32 else 1 << 32
-    most = max(max_values, min(_SPARE * max_values, MOST_VALUES))
-    while most > max_values and (most + 2) ** dimensions >= room:
-        most -= 1
-    return most
 
 
 def _alone(method: Callable[Concatenate[Catalog, _P], _T]) -> Callable[Concatenate[Catalog, _P], _T]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Batch, Codes
+from streameval.events.batch import Batch
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, field_of
 from streameval.join import kernel
 from streameval.join.cold.cold_rows import ColdRows

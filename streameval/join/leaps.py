@@ -28,7 +28,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Clicks, Codes, Features, Impressions, Shadow, empty_clicks, empty_impressions
+from streameval.events.batch import Clicks, Features, Impressions, Shadow, empty_clicks, empty_impressions
+from streameval.events.codes import Codes
 from streameval.events.columns import PLAIN, concat_clicks, concat_impressions, take_clicks, take_impressions
 from streameval.join.policy import FOREVER, NEVER
 from streameval.join.rows import Run, split_fields

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes, Features, Impressions, Names, Shadow
+from streameval.events.batch import Features, Impressions, Names, Shadow
+from streameval.events.codes import Codes
 from streameval.events.columns import (
     concat_features,
     concat_names,

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes, Features, Names, Shadow
+from streameval.events.batch import Features, Names, Shadow
+from streameval.events.codes import Codes
 from streameval.events.columns import ScoreList, entries, take_features, take_scores
 from streameval.join.rows import Run, compacted, cut, first_due, interleave, trim
 from streameval.join.saved_runs import pack_runs, unpack_runs

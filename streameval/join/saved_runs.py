@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes, Features, Shadow
+from streameval.events.batch import Features, Shadow
+from streameval.events.codes import Codes
 from streameval.join.rows import Run, trim
 
 

@@ -12,8 +12,9 @@ from streameval.counting.estimates import LOGGED, Propensities, estimated, field
 from streameval.counting.objectives import ObjectiveRule, Objectives, kept
 from streameval.counting.outcomes import OutcomePropensities, RandomSlice
 from streameval.counting.popularity import ItemPopularity
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
 from streameval.counting.shown_model import ShownModel
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Impressions
 from streameval.events.fields import needed
 from streameval.join.policy import JoinPolicy

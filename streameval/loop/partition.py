@@ -26,7 +26,8 @@ from streameval.counting.objectives import Objectives
 from streameval.counting.panestats import PaneStats
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events.batch import Batch, Codes, empty_clicks, empty_impressions
+from streameval.events.batch import Batch, empty_clicks, empty_impressions
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
@@ -136,14 +137,11 @@ class Partition:
         self._advance()
         return self.joiner.take_conflicts()
 
-    def set_idle(self, input_number: int) -> None:
-        """Marks an input as idle, until something of it is heard."""
-        self.joiner.progress.set_idle(input_number, True)
-        self._advance()
-
-    def hear(self, input_number: int) -> None:
-        """Marks an input as active; what that changes is left to the next step."""
-        self.joiner.progress.set_idle(input_number, False)
+    def set_idle(self, input_number: int, idle: bool) -> None:
+        """Whether an input is idle; what becomes due because one is matures now, not with the next step."""
+        self.joiner.progress.set_idle(input_number, idle)
+        if idle:
+            self._advance()
 
     def show(self) -> None:
         """While an input is silent: counts what the watermark has passed, for readers, until it matures.

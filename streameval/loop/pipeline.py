@@ -11,7 +11,7 @@ from streameval.compare.announce import Announcements
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.counted import Counted
 from streameval.compare.reading.reading import Comparison
-from streameval.counting.scoreboard import SliceRows
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Batch, Catalog, Series
 from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import NEVER
@@ -107,7 +107,7 @@ class Pipeline:
         for number in range(part.inputs):
             if len(batch) and (batch.shared or len(batch.clicks if number else batch.impressions)):
                 self._idle.heard(batch.partition, number)
-                part.hear(number)
+                part.set_idle(number, False)
         part.step(batch)
         conflicts, part.conflicts = part.conflicts, None
         if conflicts is not None:
@@ -144,11 +144,10 @@ class Pipeline:
             return
         at_end = caught_up()
         for partition, number in silent:
-            if (self.inputs[number], partition) in at_end:
-                self.partitions[partition].set_idle(number)
-            else:
+            idle = (self.inputs[number], partition) in at_end
+            if not idle:
                 self._idle.heard(partition, number)
-                self.partitions[partition].hear(number)
+            self.partitions[partition].set_idle(number, idle)
 
     def finish(self) -> None:
         """The stream has ended."""

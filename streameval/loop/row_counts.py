@@ -26,7 +26,8 @@ from streameval.counting.request_ranking import RankingSums
 from streameval.counting.request_yields import observe_yields
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events.batch import Batch, Codes, Impressions
+from streameval.events.batch import Batch, Impressions
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, Settled, span, take_impressions
 from streameval.events.fields import FIELDS
 from streameval.join.fates import Flips

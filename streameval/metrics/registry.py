@@ -64,7 +64,7 @@ def register(metric: Metric) -> None:
 
 
 def seal(by: str) -> None:
-    """No more metrics: `by` has made something of the table that cannot change any more."""
+    """No more metrics: `by` has built something from the table that can no longer change."""
     _sealed_by.append(by)
 
 

@@ -1,4 +1,4 @@
-"""Strata of propensity: what a model is worth where the server shows often, and where it hardly ever does.
+"""Strata of propensity: how good a model is where the server shows items often, and where hardly ever.
 
 Jadidinejad, Macdonald and Ounis (The Simpson's Paradox in the Offline Evaluation of Recommendation Systems, ACM TOIS
 40(1), 2021): an aggregate is dominated by what is shown often. The strata's values are combined in three ways, and they
@@ -166,7 +166,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a vector says of its strata, without the cells that are empty, nearly all of those of clicks."""
+    """A vector's strata, without empty cells, which are nearly all of those of clicks."""
 
     of: PropensityStrata
     moments: Moments
@@ -181,7 +181,7 @@ class _Kept:
 def read_strata(view: View) -> Sequence[Stratum] | None:
     """The strata of a series, lowest propensities first, then what has none; None where they are not kept.
 
-    Put together when somebody looks: their sums are a large part of a vector, and few ask.
+    Combined on request: their sums are a large part of a vector, and few readers need them.
     """
     of = view.options.strata
     sums = None if of is None else view.tally(of.sums)

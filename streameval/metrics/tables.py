@@ -74,7 +74,7 @@ def counts_of(used: UsedBins, layout: Layout) -> ScoreCounts:
 
 
 class WhenRead(Sequence[_Row]):
-    """A table that is made when somebody looks: a snapshot has several of every result, and readers ask for few."""
+    """A table that is made when it is read: a snapshot has several for every result, and readers need few."""
 
     __slots__ = ("_made", "_make")
 

@@ -98,7 +98,7 @@ class UserMeans:
         return UserMeans(self.users + other.users, self.total + other.total, self.squares + other.squares)
 
 
-NO_USER_MEANS = Undefined("not_kept_for_ranges")
+NOT_KEPT_FOR_RANGES = Undefined("not_kept_for_ranges")  # means over users, where users are not kept, or only a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ class View:
     blocks: NDArray[np.int64] | None  # sums by block of users (see `layout.read_blocks`); None: not kept, or not read
     layout: Layout
     vector: NDArray[np.int64]  # of which all this is
-    by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS  # by metric of lists; Undefined: why there are none
+    by_user: Mapping[str, UserMeans] | Undefined = (
+        NOT_KEPT_FOR_RANGES  # by metric of lists; Undefined: why there are none
+    )
     made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @classmethod
@@ -124,9 +126,9 @@ class View:
         layout: Layout,
         ranked: Ranked | Undefined,
         exact_auc: float | None = None,
-        by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS,
+        by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES,
     ) -> View:
-        """What the metrics look at, of a series' vector; one that ends before its blocks and histogram will do for sums."""
+        """The view of a series' vector; for sums, one that ends before its blocks and histogram is enough."""
         negatives, positives = read_histogram(vector, layout)
         blocks = read_blocks(vector, layout) if layout.by_block and vector.size == layout.size else None
         moments, buckets = Moments.read(vector), read_buckets(vector, layout)
@@ -145,7 +147,7 @@ class View:
 
     @property
     def options(self) -> Options:
-        """What the settings say of metrics."""
+        """The settings of metrics."""
         return self.layout.options or Options(self.layout.edges)
 
     def tally(self, name: str) -> NDArray[np.float64] | None:
@@ -193,7 +195,7 @@ class View:
         return (edges[self.used.bins] + edges[self.used.bins + 1]) / 2
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What several metrics are made of, made once: `name` says what it is. Nobody may change it."""
+        """An input of several metrics, computed once: `name` identifies it. Read-only."""
         if name not in self.made:
             self.made[name] = make()
         found: T = self.made[name]

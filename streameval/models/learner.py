@@ -26,7 +26,7 @@ from streameval.models.protocol import OnlineModel
 
 log = logging.getLogger(__name__)
 
-FORGIVEN_BY = 100  # events that went well, for each failure
+FORGIVEN_BY = 100  # successful events that make up for a failure
 _BOTH = 3  # a label without and one with a click have been learned
 
 Verb = Literal["score", "learn"]
@@ -72,7 +72,7 @@ class Learner:
     updates: int = 0
     failures: Counter[str] = field(default_factory=Counter)  # by reason
     suspended: Suspension | None = None
-    _debt: Counter[str] = field(default_factory=Counter)  # by verb: failures * FORGIVEN_BY, less what went well since
+    _debt: Counter[str] = field(default_factory=Counter)  # by verb: failures * FORGIVEN_BY, minus successes since
     _labels: int = 0  # bits of the labels that it has learned
 
     def score(self, features: Features) -> NDArray[np.float64]:
@@ -100,7 +100,7 @@ class Learner:
         return n
 
     def reason(self, reason: str) -> str:
-        """Most classifiers know only the labels that they have learned: not a failure until there were both."""
+        """Most classifiers know only the labels that they have learned: a missing one is no failure before both have occurred."""
         return "not_learned_yet" if reason == "one_class" and self._labels != _BOTH else reason
 
     def state(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there; starts over when the entry's `revision` is another one. Raises ModelError."""
+        """Continues from a state; starts over if the entry's `revision` has changed. Raises ModelError."""
         saved = state.get("revision", 0)
         if saved != self.revision:
             log.info(
@@ -131,7 +131,7 @@ class Learner:
         self.trained, self.updates = state["trained"], state["updates"]
         self.model.restore(state["model"])
         self.failures, self._debt = Counter(state.get("failures", {})), Counter(state.get("debt", {}))
-        # a state of before failures were counted does not say what was learned
+        # a state from before failures were counted does not say what was learned
         self._labels = state.get("labels", _BOTH if self.updates else 0)
         suspended = state.get("suspended")
         if suspended is not None:
@@ -140,7 +140,7 @@ class Learner:
 
 
 class _Account:
-    """The failures of one call, as they come."""
+    """The failures of one call, as they occur."""
 
     def __init__(self, learner: Learner, verb: Verb, features: Features) -> None:
         self._learner = learner
@@ -193,7 +193,7 @@ class _Account:
         return False
 
     def close(self, n: int) -> int:
-        """The rows have been gone through: of n, how many the model was asked for."""
+        """All rows are done: returns how many of n the model was asked for."""
         if self._learner.suspended is None:
             self._well(n)
             self._done = n

@@ -45,7 +45,7 @@ class OnlineModel(Protocol):
         """
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes a state that the same kind of model, with the same parameters, gave; its calls have been made."""
+        """Restores a `state` of the same kind of model with the same parameters; its calls have been made."""
 
     @property
     def nbytes(self) -> int:

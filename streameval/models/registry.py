@@ -23,8 +23,8 @@ class ModelKind:
     """A kind of model."""
 
     settings: type[ModelSettings]  # its `[[models]]` table; the default of `kind` there is its name
-    make: Callable[[Any], OnlineModel]  # out of such a table; raises ModelError
-    needs: Needs | None  # the features, as columns of hashes or as a dict an impression; None: it reads none
+    make: Callable[[Any], OnlineModel]  # from such a table; raises ModelError
+    needs: Needs | None  # the features, as columns of hashes or as one dict per impression; None: it reads none
 
     @property
     def name(self) -> str:

@@ -56,7 +56,7 @@ def make(factory: str, parameters: Mapping[str, Any], name: str) -> Any:
 
 
 class River:
-    """`kind = "river"`: one dict an impression, so as fast as River itself is."""
+    """`kind = "river"`: one dict per impression, so only as fast as River itself."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -24,7 +24,7 @@ from streameval.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0  # for which a stop waits for messages and sinks
+CLOSE_SECONDS = 5.0  # that a stop waits for messages and sinks
 
 
 class Outlets:
@@ -63,15 +63,15 @@ class Outlets:
                 feed.start()
 
     def receivers(self) -> tuple[ReceiverState, ...]:
-        """How every receiver fares."""
+        """The state of every receiver."""
         return self._states
 
     def sinks(self) -> tuple[SinkState, ...]:
-        """How every sink fares."""
+        """The state of every sink."""
         return tuple(feed.state() for feed in self._feeds)
 
     def annotated(self, comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
-        """The comparisons with what has been said to each, and who was told of its changes, or why nobody was. Never waits."""
+        """The comparisons with their handling, and who was notified of their changes, or why nobody was. Never waits."""
         return with_told(with_handlings(comparisons, self.handlings), self._told.of)
 
     def say(self, comparison: str, handling: Handling | None) -> None:
@@ -82,7 +82,7 @@ class Outlets:
             self.handlings = others if handling is None else {**others, comparison: handling}
 
     def close(self) -> None:
-        """Tells what the last snapshot has, and writes what sinks miss, within `CLOSE_SECONDS`."""
+        """Sends the changes of the last snapshot, and writes what sinks lack, within `CLOSE_SECONDS`."""
         deadline = time.monotonic() + CLOSE_SECONDS
         if self._unsubscribe is not None:
             self._unsubscribe()

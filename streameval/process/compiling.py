@@ -90,7 +90,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self._depth = threading.local()
         self._lock = threading.Lock()
         self._few, self._over, self._stop = few, False, stop
-        self.begun = False  # there is more to compile than a few
+        self.begun = False  # there are more than a few to compile
 
     def __enter__(self) -> Compiling:
         events.register("numba:compile", self)
@@ -107,7 +107,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                 process.kill()  # Numba renames whole files into its cache: nothing half written stays
 
     def on_start(self, event: Any) -> None:
-        """This process compiles a kernel, within another one perhaps. Raises Interrupted, before it does."""
+        """This process begins to compile a kernel, perhaps within another one. Raises Interrupted instead."""
         before = getattr(self._depth, "n", 0)
         if before == 0 and self._stop is not None and self._stop.is_set():
             raise Interrupted
@@ -125,7 +125,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                 self._start(min(self._helpers, len(self._open) + len(self._later)))
 
     def on_end(self, event: Any) -> None:
-        """It has."""
+        """It has compiled it."""
         del event
         depth = getattr(self._depth, "n", 0)
         if depth == 0:  # begun by another thread, before this watched
@@ -139,7 +139,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         return min(1.0, self.done / self.total) if self.total else 0.0
 
     def words(self) -> str:
-        """How far it is; empty: there is little to compile, or nothing."""
+        """The progress in words; empty: there is little to compile, or nothing."""
         if not self.begun:
             return ""
         return f"compiling kernel {min(self.done + 1, self.total)} of {self.total}, once on a machine"
@@ -230,12 +230,12 @@ def compile_kernel(name: str, arguments: Sequence[Text]) -> None:
 
 def main() -> None:
     """A helper: compiles what is on each line of its input, and answers when it has."""
-    with suppress(BrokenPipeError):  # who asked is gone
+    with suppress(BrokenPipeError):  # the parent is gone
         for line in sys.stdin:
             name, *arguments = json.loads(line)
             try:
                 compile_kernel(name, arguments)
-            except Exception as error:  # the list is older than the code: who needs it compiles it
+            except Exception as error:  # the list is older than the code: compiled on demand
                 print(repr(error), flush=True)
             else:
                 print(_DONE, end="", flush=True)

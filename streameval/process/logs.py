@@ -54,15 +54,17 @@ class TextLines(logging.Formatter):
 class RateLimit(logging.Filter):
     """Lets a line through once in `seconds`; the next one says how many were suppressed.
 
-    A Kafka client whose broker is gone says so some 50 times a second, for as long as it is gone, each time with other
-    numbers: these tell no lines of a client apart. They do elsewhere, where they are partitions, offsets and files.
+    A Kafka client whose broker is gone logs that some 50 times a second, for as long as it is gone, each time with other
+    numbers: in lines of a client numbers do not count. Elsewhere they do: there they are partitions, offsets and files.
     """
 
     def __init__(self, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._seconds = seconds
         self._clock = clock
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # line -> (when it may be said again, held back)
+        self._said: dict[
+            tuple[str, str], tuple[float, int]
+        ] = {}  # line -> (when it may be logged again, suppressed so far)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False: suppressed."""

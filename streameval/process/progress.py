@@ -40,7 +40,7 @@ class ProgressLine:
         self._share, self._words = share, words
 
     def clear(self) -> None:
-        """Takes the line away, for what else is written; it comes again by itself."""
+        """Clears the line, for other output; it reappears by itself."""
         with self._lock:
             if self._drawn:
                 self._stream.write(_CLEAR)
@@ -61,11 +61,11 @@ class ProgressLine:
         return ", ".join(part for part in parts if part)
 
     def start(self) -> None:
-        """Begins to watch the clock."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes the line away for good."""
+        """Clears the line for good."""
         self._over.set()
         self._thread.join()
         self.clear()
@@ -82,7 +82,7 @@ class ProgressLine:
 
 
 class _Aside(logging.Filter):
-    """Takes the line away before a line of the log is written."""
+    """Clears the line before a line of the log is written."""
 
     def __init__(self, progress: ProgressLine) -> None:
         super().__init__()

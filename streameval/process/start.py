@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def quick_imports() -> Iterator[None]:
     """For the block that imports the program, in a process that is ours.
 
-    Some 500,000 objects come into being, nearly all of them for good. The collector would look through them again and again,
-    then and at each full collection after: a fifth of what a short command takes.
+    Some 500,000 objects come into being, nearly all of them for good. The collector would scan them again and again,
+    then and at each full collection after: a fifth of the time of a short command.
     """
     gc.disable()
     try:

@@ -35,14 +35,14 @@ class WindowAuctions:
         return int(np.argmax(self.sums[:, 0, :, AUCTIONS_SERVED].sum(axis=1)))
 
     def frontier(self) -> Frontier:
-        """The numbers, made of the sums: some ms, so only for who asks."""
+        """The numbers, computed from the sums: takes some ms, so only on request."""
         return frontier_of(self.sums, operating_points(self.settings), self.reference, None, self.through)
 
 
 def auctions_by_model(
     vectors: Mapping[Series, NDArray[np.int64]], layout: Layout, settings: Auction
 ) -> Iterator[tuple[tuple[Series, ...], NDArray[np.int64], NDArray[np.int64]]]:
-    """(versions, their sums, what comes through the tables) of every model of which any auctions were run. `vectors`: of one window, by series."""
+    """(versions, their sums, what comes through the tables) of every model with replayed auctions. `vectors`: of one window, by series."""
     names = tally_names(settings)
     by_model: dict[str, dict[Series, NDArray[np.int64]]] = {}
     for series, vector in vectors.items():

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from streameval.counting.growing_auc import Aucs
 from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View
@@ -28,7 +29,7 @@ from streameval.sketches.layout import Layout, Moments, Options, has_result
 from streameval.sketches.weightings import TERM_SCALE
 
 ALL = "all"
-_MOST_KEPT = 1 << 26  # bytes of the sums of a window that are kept from look to look
+_MOST_KEPT = 1 << 26  # bytes of the sums of a window that are kept between looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Evaluator:
 
     @property
     def nbytes(self) -> dict[str, int]:
-        """Bytes of what is kept from look to look, by table."""
+        """Bytes of what is kept between looks, by table."""
         return {"users": self._aucs.nbytes, "panes": sum(sums.nbytes for _, sums in self._windows_summed.values())}
 
     def end(self, parts: Sequence[PartTotals]) -> int:
@@ -189,7 +190,7 @@ class Evaluator:
         return out
 
     def _summed(self, boards: Sequence[Scoreboard], frame: Frame, slices: bool) -> NDArray[np.int64]:
-        """The sums of all partitions; nobody may change them. Those of windows stand still between two panes."""
+        """The sums of all partitions; read-only. Those of windows do not change between two panes."""
         if frame.index is None:
             return self._sum([(board.slices if slices else board.overall).total for board in boards])
         windows = [(board.slice_windows if slices else board.overall_windows)[frame.index] for board in boards]
@@ -274,6 +275,6 @@ def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> N
 
 
 def _row_of(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:
-    """One of them, where it stands."""
+    """One of them, a view."""
     row = vector[number * layout.size : (number + 1) * layout.size]
     return row if row.size == layout.size and has_result(row, layout) else None

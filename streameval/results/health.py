@@ -2,9 +2,9 @@
 
 Two signs of a broken join in event time: unmatched clicks, and a stretch of panes without any click in which, at the
 run's own CTR, at least 30 should have arrived (probability by chance: e**-30), or, while the run has too few clicks to know its
-CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are asked of all
-partitions together, the second of each by itself, too. And two without a time: not a single label of the whole run is a click,
-although dozens of clicks arrived after the attribution window, or dozens of events were invalid.
+CTR, in which the scores predict 100: a model that predicts ten times too many would have had ten. Both are checked for all
+partitions together, the second also for each by itself. And two signs without a time: not a single label of the whole run is a
+click, although dozens of clicks arrived after the attribution window, or dozens of events were invalid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streameval.counting import join_panes
 from streameval.counting.panestats import PANE_CLICKS, PANE_FOUND, PANE_LOST, PANE_MATURED, PaneStats
 from streameval.join.joiner import Joiner
 from streameval.join.leaps import Leaps
-from streameval.join.policy import DELAY_EDGES, FOREVER
+from streameval.join.policy import DELAY_EDGES, FOREVER, NEVER
 from streameval.results.evaluate import Frame
 from streameval.results.snapshot import Delays, JoinHealth
 from streameval.settings.units import format_duration
@@ -32,14 +32,39 @@ class Joined:
     joiner: Joiner
     panes: PaneStats
     leaps: Sequence[Leaps]  # by input
-    predicted: tuple[
-        int, float
-    ]  # impressions that a score came with, and the sum of these scores: its own model's, its own market's
+    predicted: tuple[int, float]  # impressions that a score came with, and the sum of these scores: its own model's
+
+    def overdue(self, since: int = NEVER) -> int:
+        """Clicks from `since` (ms) on without an impression for longer than the allowed lateness."""
+        return self.joiner.overdue_clicks(since)
+
+    def count(self, *names: str) -> int:
+        """Events by what became of them, over the run."""
+        return sum(self.joiner.counts[name] for name in names)
+
+    def total(self, column: int) -> int:
+        """A column of `panestats` over the run."""
+        return int(self.panes.total[column])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream has ended: no label is waited for."""
+        return self.joiner.progress.watermark >= FOREVER
+
+    @property
+    def needs_clicks(self) -> bool:
+        """Whether any impression came without its label."""
+        return self.joiner.progress.needs_clicks
+
+    @property
+    def quarantined(self) -> int:
+        """Events that are or were held back, because they are dated far ahead."""
+        return sum(len(leaps) + sum(leaps.counts.values()) for leaps in self.leaps)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSeen:
-    """What is known of what was read."""
+    """What is known of the source."""
 
     clicks_from: str  # the name of the input that carries clicks
     refused: int  # events that went to the dead letters
@@ -56,7 +81,7 @@ class HealthJudge:
         self, parts: Sequence[Joined], end: int, source: SourceSeen
     ) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
         """(health now, stretches [first pane, end pane) whose labels cannot be trusted and why); `end`: pane."""
-        overdue = sum(part.joiner.overdue_clicks() for part in parts)
+        overdue = sum(part.overdue() for part in parts)
         found, clicks = self._clicks(parts, end)
         rate = found / clicks if clicks else None
         silent = self._silent(parts, end, source)
@@ -66,7 +91,7 @@ class HealthJudge:
         reason = None
         if (lost := join_panes.lost(found, clicks)) is not None:
             reason = lost
-            early = sum(part.joiner.counts["early_clicks"] for part in parts)
+            early = sum(part.count("early_clicks") for part in parts)
             if early:
                 reason += f"; {early} are dated before their impression by more than join.allowed_lateness: do the clocks agree?"
         elif now is not None and not never:
@@ -76,7 +101,7 @@ class HealthJudge:
         elif (leapt := self._ahead(parts)) is not None:
             reason = leapt
         elif never:
-            late = sum(part.joiner.counts["late_clicks"] for part in parts)
+            late = sum(part.count("late_clicks") for part in parts)
             if late >= join_panes.MIN_CLICKS:
                 reason = f"no label is a click, and {late} clicks came later than join.attribution_window after their impression: do the clocks agree?"
             elif source.refused >= join_panes.MIN_CLICKS:
@@ -87,47 +112,42 @@ class HealthJudge:
 
     def _clicks(self, parts: Sequence[Joined], end: int) -> tuple[int, int]:
         """(clicks that found their impression, clicks that should have): recent ones; at the end of the run, all."""
-        if not all(part.joiner.progress.watermark >= FOREVER for part in parts):
+        if not all(part.ended for part in parts):
             since = end - join_panes.RECENT_PANES
             rows = [row for part in parts for pane, row in part.panes.by_pane.items() if pane >= since]
             found, lost = sum(row[PANE_FOUND] for row in rows), sum(row[PANE_LOST] for row in rows)
-            lost += sum(part.joiner.overdue_clicks(since * self._pane) for part in parts)
+            lost += sum(part.overdue(since * self._pane) for part in parts)
             if found + lost:
                 return found, found + lost
-        found, lost = (
-            sum(part.panes.total[PANE_FOUND] for part in parts),
-            sum(part.panes.total[PANE_LOST] for part in parts),
-        )
-        return found, found + lost + sum(part.joiner.overdue_clicks() for part in parts)
+        found, lost = (sum(part.total(column) for part in parts) for column in (PANE_FOUND, PANE_LOST))
+        return found, found + lost + sum(part.overdue() for part in parts)
 
     @staticmethod
     def _conflicting(parts: Sequence[Joined]) -> str | None:
-        """Much of the traffic was refused because it has the ids of another model or version."""
+        """Much of the traffic was rejected because it has the ids of another model or version."""
         refused, counted = (
-            sum(part.joiner.counts[name] for part in parts) for name in ("conflicting_impressions", "impressions")
+            sum(part.count(name) for part in parts) for name in ("conflicting_impressions", "impressions")
         )
         return join_panes.refused(refused, counted)
 
     @staticmethod
     def _ahead(parts: Sequence[Joined]) -> str | None:
         """Many events are or were quarantined, because they are dated far ahead."""
-        ahead = sum(len(leaps) + sum(leaps.counts.values()) for part in parts for leaps in part.leaps)
-        return join_panes.leapt(
-            ahead, sum(part.joiner.counts["impressions"] + part.joiner.counts["clicks"] for part in parts)
-        )
+        ahead = sum(part.quarantined for part in parts)
+        return join_panes.leapt(ahead, sum(part.count("impressions", "clicks") for part in parts))
 
     @staticmethod
     def _without_clicks(parts: Sequence[Joined]) -> bool:
         """Labels have matured, and every one of them is "no click"."""
-        matured, clicks = (sum(part.panes.total[column] for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
+        matured, clicks = (sum(part.total(column) for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
         return matured > 0 and clicks == 0
 
     def _silent(self, parts: Sequence[Joined], end: int, source: SourceSeen) -> list[tuple[int, int, str]]:
         matured, clicks = _by_pane(parts, end)
-        total, clicked = (sum(part.panes.total[column] for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
+        total, clicked = (sum(part.total(column) for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
         ctr = clicked / total if total else 0.0
         # of labels that impressions carry none is missing, however many the scores predict
-        waits = any(part.joiner.progress.needs_clicks for part in parts)
+        waits = any(part.needs_clicks for part in parts)
         score = _mean_score(parts) if waits and clicked < join_panes.UNHEARD_CLICKS else 0.0
         out: list[tuple[int, int, str]] = []
         first: int | None = None
@@ -149,7 +169,7 @@ class HealthJudge:
     def _silent_alone(
         self, parts: Sequence[Joined], end: int, source: SourceSeen, together: list[tuple[int, int, str]]
     ) -> list[tuple[int, int, str]]:
-        """The same of each partition by itself, where not all were silent; the one that lasts longest last."""
+        """The same for each partition by itself, where not all were silent; the longest-lasting one last."""
         found = [
             (first, last, f"partition {part.partition}: {why}")
             for part in parts
@@ -167,13 +187,13 @@ def _mean_score(parts: Sequence[Joined]) -> float:
 
 def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: float) -> str:
     reason = f"no clicks for {length}, where the scores predict about {predicted:.0f}"
-    if any(part.joiner.counts["clicks"] for part in parts):
+    if any(part.count("clicks") for part in parts):
         return reason
     return f"{reason}: no click has ever been read from {clicks_from!r}; is that where clicks are written to?"
 
 
 def _by_pane(parts: Sequence[Joined], end: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Mature impressions and clicks of panes before `end`; of stretches with clicks that were dropped, what tells them apart."""
+    """Mature impressions and clicks of panes before `end`; of dropped stretches with clicks, only what separates them."""
     matured: dict[int, int] = {}
     clicks: dict[int, int] = {}
     for part in parts:

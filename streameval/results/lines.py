@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from streameval.metrics.registry import by_name, evaluate, means_over_users, nam
 from streameval.metrics.view import Undefined, View
 from streameval.sketches.layout import Options
 
-MAX_ROWS = 200_000  # vectors that one question may read
+MAX_ROWS = 200_000  # vectors that one query may read
 AT_A_TIME = 4
 WAIT_SECONDS = 2.0
 
@@ -34,15 +34,15 @@ Slice = tuple[str, str] | None  # (dimension, value); None: overall
 
 
 class TooMuch(ValueError):  # noqa: N818  (a question, not a defect)
-    """More than one question may read; the message says what would be right."""
+    """The query would read too much; the message says what fits."""
 
 
 class Busy(RuntimeError):  # noqa: N818  (a question, not a defect)
-    """As many questions as may be are being answered."""
+    """As many queries as allowed are running."""
 
 
 class NotKept(LookupError):  # noqa: N818  (a question, not a defect)
-    """What would be added up is not there; the message says why."""
+    """What the query would sum is not kept; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Point:
     corrected: int
     error: (
         float | None
-    )  # half-width of the certain interval; of a mean over users the error of sampling them, 0 if exact
+    )  # half-width of the certified interval; of a mean over users the error of sampling them, 0 if exact
     stderr: float | None = None  # of `value`, clustered by user; None: unknown
     stderr_df: float | None = None  # its degrees of freedom; None: between impressions
 
@@ -103,7 +103,7 @@ class PaneSource(Protocol):
 
 
 class QuestionSlots:
-    """Lets `AT_A_TIME` questions be answered at a time."""
+    """Lets `AT_A_TIME` queries run at a time."""
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(AT_A_TIME)
@@ -148,7 +148,7 @@ def whole_steps(start: int | None, end: int | None, step: int | None) -> tuple[i
 
 
 def number_names(options: Options) -> list[str]:
-    """Of what `numbers` gives: `sampling` is the error of having taken a sample of users."""
+    """The names of what `numbers` returns; `sampling` is the error due to sampling users."""
     own = [f"{name}_df" for name in means_over_users(options)]
     return [*names(options), *(f"{name}_stderr" for name in with_stderr(options)), "sampling", "df", "gauc_df", *own]
 
@@ -161,6 +161,30 @@ def numbers(view: View, sampling_error: float | None = None) -> tuple[NDArray[np
     own = (errors.user_dfs.get(name) for name in means_over_users(view.options))
     row = [*values.values(), *stderrs, sampling_error, errors.df, errors.gauc_df, *own]
     return np.array([math.nan if number is None else number for number in row]), reasons
+
+
+class Stored(NamedTuple):
+    """What is kept of one metric's `numbers`. NaN: undefined or unknown."""
+
+    value: float
+    bound: float
+    sampling: float
+    stderr: float
+    df: float
+
+
+def stored_point(
+    where: Interval, metric: Metric, counts: tuple[int, int, int], stored: Stored, reason: str | None
+) -> Point:
+    """The point that `make_point` gave where it is not computed again. `counts`: impressions, clicks, corrected."""
+    value, bound, sampling, stderr, df = (number if math.isfinite(number) else None for number in stored)
+    (start, end), (impressions, clicks, corrected) = where, counts
+    if value is None or stderr is None:
+        stderr = df = None
+    elif not metric.of_users:
+        df = metric.df(df)
+    error = error_of(metric, value, bound, sampling)
+    return Point(start, end - start, value, reason, impressions, clicks, corrected, error, stderr=stderr, stderr_df=df)
 
 
 def make_point(

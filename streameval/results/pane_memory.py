@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Series
-from streameval.metrics.metric import Metric, OfTally, OfView
 from streameval.metrics.registry import by_name
-from streameval.metrics.view import NO_USER_MEANS, NOT_KEPT_FOR_SLICES, Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Undefined, View
 from streameval.results.lines import (
     MAX_ROWS,
     Interval,
@@ -26,9 +25,10 @@ from streameval.results.lines import (
     QuestionSlots,
     Slice,
     Steps,
+    Stored,
     TooMuch,
-    error_of,
     make_point,
+    stored_point,
     whole_steps,
 )
 from streameval.results.snapshot import PaneSketches, Snapshot
@@ -63,7 +63,7 @@ class PaneMemory:
     """The panes of one snapshot. Thread-safe."""
 
     def __init__(self, snapshot: Snapshot, turns: QuestionSlots, max_rows: int = MAX_ROWS) -> None:
-        """`turns`: of everybody who asks about panes in memory."""
+        """`turns`: shared by all queries about panes in memory."""
         self.pane = snapshot.pane
         self._panes = snapshot.panes
         self._kept = snapshot.sketches
@@ -127,28 +127,13 @@ class PaneMemory:
         number, bound = (columns.metrics.get(name, nothing) for name in (metric, row.bound))
         stderr, df = columns.stderrs.get(metric, nothing), nothing if df_of is None else df_of
         counts = (columns.impressions, columns.clicks, columns.corrected)
-        picked = (columns.start, number, *counts, bound, stderr, df)
-        points = []
-        for start, number, n, clicks, corrected, bound, stderr, df in zip(
-            *(column[rows].tolist() for column in picked), strict=True
-        ):
-            value = number if math.isfinite(number) else None
-            known = value is not None and math.isfinite(stderr)
-            points.append(
-                Point(
-                    start=start,
-                    length=self.pane,
-                    value=value,
-                    reason=_reason(row, n, clicks) if value is None else None,
-                    impressions=n,
-                    clicks=clicks,
-                    corrected=corrected,
-                    error=error_of(row, value, bound if math.isfinite(bound) else None, None),
-                    stderr=stderr if known else None,
-                    stderr_df=_df(row, df) if known else None,
-                )
+        picked = (columns.start, *counts, number, bound, nothing, stderr, df)
+        return [
+            stored_point((start, start + self.pane), row, (n, clicks, corrected), Stored(*kept), reasons.get(metric))
+            for (start, n, clicks, corrected, *kept), reasons in zip(
+                zip(*(column[rows].tolist() for column in picked), strict=True), columns.reasons[rows], strict=True
             )
-        return points
+        ]
 
     def _steps(
         self,
@@ -202,20 +187,3 @@ class PaneMemory:
         )
         view = View.of(dense, row.layout, NOT_KEPT_FOR_SLICES)
         return make_point(at, metric, view, whole=View.of(of_all, whole.layout, NEEDS_HISTORY))
-
-
-def _df(metric: Metric, df: float) -> float | None:
-    found = df if math.isfinite(df) else None
-    return found if metric.of_users else metric.df(found)
-
-
-def _reason(metric: Metric, impressions: int, clicks: int) -> str:
-    if impressions == 0:
-        return "no_impressions"
-    if clicks == 0:
-        return "no_clicks"
-    if isinstance(metric.influence, OfTally):
-        return "no_request"
-    if isinstance(metric.influence, OfView):
-        return NO_USER_MEANS.reason
-    return "no_non_clicks" if clicks == impressions else "no_eligible_group"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics.registry import means_over_users, names, with_stderr
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, Ranked, View
 from streameval.results.lines import number_names, numbers
 from streameval.results.snapshot import PaneColumns, PaneSketches
 from streameval.sketches.layout import Options, has_result
@@ -30,15 +31,16 @@ class PaneHistory:
         self._layout = options.overall
         self._pane = pane
         self._waiting: set[int] = set()  # complete panes that are still to be evaluated
-        # pane -> series -> (n, clicks, corrected, metrics, standard errors, their degrees of freedom)
-        self._done: dict[int, dict[int, NDArray[np.float64]]] = {}
+        # pane -> series -> ((n, clicks, corrected, metrics, standard errors, their degrees of freedom), reasons)
+        self._done: dict[int, dict[int, tuple[NDArray[np.float64], Mapping[str, str]]]] = {}
+        self._reasons: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}  # most panes have the same
         self._columns: dict[Series, PaneColumns] = {}
 
     def update(self, boards: Sequence[Scoreboard], end: int, keep: int) -> dict[Series, PaneColumns]:
         """Brings the panes before `end` up to date and forgets those before `keep`.
 
         The newest `AT_ONCE` first, the others at the next updates: where panes come faster than that, old ones may
-        leave memory before their turn, and nobody pays for them.
+        leave memory before their turn, and are never evaluated.
         """
         for board in boards:
             self._waiting |= {pane for pane in board.overall.changed if pane < end}
@@ -70,9 +72,11 @@ class PaneHistory:
             self._sketches = PaneSketches(self._options, series, rows, overall, slices)
         return self._sketches
 
-    def _evaluate(self, boards: Sequence[Scoreboard], pane: int) -> dict[int, NDArray[np.float64]]:
+    def _evaluate(
+        self, boards: Sequence[Scoreboard], pane: int
+    ) -> dict[int, tuple[NDArray[np.float64], Mapping[str, str]]]:
         whole = SparseVector.sum([board.overall.get(pane) for board in boards])
-        out: dict[int, NDArray[np.float64]] = {}
+        out: dict[int, tuple[NDArray[np.float64], Mapping[str, str]]] = {}
         size = self._layout.size
         for code in np.unique(whole.cells // size).tolist():
             low, high = np.searchsorted(whole.cells, (code * size, (code + 1) * size))
@@ -82,10 +86,12 @@ class PaneHistory:
                 continue
             parts = [board.users.pane_ranked(code, pane) for board in boards]
             known = [part for part in parts if part is not None]
-            ranked = Ranked.sum(known) if len(known) == len(parts) else NOT_KEPT_FOR_SLICES
+            ranked = Ranked.sum(known) if len(known) == len(parts) else NOT_KEPT_FOR_RANGES
             view = View.of(row, self._layout, ranked)
             counts = (view.moments.impressions, view.moments.clicks, view.moments.corrected)
-            out[code] = np.concatenate((counts, numbers(view)[0]))
+            found, reasons = numbers(view)
+            reasons = self._reasons.setdefault(frozenset(reasons.items()), reasons)
+            out[code] = np.concatenate((counts, found)), reasons
         return out
 
     def _collect(self) -> dict[Series, PaneColumns]:
@@ -95,7 +101,7 @@ class PaneHistory:
             rows = [(pane, self._done[pane][code]) for pane in panes if code in self._done[pane]]
             if not rows:
                 continue
-            table = np.stack([row for _, row in rows])
+            table = np.stack([row for _, (row, _) in rows])
             start = np.array([pane for pane, _ in rows], np.int64) * self._pane
             counts = table[:, :3].astype(np.int64)
             found = {name: table[:, 3 + i].copy() for i, name in enumerate(number_names(self._options))}
@@ -109,6 +115,7 @@ class PaneHistory:
                 counts[:, 1],
                 counts[:, 2],
                 metrics=metrics,
+                reasons=[reasons for _, (_, reasons) in rows],
                 stderrs=stderrs,
                 df=found["df"],
                 gauc_df=found["gauc_df"],

@@ -82,7 +82,7 @@ class PredictionsWriter:
             os.replace(self._partial, self._path)
 
     def abort(self) -> None:
-        """Leaves nothing behind."""
+        """Removes the temporary file."""
         with suppress(OSError):  # on a full disk the end of the file cannot be written either
             self._writer.close()
         self._partial.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class PredictionsWriter:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """A full disk's error says of which file."""
+        """Adds the name of the file to the error of a full disk."""
         try:
             yield
         except OSError as error:

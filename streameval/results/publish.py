@@ -26,7 +26,7 @@ class Publisher:
         return self._latest
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Makes `snapshot` the latest and wakes whoever waits.
+        """Makes `snapshot` the latest and wakes those that wait.
 
         Raises ValueError when its number is not above the latest one: readers tell snapshots apart by number.
         """

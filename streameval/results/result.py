@@ -35,7 +35,7 @@ class Result:
 
     `metrics` has the names of the registry; an undefined one is None and `reasons` says why (a word like
     "no_clicks", "one_class", "no_eligible_user", "not_kept_for_slices"). `stderrs` has their standard errors by the same
-    names; why one is None is in `reasons` under "<name>_stderr", or is the metric's own reason. `stderr_df` and, of GAUC,
+    names; the reason for None is in `reasons` under "<name>_stderr", or is the metric's own reason. `stderr_df` and, of GAUC,
     `gauc_stderr_df`, of the other means over users `user_dfs`, are their degrees of freedom (see `metrics.errors`).
     """
 
@@ -70,7 +70,7 @@ class Result:
 
     @property
     def stratified(self) -> Mapping[str, Mapping[str, float | None]] | None:
-        """What the strata say together, by metric and weighting; rebuilt for whoever asks."""
+        """The strata combined, by metric and weighting; computed on request."""
         return None if self.strata is None else stratified(self.strata)
 
     def as_json(self) -> dict[str, Any]:

@@ -28,14 +28,14 @@ class _Made(NamedTuple):
 
 
 class Reuse:
-    """One round of results after the other; what a round did not ask for is forgotten."""
+    """Keeps the results of one round for the next; results that a round did not need are dropped."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, _Made] = {}
         self._now: dict[Hashable, _Made] = {}
 
     def begin(self) -> None:
-        """A new round."""
+        """Begins a new round."""
         self._last, self._now = self._now, {}
 
     def result(
@@ -46,7 +46,7 @@ class Reuse:
         span: Span,
         make: Callable[[], Result],
     ) -> Result:
-        """That of `key` in the last round when its vector, int64[cells], and what else it is made of are equal; else `make()`.
+        """The result of `key` in the last round if its vector, int64[cells], and its other inputs are equal; else `make()`.
 
         `span` may be another one: it is in a result, and no number follows from it.
         """
@@ -64,8 +64,8 @@ class Reuse:
 def fingerprint(vector: NDArray[np.int64]) -> Fingerprint:
     """Four hashes of 64 bits, each of every fourth cell.
 
-    A step is a bijection of what is added and of what was before, so that a change in one cell of the four always shows; of
-    several, two vectors in 2**64 are taken for the same.
+    A step is a bijection of what is added and of what was before, so that a change in one cell of the four always shows; with
+    changes in several, two vectors in 2**64 are taken for equal.
     """
     a = b = c = d = np.uint64(vector.size)
     words = vector.view(np.uint64)

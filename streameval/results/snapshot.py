@@ -6,7 +6,7 @@ Nothing here is ever changed after it was made (arrays are read-only).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,6 +52,7 @@ class PaneColumns:
     clicks: NDArray[np.int64]
     corrected: NDArray[np.int64]
     metrics: Mapping[str, NDArray[np.float64]]  # NaN: undefined
+    reasons: Sequence[Mapping[str, str]]  # by pane: why a metric is undefined
     stderrs: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)  # of those with one; NaN: unknown
     df: NDArray[np.float64] | None = None  # their degrees of freedom; NaN: between impressions
     gauc_df: NDArray[np.float64] | None = None  # that of GAUC
@@ -115,7 +116,7 @@ class JoinHealth:
 
 @dataclass(slots=True)
 class CheckpointState:
-    """How the checkpoints of this worker's partitions fare. Totals are since the start."""
+    """The state of the checkpoints of this worker's partitions. Totals are since the start."""
 
     oldest: float | None = None  # wall clock of the state that the least recently written partition has on disk
     never_written: int = 0  # partitions without any checkpoint yet
@@ -141,18 +142,18 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class HistoryState:
-    """How the history fares. Totals are since the start."""
+    """The state of the history. Totals are since the start."""
 
     bytes: int  # of the database and its journal
     written: int  # panes
     folded: int  # hours and days made of finer parts
     deleted_by_age: int  # parts
     deleted_by_size: int
-    refused: int  # panes that came when they were part of an hour already
+    refused: int  # panes that arrived when their hour had already been merged
     failures: int  # of transactions; their panes are tried again
-    unwritten: int  # panes that wait to be written
+    unwritten: int  # panes waiting to be written
     lost: int  # panes that left memory before they could be written
-    skipped: int = 0  # rows that could not be written, without which their panes were; the log names them
+    skipped: int = 0  # rows that could not be written, though the rest of their panes was; the log names them
     failing: bool = False  # the last attempt at writing panes failed
 
 
@@ -189,13 +190,13 @@ class Snapshot:
     history: HistoryState | None = None
     budget_used: Mapping[str, float] = field(
         default_factory=dict
-    )  # by bounded table; at 1 the oldest or next gives way
+    )  # by bounded table; at 1 the oldest is dropped, or the next rejected
     slice_values: Mapping[str, SliceValues] = field(default_factory=dict)  # by dimension
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     roles: Mapping[Series, Role] = field(default_factory=dict)  # what every series is there for
     auctions: tuple[WindowAuctions, ...] = ()
-    whole: bool = False  # every partition of this process is assigned, restored and heard of
+    whole: bool = False  # every partition of this process is assigned and restored, and has had events
     receivers: tuple[ReceiverState, ...] = ()  # of notifications
     sinks: tuple[SinkState, ...] = ()
     external_url: str = ""  # what links to the page begin with
@@ -234,7 +235,7 @@ class Snapshot:
 
 
 def _settled(comparison: dict[str, Any]) -> dict[str, Any]:
-    """What does not depend on when readers looked: without early readings, and users as of their last gathering."""
+    """The part that does not depend on when it was read: without early readings, and with users as last gathered."""
     comparison["findings"] = [one for one in comparison["findings"] if one["dimension"] != "user"]
     del comparison["early"]
     return comparison

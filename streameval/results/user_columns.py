@@ -11,24 +11,24 @@ from streameval.counting.users import Users
 from streameval.events.batch import Catalog, Series
 from streameval.results.snapshot import UserColumns
 
-_REFRESH_SECONDS = 5.0  # at least between two look-ups, and 20 times what one takes
+_REFRESH_SECONDS = 5.0  # at least between two computations, and 20 times what one takes
 
 
 class UserLookup:
-    """The columns as of the last look-up."""
+    """The columns, as last computed."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._of: set[Series] = set()  # what there was at the last look-up
+        self._of: set[Series] = set()  # what there was then
         self._due = 0.0  # monotonic seconds
         self.columns: Mapping[Series, UserColumns] = {}
 
     def expire(self) -> None:
-        """The next `refresh` looks them up."""
+        """Makes the next `refresh` compute them."""
         self._due = 0.0
 
     def refresh(self, partitions: Sequence[Users], counted: Collection[Series]) -> None:
-        """Looks them up if it is time, or if `counted` (series with impressions) has a new one."""
+        """Computes them if it is time, or if `counted` (series with impressions) has a new one."""
         begin = time.monotonic()
         if begin < self._due and self._of.issuperset(counted):
             return

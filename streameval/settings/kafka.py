@@ -1,4 +1,4 @@
-"""The `[kafka]` section: brokers, topics, formats, and who knows schemas and tokens."""
+"""The `[kafka]` section: brokers, topics, formats, and where schemas and tokens come from."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Sampling(Section):
 
     @property
     def by(self) -> Literal["", "negatives", "weights"]:
-        """What says how many they stand for."""
+        """What determines how many they stand for."""
         return "weights" if self.weights else "negatives" if self.negatives < 1 else ""
 
     @property

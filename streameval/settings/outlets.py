@@ -1,7 +1,7 @@
-"""The sections of `[[notify]]` and `[[sinks]]`, one class a kind: who is told of verdicts, and where numbers go.
+"""The sections of `[[notify]]` and `[[sinks]]`, one class a kind: who is notified of verdicts, and where results are written.
 
 No secret is a setting: it is in a file or in an environment variable, and the settings name where. So `config show`, errors
-and logs have none to give away.
+and logs cannot reveal any.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _one_place(section: Section, what: str, *, needed: bool = True) -> None:
 
 
 class NotifySettings(Section):
-    """Who is told of verdicts; a kind's class adds its `kind` and its parameters."""
+    """Who is notified of verdicts; a kind's class adds its `kind` and its parameters."""
 
     name: str = Field(
         "",
@@ -131,7 +131,7 @@ class EmailNotify(NotifySettings):
 
 
 class SinkSettings(Section):
-    """Where results and verdicts go as well; a kind's class adds its `kind` and its parameters."""
+    """Where else results and verdicts are written; a kind's class adds its `kind` and its parameters."""
 
     name: str = Field(
         "",

@@ -1,4 +1,4 @@
-"""What a section of the settings is made of: its base, durations, sizes and numbers.
+"""The building blocks of sections: its base, durations, sizes and numbers.
 
 Unknown keys are errors. Durations are stored in milliseconds, sizes in bytes; both are written as in `units`.
 """
@@ -20,11 +20,11 @@ from pydantic_core import CoreSchema, core_schema
 
 from streameval.settings.units import format_duration, parse_duration, parse_size
 
-PATTERNS: dict[str, str] = {}  # what is said of a text that is not of a pattern, by pattern
+PATTERNS: dict[str, str] = {}  # the error for a text that does not match, by pattern
 
 
 def of_form(pattern: str, words: str) -> str:
-    """The `pattern` of a field, and what is said of a text that is not of it."""
+    """The `pattern` of a field, and the error for a text that does not match it."""
     PATTERNS[pattern] = words
     return pattern
 
@@ -83,7 +83,7 @@ class Section(BaseModel):
 
 
 class Kinds:
-    """The sections that may stand in one place, distinguished by their `kind`. Annotates the field that holds one.
+    """The sections that are allowed in one place, distinguished by their `kind`. Annotates the field that holds one.
 
     A class is known by the default of its `kind`, which is a `Literal` of that one word.
     """

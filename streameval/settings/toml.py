@@ -1,7 +1,7 @@
 """Settings from a TOML file and the environment, and back to TOML.
 
 Order of precedence: environment (`STREAMEVAL_SECTION__KEY`), then the TOML file, then the defaults of `config`. Every
-error names the key, the value and what would be right.
+error names the key, the value and the fix.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _explain(problem: Any) -> str:
     given = problem["input"].get("kind") if kind == "union_tag_invalid" else problem["input"]
     value = json.dumps(_masked(str(loc[-1]) if loc else "", given), default=str, ensure_ascii=False)
     value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
-    if kind == "extra_forbidden" and loc[0] in _MAY_BE_SECRET:  # an address or a password where a file's name belongs
+    if kind == "extra_forbidden" and loc[0] in _MAY_BE_SECRET:  # an address or a password in place of a file's name
         value = "..."
     if kind == "extra_forbidden":
         return f"{key} = {value}: unknown key; {_alike(loc)}`streameval config show` lists the known ones"
@@ -195,7 +195,7 @@ _SECRET = re.compile("passw|passphrase|secret|token|credential|api_?key|jaas", r
 _SECRET_INSIDE = re.compile(rf"""({_SECRET.pattern})[\w.-]*["']?\s*[:=]""", re.IGNORECASE)
 _PLACES = ("_file", "_env", "_scope")  # of names: where a secret is, which is none itself
 _SHOWN = 200  # characters of a value that is wrong
-# pydantic's words for what TOML calls otherwise
+# pydantic's words for things with another name in TOML
 _WORDS = {
     "model_type": "must be a section with keys of its own",
     "dict_type": "must be a table such as { key = 1 }",

@@ -239,7 +239,7 @@ class Settings(Section):
 
     @property
     def max_message(self) -> int:
-        """The bytes that an event of any source may have."""
+        """The largest size of an event, of any source."""
         return self.kafka.max_message
 
     @property
@@ -268,7 +268,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _can_be_estimated(self) -> Settings:
-        """What needs every impression cannot be made of a sample of them."""
+        """Metrics that need every impression cannot be computed from a sample."""
         if not self.sampling.weighed:
             return self
         wrong = [
@@ -321,5 +321,5 @@ class Settings(Section):
 
 
 def renew() -> None:
-    """Has `Settings` know the kinds of sections that there are now."""
+    """Makes `Settings` accept the kinds of sections that are registered now."""
     Settings.model_rebuild(force=True)

@@ -18,7 +18,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.tally import Tally, reals
 from streameval.sketches.weight_classes import weight_class
 from streameval.sketches.weighted_room import Room
@@ -39,15 +38,17 @@ POLICY_TERMS = ("weight", "square", "click", "value")
 
 EXPOSURE_PLACES = 13  # cells of a block: how many, and two kinds of every term but the square
 
+_TERMS = len(EXPOSURE_TERMS)
+_CLIPPED_PLACES = _TERMS - 1  # from a term's cell in a block to that of what clipping takes away: squares have none
 COUNT, CLIPPED = 0, 1  # impressions; those whose weight, or propensity, was clipped
-_FIRST = 2
+FIRST_TERM = 2
 WEIGHT_BITS = 2  # classes of weights: four to the octave
 WEIGHT_BINS = 14 << WEIGHT_BITS  # 1 to 2**14, above LARGEST
 
 
 def real(term: int, terms: int, clipped: bool = False) -> int:
     """The first cell of a term's two; `clipped`: of what clipping takes away."""
-    return _FIRST + 2 * (term + terms * clipped)
+    return FIRST_TERM + 2 * (term + terms * clipped)
 
 
 def coarse(term: int, terms: int, clipped: bool = False) -> int:
@@ -59,7 +60,7 @@ def coarse(term: int, terms: int, clipped: bool = False) -> int:
 
 def bins_from(terms: int) -> int:
     """The first of the counts of weights by size."""
-    return _FIRST + 4 * terms
+    return FIRST_TERM + 4 * terms
 
 
 class WeightRule(NamedTuple):
@@ -111,7 +112,7 @@ def weight_bin(weight: float) -> int:
 
 
 @numba.njit(inline="always")
-def _add_real(total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, x: float, sign: int) -> None:
+def add_real(total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, x: float, sign: int) -> None:
     """Adds a term to its two cells, and to the one of its block; below 2**33, so that it is one number in units of the rest."""
     units = np.int64(np.rint(x * REST))
     total[np.uint64(cell)] += sign * (units >> _REST_BITS)
@@ -137,35 +138,6 @@ class WeightedScores(NamedTuple):
     label: NDArray[np.int8]
     propensity: NDArray[np.float64]  # NaN: not known
     block: NDArray[np.int8]
-
-
-@numba.njit(inline="always")
-def _weigh(
-    total: NDArray[np.int64],
-    cell: int,
-    blocks: NDArray[np.int64],
-    place: int,
-    share: tuple[float, float],
-    rule: WeightRule,
-    terms: int,
-    sign: int,
-) -> float:
-    """Counts an impression by its weight, which it returns: target / propensity, the two of `share`. Adds the weight, its
-    square, and what clipping takes away of either."""
-    target, given = share
-    least, most = rule
-    weight = target / max(given, least)
-    total[cell + CLIPPED] += sign * (weight > most or given < least)
-    total[cell + COUNT] += sign
-    blocks[place + COUNT] += sign
-    total[cell + _FIRST + 4 * terms + weight_bin(weight)] += sign
-    _add_real(total, cell + _FIRST, blocks, place + 1, weight, sign)
-    add_fine(total, cell + _FIRST + 2 * TERM_SQUARE, weight * weight, sign)
-    if weight > most:
-        places = terms - 1 + (terms == 4)  # in a block, see `coarse`
-        _add_real(total, cell + _FIRST + 2 * terms, blocks, place + 1 + places, weight - most, sign)
-        add_fine(total, cell + _FIRST + 2 * (terms + TERM_SQUARE), weight * weight - most * most, sign)
-    return weight
 
 
 _CHUNK = 256  # scores whose terms are worked out at a time
@@ -241,12 +213,12 @@ def _add_impressions(
 ) -> None:
     """Adds what impressions add to whoever scored them, to cells that begin `at`.
 
-    What `_weigh` does stands here again: of arrays that go through two helpers the references are counted, three times the work.
+    What `policies._weigh` does stands here again: of arrays that go through two helpers the references are counted, three times the work.
     """
     cell, begin = at
     least, most = rule
     label, propensity, block = scores.label, scores.propensity, scores.block
-    clipped, click = cell + _FIRST + 2 * 7, cell + _FIRST + 2 * TERM_CLICK
+    clipped, click = cell + FIRST_TERM + 2 * _TERMS, cell + FIRST_TERM + 2 * TERM_CLICK
     for row in rows:
         i = np.uint64(row)  # an index that is unsigned is not asked whether it counts from the end
         given = propensity[i]
@@ -256,17 +228,19 @@ def _add_impressions(
             total[np.uint64(cell + CLIPPED)] += sign * (weight > most or given < least)
             total[np.uint64(cell + COUNT)] += sign
             blocks[np.uint64(place + COUNT)] += sign
-            total[np.uint64(cell + _FIRST + 4 * 7 + weight_bin(weight))] += sign
-            _add_real(total, cell + _FIRST, blocks, place + 1, weight, sign)
-            add_fine(total, cell + _FIRST + 2 * TERM_SQUARE, weight * weight, sign)
+            total[np.uint64(cell + FIRST_TERM + 4 * _TERMS + weight_bin(weight))] += sign
+            add_real(total, cell + FIRST_TERM, blocks, place + 1, weight, sign)
+            add_fine(total, cell + FIRST_TERM + 2 * TERM_SQUARE, weight * weight, sign)
             if weight > most:
-                _add_real(total, clipped, blocks, place + 7, weight - most, sign)
+                add_real(total, clipped, blocks, place + 1 + _CLIPPED_PLACES, weight - most, sign)
                 add_fine(total, clipped + 2 * TERM_SQUARE, weight * weight - most * most, sign)
             if label[i]:
                 clicks = float(label[i])
-                _add_real(total, click, blocks, place + TERM_CLICK, weight * clicks, sign)
+                add_real(total, click, blocks, place + TERM_CLICK, weight * clicks, sign)
                 if weight > most:
-                    _add_real(total, click + 2 * 7, blocks, place + 6 + TERM_CLICK, (weight - most) * clicks, sign)
+                    beyond = (weight - most) * clicks
+                    place += _CLIPPED_PLACES + TERM_CLICK
+                    add_real(total, click + 2 * _TERMS, blocks, place, beyond, sign)
 
 
 @numba.njit(inline="always")
@@ -306,8 +280,8 @@ def _add_losses(
                 wholes += u >> high
                 rests += u & low
                 units[t, c] = u >> coarse
-            total[cell + _FIRST + 2 * (TERM_LOSS + t)] += sign * np.int64(wholes)
-            total[cell + _FIRST + 2 * (TERM_LOSS + t) + 1] += sign * np.int64(rests)
+            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t)] += sign * np.int64(wholes)
+            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t) + 1] += sign * np.int64(rests)
         u0, u1, u2, u3 = units[0], units[1], units[2], units[3]
         for c in range(n):
             place = where[c]
@@ -317,12 +291,13 @@ def _add_losses(
             blocks[place + np.uint64(3)] += sign * np.int64(u3[c])
         for c in range(n):
             if weight[c] > rule.most:
-                less, first, place = weight[c] - rule.most, cell + _FIRST + 14, where[c] + np.uint64(6)
-                _add_real(total, first + 2 * TERM_LOSS, blocks, place, less * loss[c], sign)
+                less, place = weight[c] - rule.most, where[c] + np.uint64(_CLIPPED_PLACES)
+                first = cell + FIRST_TERM + 2 * _TERMS
+                add_real(total, first + 2 * TERM_LOSS, blocks, place, less * loss[c], sign)
                 square, place = error[c] * error[c], place + np.uint64(1)
-                _add_real(total, first + 2 * TERM_SQUARED, blocks, place, less * square, sign)
-                _add_real(total, first + 2 * TERM_ABSOLUTE, blocks, place + np.uint64(1), less * error[c], sign)
-                _add_real(total, first + 2 * TERM_PCLICK, blocks, place + np.uint64(2), less * p[c], sign)
+                add_real(total, first + 2 * TERM_SQUARED, blocks, place, less * square, sign)
+                add_real(total, first + 2 * TERM_ABSOLUTE, blocks, place + np.uint64(1), less * error[c], sign)
+                add_real(total, first + 2 * TERM_PCLICK, blocks, place + np.uint64(2), less * p[c], sign)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -345,46 +320,3 @@ def _take(
         weight[c] = 1.0 / max(given, rule.least) if given > 0 else 0.0
         p[c], loss[c], error[c] = ps[k], losses[k], abs(ps[k] - label[i])
         where[c] = first + np.uint64(block[i]) * np.uint64(EXPOSURE_PLACES)
-
-
-class PolicyRows(NamedTuple):
-    """Probabilities of one pane's impressions under policies, and the columns of the impressions by row."""
-
-    row: NDArray[np.int32]
-    series: NDArray[np.int32]
-    probability: NDArray[np.float64]
-    label: NDArray[np.int8]
-    value: NDArray[np.float64]
-    propensity: NDArray[np.float64]
-    block: NDArray[np.int8]
-
-
-@numba.njit(inline="always")
-def _add_rewards(
-    total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, weight: float, value: float, sign: int
-) -> None:
-    """Adds the terms of a weight, beside those of `_weigh`, of an impression that was clicked (its value) or not (NaN)."""
-    if value == value:  # noqa: PLR0124  (not NaN: it was clicked)
-        _add_real(total, cell + 2 * POLICY_CLICK, blocks, place + 1, weight, sign)
-        add_fine(total, cell + 2 * POLICY_VALUE, weight * value, sign)
-        add_fine(blocks, place + 2, weight * value, sign)
-
-
-@numba.njit(cache=True, nogil=True)
-def add_policies(room: Room, policies: PolicyRows, rule: WeightRule, sign: int) -> None:
-    """Adds (or takes out) what impressions say of policies: their clicks and values weigh probability / propensity."""
-    width, places = room.total.shape[1], room.blocks.shape[2]
-    total, blocks = room.total.ravel(), room.blocks.ravel()  # views; one of a row in the loop costs as much as the sums
-    rows, series, probability, label, value, propensity, block = policies
-    most = rule.most
-    for i in range(rows.size):
-        at = rows[i]
-        given = propensity[at]
-        if not given > 0:
-            continue
-        cell, place = series[i] * width, (np.int64(series[i]) * BLOCKS + block[at]) * places
-        weight = _weigh(total, cell, blocks, place, (probability[i], given), rule, 4, sign)
-        worth = min(max(value[at], -MOST_VALUE), MOST_VALUE) if label[at] else np.nan
-        _add_rewards(total, cell + _FIRST, blocks, place + 1, weight, worth, sign)
-        if weight > most:
-            _add_rewards(total, cell + _FIRST + 8, blocks, place + 5, weight - most, worth, sign)

@@ -1,4 +1,4 @@
-"""What every sketch promises, as code: whoever adds one calls `check_sketch` from its test.
+"""What every sketch promises, as code: the test of a new one calls `check_sketch`.
 
 A sketch here is a value with `+`, unary `-`, `==` and an empty one. The laws: empty changes nothing; merging is
 associative and commutative and leaves its arguments alone; retracting undoes; after a round trip through bytes the

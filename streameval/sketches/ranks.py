@@ -13,7 +13,7 @@ each other exactly, so a window slides by retracting its oldest pane, and mergin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -24,73 +24,42 @@ from streameval.sketches.accumulate import log_loss
 from streameval.sketches.blocks import BLOCKS, blocks_of
 from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import key_score
+from streameval.sketches.group_terms import (
+    AUC_HIGH,
+    AUC_LOW,
+    BY_VALUE,
+    ELIGIBLE,
+    ELIGIBLE_IMPRESSIONS,
+    GROUPS_SEEN,
+    IMPRESSIONS_OF_ALL,
+    WEIGHT_HIGH,
+    WEIGHT_LOW,
+    GroupTerms,
+    count_group,
+    weight_of_group,
+)
 from streameval.sketches.sorted_lists import ENTRY, NO_COPIES, NONE, SLOT, Changes, Lists
 from streameval.sketches.weightings import (
     TERM_BITS,
     Weighted,
     in_limbs,
-    limbs,
     of_each,
     pack_worths,
     rounded,
     unpack_worths,
-    weight_of,
     weighted_squares,
 )
 
 Weighting = Literal["impressions", "clicks", "uniform", "value"]
-_WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")
-_BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM, _BY_VALUE = range(4)
+_WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")  # by the number of `group_terms`
 _PART = 1 << 16  # entries merged at a time
 _MOST_PAIRS = 2.0**62  # that are told of a group
-
-# The totals over groups. Sums of fixed-point numbers in two limbs, so that no partial sum overflows.
-_AUC_HIGH, _AUC_LOW, _WEIGHT_HIGH, _WEIGHT_LOW, _ELIGIBLE, _ELIGIBLE_IMPRESSIONS, _GROUPS, _IMPRESSIONS = range(8)
-
-
-class _Terms(NamedTuple):
-    """What is known of every group, by slot."""
-
-    clicks: NDArray[np.int32]
-    pairs: NDArray[np.int64]  # twice the concordant ones
-    weighted_auc: NDArray[np.float64]  # w_u AUC_u, in whole units of 2**-31; 0 unless the group has both labels
-    weight: NDArray[np.float64]  # w_u; 0 unless the group has both labels
-    value: NDArray[np.int64]  # summed `weightings.worths` of its clicks; empty unless values are kept
-    many: NDArray[np.int64]  # copies of its impressions, and of its clicks; empty unless entries have copies
-    many_clicks: NDArray[np.int64]
-
-
-@numba.njit(inline="always")
-def _weight_of(terms: _Terms, slot: int, weighting: int, impressions: int) -> float:
-    if weighting == _BY_IMPRESSIONS:
-        return float(impressions)
-    if weighting == _BY_CLICKS:
-        return float(terms.many_clicks[slot] if terms.many_clicks.size else terms.clicks[slot])
-    if weighting == _UNIFORM:
-        return 1.0
-    return weight_of(terms.value[slot, 0], terms.value[slot, 1])
-
-
-@numba.njit(inline="always")
-def _count(terms: _Terms, slot: int, impressions: int, totals: NDArray[np.int64], sign: int) -> None:
-    """Adds a group's terms to the totals, or with sign -1 takes them out."""
-    eligible = 0 < terms.clicks[slot] < impressions
-    if terms.many.size:
-        impressions = terms.many[slot]
-    for at, term in ((_AUC_HIGH, terms.weighted_auc[slot]), (_WEIGHT_HIGH, terms.weight[slot])):
-        high, low = limbs(term)
-        totals[at] += sign * high
-        totals[at + 1] += sign * low  # _AUC_LOW, _WEIGHT_LOW
-    totals[_ELIGIBLE] += sign * np.int64(eligible)
-    totals[_ELIGIBLE_IMPRESSIONS] += sign * (impressions if eligible else 0)
-    totals[_GROUPS] += sign * np.int64(impressions > 0)
-    totals[_IMPRESSIONS] += sign * impressions
 
 
 @numba.njit(cache=True, nogil=True)
 def _apply(
     lists: Lists,
-    terms: _Terms,
+    terms: GroupTerms,
     totals: NDArray[np.int64],
     weighting: int,
     changes: Changes,
@@ -100,7 +69,7 @@ def _apply(
 ) -> tuple[int, int]:
     """Adds and retracts sorted entries. Returns (arena cells used, entries not found).
 
-    `merged` has room for the longest list, `many` for its copies. Terms are rounded once, from the whole list, so totals depend
+    `merged` has room for the longest list, `many` for its copies. GroupTerms are rounded once, from the whole list, so totals depend
     on no order.
     """
     add, sub, _, _ = changes
@@ -113,7 +82,7 @@ def _apply(
             slot = np.int64(add[a] >> SLOT)
         else:
             slot = np.int64(sub[s] >> SLOT)
-        _count(terms, slot, lists.length[slot], totals, -1)
+        count_group(terms, slot, lists.length[slot], totals, -1)
         n, a, s, lost = sorted_lists.merge(lists, slot, changes, a, s, merged, many)
         missing += lost
         used = sorted_lists.store(lists, slot, merged, many, n, used)
@@ -130,11 +99,11 @@ def _apply(
         terms.weight[slot] = 0.0
         terms.weighted_auc[slot] = 0.0
         if 0 < clicks < n:
-            weight = _weight_of(terms, slot, weighting, total)
+            weight = weight_of_group(terms, slot, weighting, total)
             auc = twice / (2.0 * float(of_clicks) * float(total - of_clicks))
             terms.weight[slot] = weight
             terms.weighted_auc[slot] = rounded(weight * auc)
-        _count(terms, slot, n, totals, +1)
+        count_group(terms, slot, n, totals, +1)
     return used, int(missing)
 
 
@@ -163,7 +132,7 @@ class GroupRanks:
         self._weighed = weighed
         arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # not empty: there are copies
         self._lists = Lists(whole, half, half, np.full(64, NONE, np.int64), arena, copies)
-        self._terms = _Terms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
+        self._terms = GroupTerms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
         self._used = 0  # cells of the arena
         self._totals = np.zeros(8, np.int64)
 
@@ -219,31 +188,31 @@ class GroupRanks:
 
     def terms(self) -> tuple[int, int]:
         """(sum w_u AUC_u, sum w_u) in units of 2**-31: what adds up over disjoint groups of users (partitions)."""
-        return self._total(_AUC_HIGH, _AUC_LOW), self._total(_WEIGHT_HIGH, _WEIGHT_LOW)
+        return self._total(AUC_HIGH, AUC_LOW), self._total(WEIGHT_HIGH, WEIGHT_LOW)
 
     @property
     def eligible(self) -> int:
         """Groups with both labels."""
-        return int(self._totals[_ELIGIBLE])
+        return int(self._totals[ELIGIBLE])
 
     @property
     def eligible_impressions(self) -> int:
         """Impressions of the groups with both labels."""
-        return int(self._totals[_ELIGIBLE_IMPRESSIONS])
+        return int(self._totals[ELIGIBLE_IMPRESSIONS])
 
     @property
     def groups(self) -> int:
         """Groups with at least one impression."""
-        return int(self._totals[_GROUPS])
+        return int(self._totals[GROUPS_SEEN])
 
     @property
     def impressions(self) -> int:
         """Impressions of all groups."""
-        return int(self._totals[_IMPRESSIONS])
+        return int(self._totals[IMPRESSIONS_OF_ALL])
 
     def squares(self) -> tuple[int, int, int]:
         """Sums over eligible groups of (w AUC)^2, w * w AUC and w^2, in units of 1 / `SQUARE_SCALE`."""
-        return weighted_squares(self._terms.weighted_auc, self._terms.weight, self._weighting == _BY_VALUE)
+        return weighted_squares(self._terms.weighted_auc, self._terms.weight, self._weighting == BY_VALUE)
 
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
         """The sums of every other weighting, see `weightings.of_each`; worked out now, in a pass over the groups."""
@@ -294,13 +263,13 @@ class GroupRanks:
         self._compact()
         length, terms, totals = self._lists.length, self._terms, self._totals
         eligible = (terms.clicks > 0) & (terms.clicks < length)
-        for at, term in ((_AUC_HIGH, terms.weighted_auc), (_WEIGHT_HIGH, terms.weight)):
+        for at, term in ((AUC_HIGH, terms.weighted_auc), (WEIGHT_HIGH, terms.weight)):
             totals[at : at + 2] = in_limbs(term).sum(axis=0)
-        totals[_ELIGIBLE] = eligible.sum()
+        totals[ELIGIBLE] = eligible.sum()
         many = terms.many if self._weighed else length
-        totals[_ELIGIBLE_IMPRESSIONS] = many[eligible].sum()
-        totals[_GROUPS] = (length > 0).sum()
-        totals[_IMPRESSIONS] = many.sum()
+        totals[ELIGIBLE_IMPRESSIONS] = many[eligible].sum()
+        totals[GROUPS_SEEN] = (length > 0).sum()
+        totals[IMPRESSIONS_OF_ALL] = many.sum()
 
     def clear(self) -> None:
         """Forgets everything but the memory."""
@@ -365,7 +334,7 @@ class GroupRanks:
         self._lists = lists._replace(
             offset=column(lists.offset), length=column(lists.length), capacity=column(lists.capacity)
         )
-        self._terms = _Terms(
+        self._terms = GroupTerms(
             column(terms.clicks),
             column(terms.pairs),
             column(terms.weighted_auc),

@@ -19,7 +19,7 @@ from streameval.sketches.blocks import BLOCKS, SCALE
 class Tally:
     """`cells`, by name, once for every block of users (`blocks`; their total is the sum over blocks) or once.
 
-    The name says all that the sums depend on ("ranking_10_click"), because stored sums are known by it. What stands behind
+    The name contains everything that the sums depend on ("ranking_10_click"), because stored sums are identified by it. What follows
     a colon ("exposure:0.0001:100") is not needed to ask for it. `scales`: units per
     1.0 of the cells that hold reals; a cell without one is a count.
     """
@@ -49,7 +49,7 @@ def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:
 
 
 class PaneSums(NamedTuple):
-    """What some series get in some panes: all cells of some tallies, one behind the other; series ascend."""
+    """What some series get in some panes: all cells of some tallies, one after the other; series ascend."""
 
     panes: NDArray[np.int64]
     series: NDArray[np.int32]

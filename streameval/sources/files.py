@@ -27,7 +27,7 @@ from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.formats import lines as json_lines
-from streameval.sources.formats.arrow import SchemaError
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.csv import CsvReader, Rows
 from streameval.sources.formats.csv_columns import NotPlainError
 from streameval.sources.formats.decode import Decoder

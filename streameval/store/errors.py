@@ -18,7 +18,7 @@ class FencedError(StoreError):
 
 
 def remedy(error: OSError, otherwise: str) -> str:
-    """What to do about what the system says; `otherwise`: about most of it."""
+    """What to do about an error of the system; `otherwise`: about most of them."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise the limit of open files (ulimit -n, LimitNOFILE=)"
     return otherwise

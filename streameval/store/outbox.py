@@ -1,7 +1,7 @@
-"""What has to leave this process once and only once: messages about verdicts, and how far every sink is.
+"""What has to leave this process exactly once: messages about verdicts; and the progress of every sink.
 
 One SQLite file beside the history (`outbox.sqlite`), or memory without a store. A change of a verdict is put in under a key
-that follows from the event stream alone, together with a delivery for everybody who is to be told, in one transaction that is
+that follows from the event stream alone, together with a delivery for every receiver, in one transaction that is
 on the disk (`synchronous = FULL`) before anything is sent; after its receiver has answered, one transaction deletes the
 delivery and keeps who was told and when. So whatever is killed when: a change that is found again is known, and one whose delivery
 was cut off is delivered again, under the same key. A kill between the answer and that transaction leaves the delivery to be sent
@@ -30,8 +30,8 @@ from streameval.store.errors import StoreError
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
 MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped, and counted
-MOST_KEYS = 100_000  # changes that are known again; comparisons on record have 6,400 at most
-MOST_TOLD = 50_000  # entries of who was told, or why nobody was, that are given out, the newest
+MOST_KEYS = 100_000  # changes that are remembered; comparisons on record have at most 6,400
+MOST_TOLD = 50_000  # newest entries of who was notified, or why nobody was, that are returned
 _BUSY_SECONDS = 10.0
 
 _TABLES = """
@@ -54,13 +54,13 @@ CREATE TABLE untold (entry INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A change and who is to be told of it; nobody: it is only known from now on."""
+    """A change and the receivers to notify; none: it is only recorded."""
 
     key: str
     comparison: str  # the key of its comparison; "": of none
     body: Mapping[str, Any]  # as JSON
     receivers: tuple[str, ...]
-    untold: Untold | None = None  # why nobody is
+    untold: Untold | None = None  # why nobody is notified
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Waiting:
     key: str
     body: Mapping[str, Any]
     tries: int
-    muted: bool  # somebody has muted its comparison since
+    muted: bool  # its comparison was muted since
 
 
 @dataclass(frozen=True, slots=True)
 class ToldEntry:
-    """Somebody who was told of the change with this key; entries count up as they are made, by whatever process."""
+    """A receiver that was notified of the change with this key; entries are numbered in the order in which any process makes them."""
 
     entry: int
     key: str
@@ -85,7 +85,7 @@ class ToldEntry:
 
 @dataclass(frozen=True, slots=True)
 class UntoldEntry:
-    """Why nobody was told of the change with this key."""
+    """Why nobody was notified of the change with this key."""
 
     entry: int
     key: str
@@ -94,7 +94,7 @@ class UntoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverQueue:
-    """What waits for one receiver."""
+    """The messages waiting for one receiver."""
 
     messages: int
     oldest: float | None  # wall clock, seconds
@@ -129,7 +129,7 @@ class Outbox:
     def put(
         self, parcels: Sequence[Parcel], now: float, opens: Iterable[str] = (), closes: Iterable[str] = ()
     ) -> dict[str, int]:
-        """Adds the changes that are not known, on the disk when it returns; by receiver, how many were dropped for them.
+        """Adds the changes that are not known, on the disk when it returns; returns how many messages were dropped for them, by receiver.
 
         `opens`, `closes`: conditions that begin or end with them, in the same transaction. Raises StoreError.
         """
@@ -194,7 +194,7 @@ class Outbox:
             )
 
     def told(self, after: int = 0) -> list[ToldEntry]:
-        """Who was told of what, by entry, from behind entry `after` on; the newest `MOST_TOLD`. Raises StoreError."""
+        """Who was notified of what, by entry, after entry `after`; the newest `MOST_TOLD`. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT t.entry, c.key, t.receiver, t.kind, t.at, t.state FROM told t JOIN changes c USING (number) "
@@ -204,7 +204,7 @@ class Outbox:
         return [ToldEntry(entry, key, Told(*whom)) for entry, key, *whom in reversed(rows)]
 
     def untold(self, after: int = 0) -> list[UntoldEntry]:
-        """The same of those of whom nobody was. Raises StoreError."""
+        """The same for changes of which nobody was notified. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute(
                 "SELECT u.entry, c.key, u.why FROM untold u JOIN changes c USING (number) "
@@ -214,13 +214,13 @@ class Outbox:
         return [UntoldEntry(*row) for row in reversed(rows)]
 
     def waiting(self) -> frozenset[str]:
-        """The keys of changes of which a message waits. Raises StoreError."""
+        """The keys of changes with a waiting message. Raises StoreError."""
         with self._transaction() as db:
             rows = db.execute("SELECT DISTINCT c.key FROM deliveries d JOIN changes c USING (number)").fetchall()
         return frozenset(key for (key,) in rows)
 
     def put_off(self, receiver: str, number: int, due: float) -> None:
-        """It has failed, and is tried again at `due` (wall clock). Raises StoreError."""
+        """An attempt has failed; the next is at `due` (wall clock). Raises StoreError."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE deliveries SET tries = tries + 1, due = ? WHERE receiver = ? AND number = ?",
@@ -228,13 +228,13 @@ class Outbox:
             )
 
     def queues(self) -> dict[str, ReceiverQueue]:
-        """What waits, by receiver; without those for whom nothing does."""
+        """The messages waiting, by receiver; only receivers that have some."""
         with self._transaction() as db:
             rows = db.execute("SELECT receiver, count(*), min(found) FROM deliveries GROUP BY receiver").fetchall()
         return {receiver: ReceiverQueue(n, oldest) for receiver, n, oldest in rows}
 
     def forget_receivers(self, known: Iterable[str]) -> int:
-        """Deletes what waits for others than these, who are not configured any more: how many messages."""
+        """Deletes the messages for receivers that are no longer configured (not among these); returns how many."""
         names = list(known)
         with self._transaction() as db:
             marks = ", ".join("?" * len(names))
@@ -243,10 +243,10 @@ class Outbox:
             _note_untold(db, gone, "receiver_removed")
             return len(gone)
 
-    # -- what people have said -------------------------------------------------------------------------------------
+    # -- handlings ------------------------------------------------------------------------------------------------
 
     def handle(self, comparison: str, handling: Handling | None) -> None:
-        """Keeps what somebody said of a verdict; None: takes it back. Raises StoreError."""
+        """Stores the handling of a verdict; None: removes it. Raises StoreError."""
         with self._transaction() as db:
             db.execute("DELETE FROM handlings WHERE comparison = ?", (comparison,))
             if handling is not None:
@@ -269,7 +269,7 @@ class Outbox:
             return dict(rows.fetchall())
 
     def note_written(self, sink: str, kind: str, items: Mapping[str, bytes], gone: Iterable[str] = ()) -> None:
-        """A sink has these now; `gone`: items that nobody will come back to. Raises StoreError."""
+        """A sink has these now; `gone`: items that will not be needed again. Raises StoreError."""
         with self._transaction() as db:
             rows = [(sink, kind, item, digest) for item, digest in items.items()]
             db.executemany("INSERT OR REPLACE INTO written VALUES (?, ?, ?, ?)", rows)
@@ -354,5 +354,5 @@ def _drop_oldest(db: sqlite3.Connection, receiver: str) -> int:
 
 
 def _note_untold(db: sqlite3.Connection, numbers: Iterable[int | None], why: Untold) -> None:
-    """It holds as long as nobody else is told of them."""
+    """It holds as long as nobody else is notified of them."""
     db.executemany("INSERT OR REPLACE INTO untold (number, why) VALUES (?, ?)", [(number, why) for number in numbers])

@@ -1,4 +1,4 @@
-"""One thread that does work in order. The end of the process does not wait for it: a disk may hang for ever."""
+"""One thread that does work in order. The end of the process does not wait for it: a disk may hang forever."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WorkThread:
         return future
 
     def close(self, timeout: float) -> None:
-        """No more comes; waits up to `timeout` seconds for what was asked for."""
+        """No more calls; waits up to `timeout` seconds for those made."""
         self._queue.put(None)
         self._thread.join(timeout)
 

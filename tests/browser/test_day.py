@@ -33,6 +33,7 @@ def panes(seed: int) -> PaneColumns:
         n // 15,
         np.zeros(DAY, np.int64),
         {"auc": value},
+        [{}] * DAY,
         {"auc": luck.uniform(0.005, 0.01, DAY)},
         luck.uniform(5, 63, DAY),
     )

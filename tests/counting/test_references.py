@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from streameval.counting.references import PROMISED
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
 from streameval.sketches.layout import Options

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from streameval.counting.exact_scores import RUN_START
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import Users
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from streameval.app import make_decoder
-from streameval.events.batch import Catalog, counted_values
+from streameval.events.batch import Catalog
+from streameval.events.codes import counted_values
 from streameval.events.names import MISSING, OTHER
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of

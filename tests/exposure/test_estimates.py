@@ -233,7 +233,7 @@ def test_labels_shown_while_an_input_is_silent_weigh_once_they_are_mature() -> N
     truth, silent = Process("popularity"), Process("popularity")
     for process in (truth, silent):
         process.take(impressions, shared=False)
-    silent.pipeline.partitions[0].set_idle(1)
+    silent.pipeline.partitions[0].set_idle(1, True)
     shown = whole(readers_see(silent.pipeline).report()["results"])
     assert shown["impressions"] > 500
     assert shown["with_propensity"] == shown["exposure_requests"] == 0

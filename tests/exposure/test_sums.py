@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streameval.metrics.exposure import weighted, weighted_cells
 from streameval.sketches import exposure as sums
 from streameval.sketches.blocks import BLOCKS
-from streameval.sketches.exposure import DEFAULT_RULE, PolicyRows, WeightedScores, WeightRule
+from streameval.sketches.exposure import DEFAULT_RULE, WeightedScores, WeightRule
+from streameval.sketches.policies import PolicyRows, add_policies
 from streameval.sketches.weighted_room import Room, drained
 
 TERMS = len(sums.EXPOSURE_TERMS)
@@ -81,12 +82,12 @@ def test_the_largest_values_of_policies_fit() -> None:
         propensity=np.full(n, 1e-9),
         block=np.zeros(n, np.int8),
     )
-    sums.add_policies(room, rows, DEFAULT_RULE, 1)
+    add_policies(room, rows, DEFAULT_RULE, 1)
     cells = room.total[0] * kept[0].units()
     total = weighted(cells, sums.POLICY_VALUE, len(sums.POLICY_TERMS))
     assert total == pytest.approx(n * 1e4 * sums.MOST_VALUE, rel=1e-12)
     assert (room.blocks >= 0).all()
-    sums.add_policies(room, rows, DEFAULT_RULE, -1)
+    add_policies(room, rows, DEFAULT_RULE, -1)
     assert not room.total.any()
 
 

@@ -8,7 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from streameval.events.batch import Catalog, Codes
+from streameval.events.batch import Catalog
+from streameval.events.codes import Codes
 from streameval.events.fields import ALWAYS, CLICK, FIELDS, Field, Join, register
 from streameval.events.hashing import hash_one
 from streameval.join.fates import Flips

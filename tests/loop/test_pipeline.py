@@ -143,7 +143,7 @@ def test_a_click_input_that_is_silent_from_the_very_start_is_not_taken_for_a_ctr
     shown = [e for e in events if isinstance(e, Shown)]
     for start in range(0, len(shown), 500):
         pipeline.take(make_batch(shown[start : start + 500], pipeline.catalog, shared=False))
-    pipeline.partitions[0].set_idle(1)
+    pipeline.partitions[0].set_idle(1, True)
     snapshot = readers_see(pipeline)
     assert not snapshot.join.reliable
     assert "where the scores predict about" in snapshot.join.reason

@@ -11,7 +11,8 @@ from scipy.stats import t as student
 from sklearn.metrics import log_loss as sk_log_loss
 from sklearn.metrics import roc_auc_score
 
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
 from streameval.metrics.errors import Errors, standard_errors

@@ -7,7 +7,8 @@ import pytest
 
 from streameval.counting.request_lists import RankedLists, lists_of
 from streameval.counting.request_ranking import RankingSums
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
 from streameval.metrics.errors import standard_errors

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from streameval.counting.exact_scores import RUN_START
-from streameval.counting.scoreboard import Labelled, Scoreboard, SliceRows
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
 from streameval.metrics.errors import Errors, standard_errors

@@ -7,7 +7,10 @@ import pytest
 
 from streameval.counting.exact_scores import ExactScores
 from streameval.loop.pipeline import Pipeline
+from streameval.metrics.registry import names
 from streameval.results import panes as history_module
+from streameval.results.lines import QuestionSlots
+from streameval.results.pane_memory import PaneMemory
 from streameval.settings.tree import Settings
 from streameval.testing import Shown, make_batch, readers_see
 
@@ -39,6 +42,25 @@ def test_panes_are_worked_out_newest_first_a_bounded_number_at_a_time(monkeypatc
     assert starts(made) == list(range(20, 100))
     assert starts(made) == list(range(100))
     assert starts(made) == list(range(100)), "once each"
+
+
+def test_a_pane_in_memory_says_why_a_metric_is_undefined_in_the_words_of_its_result() -> None:
+    made = Pipeline(Settings.model_validate({"windows": {"pane": "1m", "sliding": ["5m"]}}), lambda: 0.0)
+    shown = [Shown(f"i{i}", T0 // 60_000 * 60_000 + i, f"u{i}", 0.5, clicked=i % 2) for i in range(20)]
+    made.take(make_batch(shown, made.catalog))
+    made.finish()
+    snapshot = readers_see(made)
+    (whole,) = (result for result in snapshot.results if result.window == "all" and result.slice is None)
+    memory = PaneMemory(snapshot, QuestionSlots())
+    said = {}
+    for metric in names():
+        (line,) = memory.series(metric, memory.series_names(), None, None, 10).values()
+        (point,) = line.points
+        if point.value is None:
+            said[metric] = point.reason
+    assert said["gauc"] == "no_eligible_user"
+    assert set(said) == {name for name in names() if whole.metrics[name] is None}
+    assert said == {name: whole.reasons[name] for name in said}
 
 
 def test_panes_that_left_memory_before_their_turn_are_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:

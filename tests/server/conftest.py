@@ -168,8 +168,9 @@ class Build:
         clicks[::5] = 0
         impressions = np.full(count, 100, np.int64)
         metrics = {"auc": auc, "ctr": clicks / 100.0}
+        reasons = [{} if clicked else {"auc": "no_clicks"} for clicked in clicks.tolist()]
         return PaneColumns(
-            start, impressions, clicks, np.zeros(count, np.int64), metrics, {"auc": np.full(count, 0.02)},
+            start, impressions, clicks, np.zeros(count, np.int64), metrics, reasons, {"auc": np.full(count, 0.02)},
             np.full(count, 20.5), np.full(count, 4.5),
         )  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.counting.windows import Panes
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import errors

@@ -23,7 +23,7 @@ from streameval.compare.ledger.list_rows import NO_LISTS, ListMetrics
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
 from streameval.compare.ledger.user_aucs import MOST_PAIRS, Groups, UserScores
 from streameval.compare.ledger.window_choice import MOST_CHOSEN, LiveRows, Wanted, choose
-from streameval.events.batch import Codes
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED

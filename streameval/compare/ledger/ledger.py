@@ -44,7 +44,7 @@ from streameval.compare.ledger.user_cap import UserCap, in_pairs
 from streameval.compare.ledger.waiting_codes import CODED_AT_ONCE, WaitingCodes
 from streameval.counting.measured import Measured
 from streameval.counting.scoreboard import Labelled
-from streameval.events.batch import Codes
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored
 from streameval.events.durations import HOUR
 from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes
+from streameval.events.codes import Codes
 from streameval.join.cold.ground import ALIGN, ask_for_rows, empty, give_back
 from streameval.join.cold.ids import IdPart
 from streameval.join.cold.index import Index, to_put_together

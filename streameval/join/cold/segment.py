@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes, Shadow
+from streameval.events.batch import Shadow
+from streameval.events.codes import Codes
 from streameval.events.columns import concat_shadows
 from streameval.join.cold.ground import Extent, map_over, mapped
 from streameval.join.cold.ids import IdPart, SortedIds

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from streameval.events.batch import Codes
+from streameval.events.codes import Codes
 from streameval.join.cold.segment import distinct, means_the_same
 from streameval.join.rows import Table, split_fields
 

@@ -22,14 +22,14 @@ from streameval.settings.outlets import NotifyOn
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to tell. `at`: event time in ms; of data that are missing, wall clock."""
+    """One change to send. `at`: event time in ms; for missing data, wall clock."""
 
     key: str
     kind: NotifyOn
     at: int
     model: str
     text: str
-    quiet: bool = False  # a version that serves nobody: known, and nobody is told
+    quiet: bool = False  # a version that serves nobody: recorded, and nobody is notified
     comparison: str = ""  # its key
     incident: str = ""  # what changes of the same thing have in common, so that one can resolve another
     after: int | None = None  # no_data: ms without data, for those who asked for so many
@@ -54,13 +54,13 @@ def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
 
 
 def kinds(c: Comparison) -> list[NotifyOn | None]:
-    """What each of its changes is for people."""
+    """The message of each of its changes."""
     before = ["undecided", *(change.verdict for change in c.changes)]
     return [_kind(change, was) for change, was in zip(c.changes, before, strict=False)]
 
 
 def _kind(change: VerdictChange, was: str) -> NotifyOn | None:
-    """What a change is for people; None: nothing to tell."""
+    """The message of a change; None: there is nothing to send."""
     if change.kind == "withheld":
         return "withheld"
     if change.kind == "restored":
@@ -92,7 +92,7 @@ def _change(c: Comparison, comparison: str, key: str, kind: NotifyOn, change: Ve
         "clicks": c.clicks,
     }
     text = headline(c)
-    if kind != c.verdict:  # said of another state than the one that the words are of
+    if kind != c.verdict:  # it describes another state than the words do
         text = f"{reason_words(change.text)} ({clock_time(change.at, c.looked)}). Now: {text}"
     incident = f"{comparison}-labels" if change.kind in ("withheld", "restored") else comparison
     return Change(

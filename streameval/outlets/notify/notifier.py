@@ -28,9 +28,9 @@ from streameval.store.outbox import Outbox, Parcel, Waiting
 log = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 300.0  # seconds
-_PRIMED = "primed"  # a condition: what has happened from then on is told
-_LOOK_SECONDS = 5.0  # between two looks for work that nobody has announced: another worker's, or the lease
-_REFUSED_SECONDS = 3600.0  # until a message that was refused is tried again, at most
+_PRIMED = "primed"  # a condition: changes are sent from then on
+_LOOK_SECONDS = 5.0  # between two checks for work that nobody has announced: another worker's, or the lease
+_REFUSED_SECONDS = 3600.0  # until a rejected message is tried again, at most
 
 
 class Notifier:
@@ -45,8 +45,8 @@ class Notifier:
         *,
         had_state: bool = False,
     ) -> None:
-        """`clock`: wall-clock seconds. `had_state`: the store has checkpoints. If the outbox is new to it, they are of a time
-        before there were notifications, and what had happened by then is no news. Raises StoreError.
+        """`clock`: wall-clock seconds. `had_state`: the store has checkpoints. If the outbox is new, they were written
+        before there were notifications, and what happened by then is no news. Raises StoreError.
         """
         self._outbox, self._clock = outbox, clock
         self._receivers = {one.name: one for one in receivers}
@@ -108,7 +108,7 @@ class Notifier:
         return "serves_nobody" if change.quiet else "not_subscribed"
 
     def states(self) -> tuple[ReceiverState, ...]:
-        """How every receiver fares."""
+        """The state of every receiver."""
         try:
             queues = self._outbox.queues()
         except StoreError as error:
@@ -153,7 +153,7 @@ class Post:
         self._awake = threading.Event()
         self._last = False  # no more waiting
         self._failed = 0  # attempts in a row
-        self._sent: dict[int, Told] = {}  # taken by the receiver, but the outbox could not be told
+        self._sent: dict[int, Told] = {}  # accepted by the receiver, but not yet noted in the outbox
         self._thread = threading.Thread(target=self._run, name=f"notify-{receiver.name}", daemon=True)
 
     def start(self) -> None:
@@ -193,7 +193,7 @@ class Post:
                 self._sleep(wait)
 
     def _sleep(self, seconds: float) -> None:
-        """New messages do not shorten it: the receiver is what it waits for. The end does."""
+        """New messages do not shorten the wait, since it is the receiver that is unavailable; the end of the process does."""
         deadline = time.monotonic() + seconds
         while not self._last and (left := deadline - time.monotonic()) > 0:
             self._awake.wait(min(left, 1.0))
@@ -231,7 +231,7 @@ class Post:
         return Told(self._receiver.name, self._receiver.kind, round(self._clock() * 1000), state)
 
     def _put_off(self, waiting: Waiting, error: Exception) -> float:
-        """How long the receiver is left alone."""
+        """How long to wait before the next attempt."""
         refused = isinstance(error, DeliveryError) and error.refused
         asked = error.wait if isinstance(error, DeliveryError) else 0.0
         if refused:

@@ -30,7 +30,7 @@ from streameval.settings.tree import ConfigError
 SEND_SECONDS = 10.0  # that one attempt may take, between two bytes
 _REFUSED = frozenset(
     {400, 413, 422}
-)  # of this message; anything else is about the receiver, and holds for all messages
+)  # about this message; anything else is about the receiver, and affects all messages
 _LONGEST_WAIT = 300.0  # seconds that a receiver may ask for
 
 
@@ -57,7 +57,7 @@ class Receiver(ABC):
 
     @abstractmethod
     def send(self, message: Notice) -> None:
-        """Returns once the message is taken. Raises DeliveryError, ConfigError."""
+        """Returns once the message is accepted. Raises DeliveryError, ConfigError."""
 
 
 class _Webhook(Receiver):
@@ -97,7 +97,7 @@ class _Slack(Receiver):
 
 
 class _Pagerduty(Receiver):
-    """One incident a comparison or silent model: `recovered` resolves it, and so does being certified."""
+    """One incident per comparison or silent model: `recovered` resolves it, and so does `not_worse`."""
 
     def __init__(self, settings: PagerdutyNotify) -> None:
         super().__init__(settings)
@@ -188,11 +188,11 @@ def make_receiver(settings: NotifySettings) -> Receiver:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args: Any, **options: Any) -> None:
-        """None: what is sent goes where it was meant to, or nowhere."""
+        """Does not follow redirects: a message goes to the configured address or nowhere."""
 
 
 def _address(where: Secret) -> str:
-    """Raises ConfigError when the secret is no address."""
+    """Raises ConfigError when the secret is not an address."""
     url = where.read()
     try:
         parts = urlsplit(url)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class TellingRecord:
     """What it has is replaced, never changed: the loop reads it without a lock. Everything else is one thread's."""
 
-    by_change: Mapping[str, tuple[Told, ...]]  # by the key of a change, those that were told last at the end
+    by_change: Mapping[str, tuple[Told, ...]]  # by the key of a change, those notified last at the end
 
     def __init__(self, outbox: Outbox, receivers: int) -> None:
         """Reads what is on record. `receivers`: how many are configured. Raises StoreError."""
@@ -31,14 +31,14 @@ class TellingRecord:
         self._read()
 
     def follow(self) -> None:
-        """Reads what is new: nothing, most times."""
+        """Reads what is new: most often nothing."""
         try:
             self._read()
         except StoreError as error:
             log.error("notify: it is unknown who was notified: %s", error)
 
     def of(self, c: Comparison) -> list[tuple[tuple[Told, ...], Untold | None]]:
-        """Who was told of each of its changes; of nobody: why, if that is known."""
+        """Who was notified of each of its changes; where nobody was: why, if known."""
         key = comparison_key(c)
         out: list[tuple[tuple[Told, ...], Untold | None]] = []
         for change, kind in zip(c.changes, kinds(c), strict=True):

@@ -29,7 +29,7 @@ from streameval.store.outbox import Outbox
 log = logging.getLogger(__name__)
 
 AT_ONCE_PANES = 50  # of one write
-AGAIN_SECONDS = 60.0  # between two writes of a pane that late clicks change
+AGAIN_SECONDS = 60.0  # between two writes of a pane that late clicks keep changing
 _LONGEST_BACKOFF = 300.0
 _PANE, _VERDICT = "pane", "verdict"
 
@@ -70,7 +70,7 @@ class Feed:
             self._thread.join(seconds)
 
     def state(self) -> SinkState:
-        """How it fares."""
+        """Its state."""
         counts = self._counts
         return SinkState(
             name=self._name,
@@ -105,7 +105,7 @@ class Feed:
                 time.sleep(min(left, 0.2))
 
     def _write_some(self, snapshot: Snapshot, last: bool) -> bool:
-        """Writes up to `AT_ONCE_PANES` panes and all verdicts that are missing; whether there is more. Raises SinkError, StoreError."""
+        """Writes up to `AT_ONCE_PANES` panes and all verdicts that are missing; returns whether there are more. Raises SinkError, StoreError."""
         if not snapshot.whole or not self._outbox.lease():  # a part of the partitions would be a part of each pane
             return False
         self._look(snapshot)
@@ -149,7 +149,7 @@ class Feed:
         self._missing = {start for start, digest in self._digests.items() if self._panes.get(start) != digest}
 
     def _forgotten(self) -> list[str]:
-        """Panes that no restart comes back to."""
+        """Panes that no restart will need again."""
         if not self._digests:
             return []
         gone = [start for start in self._panes if start < min(self._digests) - DAY]
@@ -158,7 +158,7 @@ class Feed:
         return [str(start) for start in gone]
 
     def _note(self, error: str) -> float:
-        """Takes note of a failure: how long to wait."""
+        """Notes a failure, and how long to wait after it."""
         if error != self._error:
             log.warning("sink %s: %s; retrying", self._name, error)
         self._error = error

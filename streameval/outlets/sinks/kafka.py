@@ -26,10 +26,10 @@ class KafkaMessages(Sink):
 
     def __init__(self, settings: KafkaSink, kafka: Kafka) -> None:
         self._topic, self._kafka = settings.to, kafka
-        self._sender: Sender | None = None  # a new one after a failure: what it had is not known to be there
+        self._sender: Sender | None = None  # a new one after a failure: what the old one held may be lost
 
     def write(self, panes: Sequence[SinkPane], verdicts: Sequence[SinkVerdict]) -> None:
-        """A message a row, stored by the brokers when it returns."""
+        """One message per row, stored by the brokers when it returns."""
         try:
             if self._sender is None:
                 k = self._kafka
@@ -45,7 +45,7 @@ class KafkaMessages(Sink):
             raise SinkError(str(error)) from error
 
     def close(self) -> None:
-        """What is not stored is dropped, and written again."""
+        """Messages that are not stored are dropped, and written again."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()

@@ -37,7 +37,7 @@ class ParquetFiles(Sink):
         self._put = _to_folder(Path(settings.to)) if "://" not in settings.to else _to_store(settings.to)
 
     def write(self, panes: Sequence[SinkPane], verdicts: Sequence[SinkVerdict]) -> None:
-        """A file each."""
+        """Writes one file for each."""
         try:
             for pane in panes:
                 when = time_of(pane.start)
@@ -53,7 +53,7 @@ class ParquetFiles(Sink):
             raise SinkError(said) from error
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def _encoded(rows: Sequence[Mapping[str, Any]], times: tuple[str, ...]) -> bytes:
@@ -96,7 +96,7 @@ def _to_folder(folder: Path) -> Callable[[str, bytes], None]:
 
 
 def _to_store(address: str) -> Callable[[str, bytes], None]:
-    """Opened at the first write if it cannot be now: a store that is away does not keep a monitor from its start."""
+    """Opened at the first write if it cannot be now: an unavailable store does not keep a monitor from starting."""
     opened: list[tuple[Any, str]] = []
     with contextlib.suppress(OSError):
         opened.append(_file_system(address))
@@ -120,7 +120,9 @@ def _file_system(address: str) -> tuple[Any, str]:
         return found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         why = error
-    if isinstance(why, pa.ArrowInvalid) and address.startswith("s3://"):  # it is known, and something in it is wrong
+    if isinstance(why, pa.ArrowInvalid) and address.startswith(
+        "s3://"
+    ):  # the scheme is known, and something in the address is wrong
         raise ConfigError(f"sinks: {object_store.refused(address, why)}")
     try:
         import fsspec

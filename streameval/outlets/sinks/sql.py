@@ -63,7 +63,7 @@ class SqlTables(Sink):
             raise SinkError(self._said(error)) from error
 
     def close(self) -> None:
-        """Drops the connection, and of what is known of the tables."""
+        """Drops the connection and what is known of the tables."""
         engine, self._engine = self._engine, None
         self._tables = {}
         if engine is not None:
@@ -89,7 +89,7 @@ class SqlTables(Sink):
                 if column.name not in there:
                     kind = column.type.compile(db.dialect)
                     db.execute(sa.text(f"ALTER TABLE {quoted(wanted.name)} ADD {quoted(column.name)} {kind}"))
-            more = [_column(one) for one in sorted(there - set(columns))]  # of settings that were: NULL from now on
+            more = [_column(one) for one in sorted(there - set(columns))]  # of earlier settings: NULL from now on
         for column in more:
             wanted.append_column(column)
         self._tables[name] = wanted
@@ -105,7 +105,7 @@ class SqlTables(Sink):
         return url
 
     def _patient(self) -> Any:
-        """The address, for a driver that waits two minutes for a server that hangs."""
+        """The address with a timeout, for drivers that would wait two minutes for a server that hangs."""
         url = self._url()
         if not url.get_driver_name().startswith("psycopg") or "connect_timeout" in url.query:
             return url
@@ -129,7 +129,7 @@ def _stored(key: str, row: Mapping[str, Any], times: tuple[str, ...]) -> dict[st
 
 
 def _held(value: Any) -> Any:
-    """As a database can hold it: PostgreSQL has no text with a character zero, JSON has."""
+    """As a database can hold it: PostgreSQL has no text with a NUL character, JSON has."""
     return value.replace("\x00", "\ufffd") if isinstance(value, str) else value
 
 

@@ -35,7 +35,7 @@ def parse_time(text: str) -> int:
     """Milliseconds since the epoch of an RFC 3339 time or of unix seconds. Raises ValueError saying what is right."""
     right = 'must be an RFC 3339 time such as "2024-05-01T12:00:00Z" or unix seconds such as 1714564800'
     if re.fullmatch(r"-?\d{1,12}(\.\d{1,9})?", text):
-        if re.fullmatch(r"(19|20)\d\d(\d{4})?", text):  # no event is as old as these are as unix seconds
+        if re.fullmatch(r"(19|20)\d\d(\d{4})?", text):  # as unix seconds these would be older than any event
             raise ValueError(f"{right}; {text} reads like a year or a day, and would be a second of 1970")
         ms = round(float(text) * 1000)
     else:
@@ -116,7 +116,7 @@ def answer_of_past(snapshot: Snapshot, body: Mapping[str, Any], table: TabularBo
 
 
 def answer_in_private(snapshot: Snapshot, body: Mapping[str, Any], table: TabularBody | None = None) -> Response:
-    """200 with the body stamped, for who asked and nobody else; no ETag, because it continues between two snapshots."""
+    """200 with the body stamped, not cached; no ETag, because it changes between two snapshots."""
     headers = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
     return _response(snapshot, body, headers, table=table)
 

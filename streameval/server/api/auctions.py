@@ -45,7 +45,7 @@ def router(publisher: Publisher) -> APIRouter:
 
 
 def _matching(snapshot: Snapshot, query: AuctionsQuery) -> list[WindowAuctions]:
-    """What the query asks for; a name that nothing has is a 404, unless there is nothing at all."""
+    """What the query selects; an unknown name is a 404, unless there are no auctions at all."""
     found = list(snapshot.auctions)
     for kind, value in (("window", query.window), ("model", query.model)):
         names = list(dict.fromkeys(_name(one, kind) for one in found))

@@ -24,7 +24,7 @@ from streameval.server.http.problems import problem_responses, unknown
 
 
 def router(publisher: Publisher, access: Access) -> APIRouter:
-    """/api/v1/comparisons and /api/v1/models/{model}/verdict. Users are named only to who may ask for single users."""
+    """/api/v1/comparisons and /api/v1/models/{model}/verdict. Users are named only to clients that may see single users."""
     routes = APIRouter(prefix="/api/v1", tags=["comparisons"], responses=problem_responses(404, 422))
 
     @routes.get("/comparisons", response_model=schemas.Comparisons, responses=CSV)
@@ -86,7 +86,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
 
 
 def _shown(c: Comparison, request: Request, access: Access) -> Comparison:
-    """Without the users that carry it, unless they may be seen."""
+    """Without the users that carry the difference, unless the client may see them."""
     if access.may_see_users(request.headers.getlist("authorization")):
         return c
     return replace(c, findings=tuple(f for f in c.findings if f.dimension != USER))

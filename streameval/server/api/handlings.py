@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class HandlingBook(Protocol):
-    """Who keeps what has been said; called by any thread."""
+    """Stores handlings; called by any thread."""
 
     def say(self, comparison: str, handling: Handling | None) -> None:
-        """Keeps it under the key of a comparison; None takes it back. Raises StoreError."""
+        """Stores it under the key of a comparison; None removes it. Raises StoreError."""
 
 
 def router(publisher: Publisher, book: HandlingBook | None, clock: Callable[[], float]) -> APIRouter:

@@ -77,14 +77,14 @@ def _results(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _idle(results: Sequence[Result]) -> set[str]:
-    """The members of metrics by fields that no event here has: half of an overview would say so, again and again."""
+    """The members of metrics of fields that no event here has: they would fill half of every overview."""
     asked = {name for result in results for name in result.metrics if by_name(name).overall}
     none = {name for name in asked if all(result.metrics.get(name) is None for result in results)}
     return none | {f"{name}_stderr" for name in none} | {f"{name}_stderr_df" for name in none}
 
 
 def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
-    """Where the program stands: build, checks, flow, and the names that queries can use."""
+    """The state of the program: build, checks, flow, and the names that queries can use."""
     slices: dict[str, dict[str, None]] = {}
     for result in snapshot.results:
         if result.slice is not None:
@@ -136,7 +136,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
 
 
 def objectives(snapshot: Snapshot) -> list[str]:
-    """The names that `objective=` knows."""
+    """The names that `objective=` accepts."""
     return sorted({result.series.objective for result in snapshot.results} - {""})
 
 

@@ -81,7 +81,7 @@ class _Tabular(_Query):
     format: Literal["json", "csv"] = Field("json", description="`csv`: a header line and one line per row")
 
     def table(self, rows: TabularBody) -> TabularBody | None:
-        """The rows, when they are asked for as a table."""
+        """The rows, if a table was requested."""
         return rows if self.format == "csv" else None
 
 
@@ -153,7 +153,7 @@ class StrataQuery(PastQuery):
 
     @property
     def of_results(self) -> ResultsQuery:
-        """The results that they are of: strata are of all of a series, not of its slices."""
+        """The results to which they belong: strata are those of a whole series, not of its slices."""
         return ResultsQuery(**self.model_dump(exclude={"rows"}), slice="none")
 
 
@@ -243,7 +243,7 @@ class DeployBody(BaseModel):
 
 
 class HandlingBody(BaseModel):
-    """What somebody says to a verdict."""
+    """The handling of a verdict."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -12,7 +12,7 @@ from streameval.server.http.problems import Problem, bad_parameter, unknown
 
 
 def matching_series(known: Iterable[Series], which: SeriesFilter) -> list[Series]:
-    """The known series that the query asks for, in their order; an empty list only when it asks for none by name."""
+    """The known series that the query asks for, in their order; an empty list only if the query names none."""
     left = list(known)
     if which.objective is None:
         left = [series for series in left if not series.objective]

@@ -51,7 +51,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
 
 
 def _asked(source: PaneSource, query: SeriesQuery) -> Callable[[], dict[Series, Line]]:
-    """What answers the question, once everything that it names has been found."""
+    """The function that answers the query, once everything that it names has been found."""
     metric, (start, end) = str(query.metric), _ends(query)
     if query.step is None and query.slice == "none":
         series = matching_series(source.series_names(), query)

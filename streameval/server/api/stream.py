@@ -52,7 +52,7 @@ class Streams:
         loop, wake = asyncio.get_running_loop(), asyncio.Event()
 
         def waker() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody is left to wake
+            with contextlib.suppress(RuntimeError):  # the loop has closed: there is nothing to wake
                 loop.call_soon_threadsafe(wake.set)
 
         unsubscribe = self._publisher.subscribe(waker)

@@ -1,6 +1,6 @@
 """`format=csv`: the rows of an answer as a table, made of the JSON body, so that both have the same numbers.
 
-A head and a line by row. What is nested becomes columns joined by `_`; lists and reasons stay in the JSON. Undefined is empty.
+A header and one line per row. Nested objects become columns joined by `_`; lists and reasons stay in the JSON. Undefined is empty.
 Names that a spreadsheet would take for a formula get an apostrophe before them.
 """
 
@@ -51,7 +51,7 @@ def _of(body: Body, *more: str) -> dict[str, Any]:
 
 
 def _placed(row: Body) -> dict[str, Any]:
-    """With columns for the slice also where there is none."""
+    """Adds columns for the slice, also where there is none."""
     return {**row, "slice": row["slice"] or {"dimension": None, "value": None}}
 
 
@@ -68,7 +68,7 @@ def results(body: Body) -> Iterator[Body]:
 
 
 def buckets(body: Body) -> Iterator[Body]:
-    """A row by pClick bucket."""
+    """A row per pClick bucket."""
     for table in body["tables"]:
         for bucket in table["buckets"]:
             yield {**_of(_placed(table), "slice"), **bucket}
@@ -81,7 +81,7 @@ def roc(body: Body) -> Iterator[Body]:
 
 
 def scores(body: Body) -> Iterator[Body]:
-    """A row by bin of scores."""
+    """A row per bin of scores."""
     for one in _bins(body, "impressions", "clicks"):
         yield {**_of(_placed(body), "slice"), **one}
 
@@ -106,7 +106,7 @@ def one_user(body: Body) -> Iterator[Body]:
 
 
 def distribution(body: Body) -> Iterator[Body]:
-    """A row by bin."""
+    """A row per bin."""
     for one in _bins(body, "users", "impressions"):
         yield {**_of(body), "metric": body["metric"], **one}
 
@@ -129,7 +129,7 @@ STRATA: Mapping[str, TabularBody] = {"strata": _strata, "stratified": _stratifie
 
 
 def comparisons(body: Body) -> Iterator[Body]:
-    """A row per comparison and metric; what is of the whole comparison begins with `comparison_`, but for its names."""
+    """A row per comparison and metric; columns of the whole comparison begin with `comparison_`, except its names."""
     for one in body["comparisons"]:
         yield from metrics(one)
 
@@ -151,7 +151,7 @@ def metrics(one: Body) -> Iterator[Body]:
 
 
 def changes(one: Body) -> Iterator[Body]:
-    """A row by change of the verdict of a comparison; those who were told by name."""
+    """A row per change of the verdict of a comparison, with the names of the receivers notified."""
     for change in one["changes"]:
         names = (t["receiver"] + (" (muted)" if t["state"] == "muted" else "") for t in change["told"])
         yield {"id": one["id"], **change, "told": ", ".join(names)}
@@ -165,13 +165,13 @@ def part(name: str) -> TabularBody:
 
 
 def deploys(body: Body) -> Iterable[Body]:
-    """A row by deploy."""
+    """A row per deploy."""
     found: list[Body] = body["deploys"]
     return found
 
 
 def dead_letters(body: Body) -> Iterable[Body]:
-    """A row by sample."""
+    """A row per sample."""
     found: list[Body] = body["samples"]
     return found
 
@@ -183,7 +183,7 @@ def auctions(body: Body) -> Iterable[Body]:
 
 
 def _partitions(body: Body) -> Iterator[Body]:
-    """A row by partition; what is of topics is added up by topic, and the lag over them as well."""
+    """A row per partition; what is kept by topic has a column for each, the lag also one for their sum."""
     for row in body["partitions"]:
         lag, offsets = (_by_topic(row[name]) for name in ("lag", "offsets"))
         yield {**row, "consumer_lag": sum(lag.values()), "lag": lag, "offsets": offsets}
@@ -197,7 +197,7 @@ def _by_topic(places: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _outcomes(body: Body) -> Iterator[Body]:
-    """A row by outcome of events, and by reason where there are several."""
+    """A row per outcome of events, and per reason where there are several."""
     for name, value in body["events"].items():
         if isinstance(value, Mapping):
             yield from ({"outcome": name, "reason": reason, "events": n} for reason, n in value.items())
@@ -206,13 +206,13 @@ def _outcomes(body: Body) -> Iterator[Body]:
 
 
 def _stages(body: Body) -> Iterator[Body]:
-    """A row by stage."""
+    """A row per stage."""
     uptime = body["uptime_seconds"]
     return ({"stage": name, "seconds": n, "uptime_seconds": uptime} for name, n in body["stage_seconds"].items())
 
 
 def _memory(body: Body) -> Iterator[Body]:
-    """A row by table or limit."""
+    """A row per table or limit."""
     sizes, used = body["table_bytes"], body["budget_used"]
     for name in dict.fromkeys((*sizes, *used)):
         yield {"name": name, "bytes": sizes.get(name), "budget_used": used.get(name)}

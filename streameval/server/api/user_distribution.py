@@ -1,6 +1,6 @@
-"""How a metric of single users is distributed over the users of one series: sums only, nobody by name.
+"""How a metric of single users is distributed over the users of one series: sums only, no single user.
 
-A pass over the columns takes about 0.1 s for a million users. So what it gave is kept as long as the columns live, and
+A pass over the columns takes about 0.1 s for a million users. So its result is kept as long as the columns live, and
 one pass runs at a time.
 """
 
@@ -37,7 +37,7 @@ class Distribution:
 
 
 class Distributions:
-    """Makes them, and keeps the latest. Thread-safe."""
+    """Computes distributions, and keeps the latest. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

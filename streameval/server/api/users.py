@@ -1,4 +1,4 @@
-"""Single users. Their ids never leave the program: lists show the stable hash, questions bring the id along."""
+"""Single users. Their ids never leave the program: lists show the stable hash, queries contain the id."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def router(publisher: Publisher) -> APIRouter:
 
     @routes.get("/user-distribution", response_model=schemas.UserDistribution, responses=CSV)
     def get_distribution(request: Request, query: Annotated[UserDistributionQuery, Query()]) -> Response:
-        """How a metric of single users is distributed over the users of one series. Nobody is named."""
+        """How a metric of single users is distributed over the users of one series. No user is named."""
         snapshot = publisher.latest()
         series = one_series(snapshot.users, query)
         return answer(

@@ -11,7 +11,7 @@ from streameval.compare.reading.words import headline
 from streameval.results.snapshot import Snapshot
 from streameval.server.api.answers import rfc3339
 
-_THEN = {name: f"decided_{name}" for name in ("difference", "lower", "upper")}  # when the verdict fell
+_THEN = {name: f"decided_{name}" for name in ("difference", "lower", "upper")}  # when the verdict was decided
 _HANDLED = {"handled": "state", "handled_by": "by", "handled_reason": "reason"}
 _NUMBERS = ("difference", "lower", "upper", "margin")
 

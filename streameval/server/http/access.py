@@ -1,7 +1,7 @@
 """Access: which requests need the bearer token, decided in one place for every route, before any routing.
 
 Whatever is not a plain read needs the token; so does a single user; with `server.token_scope = "all"` so does
-everything but the health routes. A path that fits no rule exactly is refused: a trick can only turn an
+everything but the health routes. A path that fits no rule exactly is rejected: a trick can only turn an
 open answer into a 401.
 """
 
@@ -79,7 +79,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class Access:
-    """Who may ask what. Keeps a digest of the token only.
+    """Decides which requests are allowed. Keeps only a digest of the token.
 
     Raises ConfigError when every route should need a token and there is none.
     """

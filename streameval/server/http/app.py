@@ -81,9 +81,9 @@ def create_app(
     letters: RecentLetters | None = None,
     paced: bool = False,
 ) -> FastAPI:
-    """Everything that readers get over HTTP; past ranges only with a `history`, deploys are left in `announcements`, what people say to verdicts in `handlings`.
+    """Everything that readers get over HTTP; past ranges only with a `history`, announced deploys go to `announcements`, acknowledged and muted verdicts to `handlings`.
 
-    `letters`: where the source's dead letters pass by. `paced`: an ingest loop runs in this process, so questions get a budget of processor time (see `turns`).
+    `letters`: where the source's dead letters pass by. `paced`: an ingest loop runs in this process, so queries get a budget of processor time (see `turns`).
 
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
     in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
@@ -124,7 +124,7 @@ def create_app(
 
 
 def _described(version: str) -> FastAPI:
-    """An app without routes, and what OpenAPI says of it as a whole."""
+    """An app without routes, with its description for OpenAPI."""
     return FastAPI(
         title="streameval",
         version=version,
@@ -151,7 +151,7 @@ def _guard(app: FastAPI, access: Access, turns: Turns) -> None:
 
 
 def _measured(routes: APIRouter, turns: Turns) -> APIRouter:
-    """The routes, with what those that FastAPI runs in threads work charged to their questions."""
+    """The routes; the work of those that FastAPI runs in threads is charged to their queries."""
     for route in routes.routes:
         if isinstance(route, APIRoute) and not (
             inspect.iscoroutinefunction(route.endpoint) or inspect.isasyncgenfunction(route.endpoint)

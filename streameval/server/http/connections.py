@@ -1,6 +1,6 @@
-"""Connections: how many, and for how long one may send nothing, or not read.
+"""Connections: how many, and how long one may stay silent or not read its answer.
 
-uvicorn itself bounds none of this before a request is complete. Refusals from here never reach the app, so they bring
+uvicorn itself bounds none of this before a request is complete. Rejections from here never reach the app, so they bring
 the security headers themselves.
 """
 
@@ -26,7 +26,7 @@ from streameval.server.http.security import SecurityHeaders
 MAX_CONNECTIONS = 256  # that are served: readers, scrapers, proxies and at most 64 streams
 MAX_SPARE = 64  # beyond those, refused with 503; further ones are closed at once: files and sockets are scarce
 MAX_HEAD = MAX_ADDRESS + MAX_HEADERS + 1024  # bytes of a request that is not complete; the rest is its first line's
-WATCH_SECONDS = 1.0  # between two looks at a connection
+WATCH_SECONDS = 1.0  # between two checks of a connection
 # how long a connection may stay the same; none for "answering": that is up to us, and a stream lasts
 STATE_SECONDS = {
     "idle": 30.0,  # between requests, or before the first

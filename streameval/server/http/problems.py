@@ -1,4 +1,4 @@
-"""Every error is one shape: problem+json (RFC 9457) that says what would be right."""
+"""Every error has one shape: problem+json (RFC 9457) that says how to fix it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Problem(Exception):  # noqa: N818  the RFC's word
 
 
 def bad_parameter(name: str, value: str, right: str, where: str = "query") -> Problem:
-    """422: a parameter that is well formed but cannot be used; `right` says what would be."""
+    """422: a parameter that is well formed but cannot be used; `right` says what can be used."""
     detail = f"{name} = {_quoted(value)}: {right}"
     return Problem(422, detail, errors=[{"parameter": name, "in": where, "value": _shown(value), "detail": right}])
 
@@ -69,7 +69,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Makes every error that `app` raises a problem; `Crashes` does the same for what it did not mean to raise."""
+    """Makes every error that `app` raises a problem; `Crashes` does the same for unexpected ones."""
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)

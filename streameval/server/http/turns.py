@@ -4,8 +4,8 @@ Readers and the ingest loop share the interpreter, so every millisecond that goe
 as soon as it has no time to spare. Queries are of five kinds, each with its own queue, and a sixth queue is for those
 that access or the limits refuse:
 
-- one question of a kind is worked on at a time; others wait, at most `PATIENCE` seconds, and are refused with 503 then;
-- an answer is kept until the next snapshot: the same question gets the same bytes, and costs next to nothing;
+- one query of a kind is processed at a time; others wait, at most `PATIENCE` seconds, and then get a 503;
+- an answer is kept until the next snapshot: the same query gets the same bytes, at almost no cost;
 - a kind that has used up its share of the processor waits until it has it again. While the monitor is behind, the
   shares come to 20% of one processor; once it has caught up there is time to spare, and they are `SPARE` times that.
 
@@ -34,10 +34,10 @@ from streameval.server.http.problems import Problem, problem_response
 # kind -> share of one processor while the monitor is behind
 SHARES = {"health": 0.03, "metrics": 0.03, "live": 0.05, "users": 0.02, "past": 0.05, "door": 0.02}
 SPARE = 5  # times that, while it has caught up
-SAVED = 0.5  # seconds of processor time that a kind can have saved up: a single question is never held up
-DEBT = 1.0  # seconds that it can owe: a question that costs more is not paid for by all who come after it
-PATIENCE = 2.0  # seconds that a question waits for its turn
-MAX_WAITING = 64  # questions of a kind
+SAVED = 0.5  # seconds of processor time that a kind can have saved up: a single query is never delayed
+DEBT = 1.0  # seconds that it can owe: the rest of an expensive query is not charged to those after it
+PATIENCE = 2.0  # seconds that a query waits for its turn
+MAX_WAITING = 64  # queries of a kind
 KEPT_BYTES = 64_000_000  # of answers, all together
 _NEVER_REFUSED = ("health", "metrics")
 _GOES_ON = "/api/v1/dead-letters"  # changes between two snapshots
@@ -49,7 +49,7 @@ Later = Callable[[float, Callable[[], None]], object]
 
 
 def kind_of(path: str, query: bytes) -> str:
-    """The line in which a question stands."""
+    """The queue of a query."""
     if path in HEALTH:
         return "health"
     if path == "/metrics":
@@ -70,7 +70,7 @@ class Queue:
     at: float | None = None  # when the level was that
     busy: bool = False
     waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
-    woken: bool = False  # a second look is scheduled
+    woken: bool = False  # another check is scheduled
 
 
 class Turns:
@@ -85,7 +85,7 @@ class Turns:
         cpu: Callable[[], float] = time.thread_time,
         later: Later | None = None,
     ) -> None:
-        """`paced` False: no budget. `clock`, `cpu` (of the calling thread) and `later` tell and spend the time."""
+        """`paced` False: no budget. `clock`, `cpu` (of the calling thread) and `later` read and spend time."""
         self._publisher = publisher
         self._paced = paced
         self._clock = clock
@@ -178,7 +178,7 @@ class Turns:
         return line.level
 
     def charge(self, kind: str) -> None:
-        """Whatever the server's thread has done since the last charge, and other threads for any kind."""
+        """What the server's thread has used since the last charge, and other threads for any kind."""
         spent = self._cpu()
         before, self._marked = self._marked, spent
         if before is not None:
@@ -187,7 +187,7 @@ class Turns:
             self._pay(*self._spent.popleft())
 
     def measured(self, call: Callable[_P, _T]) -> Callable[_P, _T]:
-        """A call that runs in another thread for the question that is being answered, which is charged for it."""
+        """A call that runs in another thread, charged to the query that is being answered."""
 
         @functools.wraps(call)
         def measured(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -211,7 +211,7 @@ class Turns:
     # -- answers that are kept -----------------------------------------------------------------------------------
 
     def kept(self, question: tuple[object, ...]) -> list[Message] | None:
-        """The answer that this question got from the latest snapshot."""
+        """The answer to this query from the latest snapshot."""
         if self._kept_of != self.number:
             self.forget()
         return self._kept.get(question)
@@ -233,21 +233,21 @@ class Turns:
         return self._publisher.latest().number
 
     def forget(self) -> None:
-        """Nothing is kept any more."""
+        """Drops all answers."""
         self._kept.clear()
         self._kept_bytes = 0
         self._kept_of = self.number
 
 
 class InTurn:
-    """ASGI middleware: every question takes its turn, unless its answer is kept."""
+    """ASGI middleware: every query takes its turn, unless its answer is kept."""
 
     def __init__(self, app: ASGIApp, turns: Turns) -> None:
         self._app = app
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An answer is worked out whole before any of it is sent: nobody who reads slowly keeps a turn."""
+        """An answer is complete before any of it is sent: slow readers do not hold a turn."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

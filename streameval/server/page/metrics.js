@@ -28,7 +28,6 @@ export const REASONS = {
   no_valued_click: "no request with a click of any value",
   no_positions: "no request with a click that the version served, with all positions",
   not_configured: "not configured (ranking.k)",
-  no_eligible_group: "no user or request with clicks and non-clicks",
   not_served: "served nothing: it only scored what others served",
   scored_what_others_served: "it also scored what others served: its own users cannot be told apart",
   weights_not_supported: "it needs every impression, and the log is a sample",

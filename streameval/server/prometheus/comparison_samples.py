@@ -31,7 +31,7 @@ def deploy_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[lis
 def comparison_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[list[Sample]]:
     """Each comparison's samples; of two with the same labels (a version deployed again) the newer one.
 
-    A candidate in `gone` takes its comparisons along. A baseline does not: after a deploy it is gone as a rule.
+    Comparisons of a candidate in `gone` are left out. A baseline does not matter: after a deploy it is usually gone.
     """
     seen = set()
     for c in sorted(snapshot.comparisons, key=lambda c: c.start, reverse=True):
@@ -78,7 +78,7 @@ def _mixes(c: Comparison, labels: tuple[str, ...]) -> Iterator[Sample]:
 
 
 def _decision(c: Comparison, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """What the verdict fell on; nothing while there is none."""
+    """The metric that decided the verdict; nothing while there is none."""
     if c.supported_now is not None:
         yield "comparison_supported", labels, float(c.supported_now)
     decided_at = timestamp(c.decided_at)

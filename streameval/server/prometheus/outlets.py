@@ -1,4 +1,4 @@
-"""The samples about what leaves the monitor by itself: notifications and sinks."""
+"""The samples about outgoing data: notifications and sinks."""
 
 from __future__ import annotations
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,19 +13,11 @@ from numpy.typing import NDArray
 from streameval.events.batch import Features
 from streameval.events.fields import FIELDS, Field, by_version, required_of_all, scalars
 from streameval.sources.formats import features as feature_columns
-from streameval.sources.formats import map_columns
-from streameval.sources.formats.json import has_surrogate
+from streameval.sources.formats.arrow_column import SchemaError, blank_to_null, flat
+from streameval.sources.formats.arrow_maps import features_of, slice_of, versions_of
 from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection
 from streameval.sources.formats.texts import Ids, Words
 from streameval.sources.formats.times import as_ms, in_ms
-
-
-class SchemaError(ValueError):
-    """A stream or file whose columns cannot be ours."""
-
-    def __init__(self, problem: Rejection) -> None:
-        super().__init__(problem[2])
-        self.problem = problem
 
 
 def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool) -> RawEvents:
@@ -79,7 +69,7 @@ class Getter:
 
     def features(self, hashed: bool, dicts: bool) -> tuple[Features | None, NDArray[np.bool_]]:
         """(features in the form that is wanted, where there are any)."""
-        given, has = _feature_columns(self._columns, self._n, dicts, self.problems, hashed)
+        given, has = features_of(self._columns, self._n, dicts, self.problems, hashed)
         if not (hashed or dicts):
             return None, has
         features = given if isinstance(given, Features) else feature_columns.from_columns(given, self._n, dicts)
@@ -87,11 +77,15 @@ class Getter:
 
     def by_version(self, field: str) -> ByVersion:
         """The numbers of a field that gives them to versions."""
-        return _by_version(field, self._columns, self._n, self._text, self.problems)
+
+        def numbers_of(name: str, column: pa.Array) -> NDArray[np.float64]:
+            return Getter({name: column}, self._n, self._text, self.problems).numbers(name)
+
+        return versions_of(field, self._columns, numbers_of, self.problems)
 
     def slice(self, dimension: str) -> pa.Array | Words:
         """The values of a dimension of slices."""
-        return _slice(self._columns, self._n, dimension, self.problems)
+        return slice_of(self._columns, self._n, dimension, self.problems)
 
     def scalar(self, field: Field) -> pa.Array | Ids | Words | NDArray[Any]:
         """The column of a field, as `RawEvents.columns` has it."""
@@ -117,7 +111,7 @@ class Getter:
             or pa.types.is_null(kind)
         ):
             column = column.cast(pa.string())
-            return _blank_to_null(column) if self._text and not FIELDS[name].required else column
+            return blank_to_null(column) if self._text and not FIELDS[name].required else column
         raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a string"))
 
     def numbers(self, name: str) -> NDArray[np.float64]:
@@ -129,7 +123,7 @@ class Getter:
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             if not self._text:
                 raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a number"))
-            column = self._parse(name, _blank_to_null(column), pa.float64(), float)
+            column = self._parse(name, blank_to_null(column), pa.float64(), float)
         elif pa.types.is_boolean(kind) or not (
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
         ):
@@ -175,7 +169,7 @@ class Getter:
         if pa.types.is_timestamp(kind):
             column = in_ms(column.cast(pa.int64()), kind.unit)
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            column = self._parse("ts", _blank_to_null(column), pa.int64(), as_ms)
+            column = self._parse("ts", blank_to_null(column), pa.int64(), as_ms)
         elif not pa.types.is_integer(kind):
             raise SchemaError(
                 ("wrong_schema", "ts", f"column ts is {kind}: must be integer ms, a timestamp or ISO 8601")
@@ -209,182 +203,3 @@ def _cast(value: str, kind: pa.DataType) -> Any:
         return pc.cast(pa.scalar(value), kind).as_py()
     except pa.ArrowInvalid:
         return None
-
-
-def flat(name: str, column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece; of a dictionary, a value that is null is a null of the column."""
-    whole = column.combine_chunks()
-    whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-    if pa.types.is_dictionary(whole.type):
-        if whole.dictionary.null_count:
-            indices = pc.if_else(
-                whole.dictionary.is_valid().take(whole.indices), whole.indices, pa.scalar(None, whole.indices.type)
-            )
-            whole = pa.DictionaryArray.from_arrays(indices, whole.dictionary)
-        if _is_text(whole.type.value_type):
-            size = pc.sum(pc.binary_length(whole.dictionary).take(whole.indices)).as_py() or 0
-            if size > _MOST_TEXT:
-                what = f"column {name[:50]}: {size} bytes of text when written out; at most {_MOST_TEXT}"
-                raise SchemaError(("too_large", name[:50], what))
-    return whole
-
-
-_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text and a byte a row would be any number of them
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _blank_to_null(column: pa.Array) -> pa.Array:
-    column = column.cast(pa.string())
-    return pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), pa.scalar(None, pa.string()), column)
-
-
-def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Array]]:
-    """The members of a map-like field: dotted columns, or the children of a struct."""
-    whole = columns.get(prefix)
-    out = [(name[len(prefix) + 1 :], column) for name, column in columns.items() if name.startswith(prefix + ".")]
-    if whole is not None and pa.types.is_struct(whole.type):
-        children = whole.flatten()
-        out += [(whole.type.field(i).name, child) for i, child in enumerate(children)]
-    return out
-
-
-def _objects(column: pa.Array, field: str, problems: dict[int, Rejection]) -> list[dict[str, Any] | None]:
-    """A map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_map = pa.types.is_map(kind) and _is_text(kind.key_type)
-    if not (is_map or _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        raise _must_be(field, column, "a struct, a map from strings, or JSON objects as text")
-    try:
-        values = column.to_pylist()
-    except (ValueError, OverflowError):  # a map to times that Python does not have
-        raise _must_be(field, column, "a map to numbers, texts or booleans") from None
-    out: list[dict[str, Any] | None] = []
-    for row, value in enumerate(values):
-        if value is None or value == "":
-            out.append(None)
-        elif is_map:
-            out.append(dict(value))
-        else:
-            try:
-                parsed = msgspec.json.decode(value)
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                parsed = None
-            if not isinstance(parsed, dict):
-                problems.setdefault(row, ("wrong_type", field, f"{field}: must be a JSON object"))
-                parsed = None
-            elif has_surrogate(value, parsed):
-                problems.setdefault(row, ("malformed", "", "a string holds a lone surrogate, which is not text"))
-                parsed = None
-            out.append(parsed)
-    return out
-
-
-def _must_be(field: str, column: pa.Array, what: str) -> SchemaError:
-    return SchemaError(("wrong_schema", field, f"column {field} is {str(column.type)[:100]}: must be {what}"))
-
-
-def _of_map(column: pa.Array | None, read: Callable[[pa.Array], Any]) -> Any:
-    """What a map column gives a column at a time; None when it must be read row by row, or is no map."""
-    return read(column) if column is not None and map_columns.is_plain_map(column) else None
-
-
-def _is_objects(column: pa.Array | None) -> bool:
-    return column is not None and not pa.types.is_struct(column.type) and not pa.types.is_null(column.type)
-
-
-def _by_version(
-    field: str, columns: dict[str, pa.Array], n: int, text: bool, problems: dict[int, Rejection]
-) -> ByVersion:
-    rows: list[NDArray[np.int64]] = []
-    versions: list[str] = []
-    numbers: list[NDArray[np.float64]] = []
-    for name, column in _dotted(columns, field):
-        whole = f"{field}.{name}"
-        number = Getter({whole: column}, n, text, problems).numbers(whole)
-        on = np.flatnonzero(~np.isnan(number))
-        rows.append(on)
-        versions += [name] * on.size
-        numbers.append(number[on])
-    quick = None if rows else _of_map(columns.get(field), map_columns.by_version)
-    if quick is not None:
-        return quick
-    if _is_objects(columns.get(field)):
-        for row, given in enumerate(_objects(columns[field], field, problems)):
-            for version, one in (given or {}).items():
-                if type(one) not in (int, float):
-                    problems.setdefault(row, ("wrong_type", field, f'{field}["{version}"]: must be a number'))
-                    continue
-                rows.append(np.array([row]))
-                versions.append(str(version))
-                numbers.append(np.array([float(one)]))
-    if not rows:
-        return ByVersion(np.empty(0, np.int64), pa.array([], pa.string()), np.empty(0))
-    return ByVersion(np.concatenate(rows), pa.array(versions, pa.string()), np.concatenate(numbers))
-
-
-def _feature_columns(
-    columns: dict[str, pa.Array], n: int, dicts: bool, problems: dict[int, Rejection], hashed: bool
-) -> tuple[Features | list[tuple[str, pa.Array]], NDArray[np.bool_]]:
-    parts = _dotted(columns, "features")
-    has = np.zeros(n, bool)
-    if _is_objects(columns.get("features")):
-        quick = None if dicts else _of_map(columns["features"], map_columns.features if hashed else map_columns.unread)
-        if quick is not None:
-            return quick, columns["features"].is_valid().to_numpy(zero_copy_only=False)
-        given = _objects(columns["features"], "features", problems)
-        features, wrong = feature_columns.from_objects(given, dicts)
-        for row, message in wrong.items():
-            problems.setdefault(row, ("wrong_type", "features", message))
-        return features, np.array([g is not None for g in given], bool)
-    for name, column in parts:
-        if not _can_be_feature(column.type):
-            raise _must_be(f"features.{name[:50]}", column, "text, a number, a boolean or a list of strings")
-        has |= column.is_valid().to_numpy(zero_copy_only=False)
-    return parts, has
-
-
-def _can_be_feature(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _is_text(kind.value_type)
-    return _is_text(kind) or _is_plain(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _slice(columns: dict[str, pa.Array], n: int, name: str, problems: dict[int, Rejection]) -> pa.Array:
-    for member, column in _dotted(columns, "slices"):
-        if member == name:
-            return _as_text(name, column)
-    quick = _of_map(columns.get("slices"), lambda column: map_columns.values(column, name))
-    if quick is not None:
-        return quick
-    if _is_objects(columns.get("slices")):
-        out: list[str | None] = []
-        for row, given in enumerate(_objects(columns["slices"], "slices", problems)):
-            value = (given or {}).get(name)
-            if value is None or isinstance(value, str):
-                out.append(value)
-            elif isinstance(value, (bool, int, float)):
-                out.append(json.dumps(value))
-            else:
-                out.append(None)
-                what = f'slices["{name}"]: must be a string, number or boolean'
-                problems.setdefault(row, ("wrong_type", "slices", what))
-        return pa.array(out, pa.string())
-    return pa.nulls(n, pa.string())
-
-
-def _as_text(name: str, column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
-        column = column.dictionary_decode()
-    if _is_text(column.type):
-        return _blank_to_null(column)
-    if not (_is_plain(kind) or pa.types.is_null(kind)):
-        raise _must_be(f"slices.{name}", column, "text, a number or a boolean")
-    return pa.array([None if v is None else json.dumps(v) for v in column.to_pylist()], pa.string())

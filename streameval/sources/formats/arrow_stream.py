@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from streameval.events.views import viewed_bytes, without_views
-from streameval.sources.formats.arrow import SchemaError
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.ipc_size import unpacked_size
 from streameval.sources.formats.raw import most_events, too_large
 

@@ -16,7 +16,8 @@ from streameval.events.batch import Features
 from streameval.events.fields import FIELDS, by_version, scalars
 from streameval.events.words64 import PADDING
 from streameval.sources.formats import csv_cells
-from streameval.sources.formats.arrow import Getter, flat
+from streameval.sources.formats.arrow import Getter
+from streameval.sources.formats.arrow_column import flat
 from streameval.sources.formats.csv import Rows
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.pool import Pool

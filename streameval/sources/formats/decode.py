@@ -16,6 +16,7 @@ from streameval.events.batch import NO_IMPRESSIONS, Batch, Catalog, Impressions,
 from streameval.events.columns import concat_clicks, concat_impressions
 from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.arrow_stream import read_stream
 from streameval.sources.formats.csv import Rows
 from streameval.sources.formats.csv_columns import CellGetter
@@ -168,7 +169,7 @@ class Decoder:
                 table = read_stream(value, self.max_message)
                 raw = decode_arrow.to_raw(table, kind, self._catalog.dimensions, self._hashed, self._dicts, False)
                 found = assemble(raw, rules)
-            except decode_arrow.SchemaError as error:
+            except SchemaError as error:
                 letters.append(_letter(value or b"", error.problem, where, partition, offset))
                 continue
             except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast, a name that is no text

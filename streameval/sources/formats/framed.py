@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streameval.events.words64 import PADDING
 from streameval.sources.formats import arrow
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.avro_program import UnusableSchemaError
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
 from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
@@ -183,7 +184,7 @@ class Framed:
         try:
             table = self._maps[kind](read.table) if kind in self._maps else read.table
             raw = arrow.to_raw(table, kind, dimensions, wants.hashed, wants.dicts, kind in self._maps)
-        except arrow.SchemaError as error:
+        except SchemaError as error:
             reason, name, message = error.problem
             why: Rejection = (reason, name, f"schema {id}: {message}")
         except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast

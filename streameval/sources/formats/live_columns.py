@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streameval.settings.tree import ConfigError
 from streameval.sources.formats import arrow, map_columns
+from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.json import has_surrogate
 from streameval.sources.formats.lines import MOST_FIELDS, column_of
 from streameval.sources.formats.mapping import ColumnMap
@@ -42,7 +43,7 @@ class LiveColumns:
         try:
             return self._map.apply(pa.table(columns), 0)
         except ConfigError as error:
-            raise arrow.SchemaError(("wrong_schema", "", str(error))) from None
+            raise SchemaError(("wrong_schema", "", str(error))) from None
 
     def uses(self, name: str) -> bool:
         """Whether a field of this name is read."""
@@ -98,7 +99,7 @@ class MappedJson:
                 parts.append(
                     (arrow.to_raw(self._maps[kind](table), kind, dimensions, wants.hashed, wants.dicts, True), at)
                 )
-            except arrow.SchemaError as error:
+            except SchemaError as error:
                 problems |= dict.fromkeys(at.tolist(), error.problem)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 what = f"a field that cannot be used: {str(error)[:200]}"

@@ -1,4 +1,4 @@
-"""What the rows of a range come to: a series' vector, and one sample of its users."""
+"""The sums of a range's rows: a series' vector, and one sample of its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answering a question would read, before it is read: rows and bytes, by series and slice, slot or step."""
+"""What answering a query would read, before it is read: rows and bytes, by series and slice, slot or step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts answer a question about a past range, and how much of the range they are.
+"""Which parts answer a query about a past range, and how much of the range they cover.
 
 Partitions fold at their own pace: one may have an hour where another still has its minutes. A range that would cut a
 part of any partition is widened, for all of them alike, so that no partition weighs more than its traffic.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 RANGE = "level IN (0, 1, 2) AND start >= ? AND start < ?"  # the parts of a widened range are in it whole
 
-Slot = tuple[int, int]  # level, start: a part of whatever partition
+Slot = tuple[int, int]  # level, start: a part of any partition
 
 
 @dataclass(frozen=True, slots=True)

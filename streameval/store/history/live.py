@@ -11,7 +11,7 @@ from streameval.store.history.reader import HistoryReader
 
 
 class LiveHistory:
-    """Panes that memory holds are taken from there, all else, steps and slices from the history."""
+    """Panes in memory come from there; all others, steps and slices from the history."""
 
     def __init__(self, memory: PaneMemory, history: HistoryReader) -> None:
         self._memory = memory

@@ -16,7 +16,7 @@ def series_by_id(db: sqlite3.Connection) -> dict[int, Series]:
 
 
 def _of_source(stored: str) -> tuple[str, str]:
-    """(source, objective) as the writer has put them together."""
+    """(source, objective), from the text in which the writer joins them."""
     source, _, objective = stored.partition("/")
     return source, objective
 

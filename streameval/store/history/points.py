@@ -1,9 +1,9 @@
-"""Every metric of every part, with its standard error, worked out once and kept beside the vectors it follows from.
+"""Every metric of every part, with its standard error, computed once and kept beside the vectors it follows from.
 
-A line over a day has thousands of panes, each in as many rows as there are partitions: to add them up again for every
-question would take seconds. So the table `points` holds what a (series, part) came to over all its partitions. It is a
-cache and nothing else: triggers in the file drop a point with any change of its vectors, whoever makes it (also a
-program that knows nothing of this table), and note the part in `stale`; `refresh` works it out again. A part without a
+A line over a day has thousands of panes, each in as many rows as there are partitions: adding them up again for every
+query would take seconds. So the table `points` holds the values of a (series, part) over all its partitions. It is a
+cache and nothing else: triggers in the file drop a point with any change of its vectors, by whatever program (even
+one that does not know this table), and record the part in `stale`; `refresh` computes it again. A part without a
 point, as in files from before there were any, is added up by the reader.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.registry import by_name, names, with_stderr
-from streameval.metrics.view import Undefined, View
-from streameval.results.lines import Point, error_of, number_names, numbers
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, View
+from streameval.results.lines import Point, Stored, number_names, numbers, stored_point
 from streameval.sketches.codec import CodecError
 from streameval.sketches.layout import Options, has_result
 from streameval.store.history import user_samples
@@ -28,7 +28,6 @@ from streameval.store.history.cover import RANGE, Slot
 from streameval.store.history.format import NO_SLICE, HistoryFormat
 from streameval.store.history.stored import decode_vector
 
-NOT_KEPT = Undefined("not_kept_for_ranges")  # why there is no GAUC weighted by value, or of samples
 _AT_ONCE = 16  # parts in one transaction: others wait for it
 
 _POINTS = """
@@ -46,7 +45,7 @@ END
 
 
 def _content(form: HistoryFormat) -> str:
-    """What a point's numbers are: those of programs with other metrics, or other settings of them, are computed again."""
+    """What a point's numbers are: points of programs with other metrics, or other settings of them, are computed again."""
     of = form.options
     given = (
         [f"{of.operating_range} {of.threshold} {of.cost_ratio} {of.gain} {of.mainline}"]
@@ -57,7 +56,7 @@ def _content(form: HistoryFormat) -> str:
 
 
 def prepare(db: sqlite3.Connection, form: HistoryFormat) -> None:
-    """Makes the tables in a file that has none; every part of it is then to be worked out."""
+    """Makes the tables in a file that has none; every part is then stale."""
     if _known(db) == _content(form):
         return
     db.execute("BEGIN IMMEDIATE")
@@ -80,7 +79,7 @@ def readable(db: sqlite3.Connection, form: HistoryFormat) -> bool:
 
 
 def refresh(db: sqlite3.Connection, form: HistoryFormat) -> int:
-    """Works out some stale parts, newest first, inside the caller's transaction; how many there were."""
+    """Computes some stale parts, newest first, inside the caller's transaction; how many there were."""
     parts = db.execute("SELECT level, start FROM stale ORDER BY start DESC LIMIT ?", (_AT_ONCE,)).fetchall()
     for level, start in parts:
         db.execute("DELETE FROM stale WHERE level = ? AND start = ?", (level, start))
@@ -101,22 +100,17 @@ def stored(
     of, columns = by_name(metric), number_names(form.options)
     table = np.frombuffer(b"".join(row[5] for row in rows), "<f8").reshape(-1, len(columns))
 
-    def column(name: str) -> list[float | None]:
-        found = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
-        return [number if math.isfinite(number) else None for number in found]
+    def column(name: str) -> list[float]:
+        found: list[float] = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
+        return found
 
     df = column("df" if not of.of_users else f"{metric}_df")
     kept = zip(column(metric), column(of.bound), column("sampling"), column(f"{metric}_stderr"), df, strict=True)
     out = {}
-    for row, (value, bound, sampling, stderr, df_of) in zip(rows, kept, strict=True):
-        level, begin, n, clicks, corrected, _, why = row
+    for (level, begin, *counts, _, why), numbers_kept in zip(rows, kept, strict=True):
         reason = json.loads(why).get(metric) if why else None
-        error = error_of(of, value, bound, sampling)
-        freedom = df_of if of.of_users else of.df(df_of)
-        length = form.lengths[level]
-        out[level, begin] = Point(
-            begin, length, value, reason, n, clicks, corrected, error, stderr=stderr, stderr_df=freedom
-        )
+        where = begin, begin + form.lengths[level]
+        out[level, begin] = stored_point(where, of, (counts[0], counts[1], counts[2]), Stored(*numbers_kept), reason)
     return out
 
 
@@ -144,7 +138,7 @@ def _worked_out(
             continue
         most = sum(part.users.size for part in samples[series])
         ranked, sampling = user_samples.rank(user_samples.together(samples[series], most), form.weighting)
-        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT)
+        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES)
         row, reasons = numbers(view, sampling)
         why = json.dumps(reasons) if reasons else ""
         m = view.moments

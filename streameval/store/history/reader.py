@@ -1,7 +1,7 @@
 """The reading side of the history: any past range, as exact as it was live.
 
 Every query opens the file again, read-only, and reads in one transaction, so it sees one state of it, whatever is
-written in the meantime, and nobody waits for it. A question is bounded: in rows and bytes read, in users ranked, and in
+written in the meantime, and never blocks a writer. A query is bounded: in rows and bytes read, in users ranked, and in
 how many are answered at a time.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from streameval.events.batch import Series
 from streameval.metrics.registry import by_name
 from streameval.metrics.tables import ScoreCounts
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Ranked, Undefined, View
 from streameval.results.lines import (
     MAX_ROWS,
     Interval,
@@ -42,7 +42,6 @@ from streameval.store.history.costs import pair_costs, slot_costs, step_costs
 from streameval.store.history.cover import Coverage, cover, slots
 from streameval.store.history.format import NO_SLICE, HistoryFormat, open_to_read, store_errors
 from streameval.store.history.names import name_order, series_by_id, slices_by_id
-from streameval.store.history.points import NOT_KEPT
 from streameval.store.history.user_samples import UserSample
 
 MAX_BYTES = 256_000_000  # of compressed vectors and samples
@@ -61,7 +60,7 @@ class RangeResults:
 
 
 class HistoryReader:
-    """Answers questions about one file. Thread-safe."""
+    """Answers queries about one file. Thread-safe."""
 
     def __init__(
         self, path: Path, form: HistoryFormat, quantiles: int, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
@@ -97,9 +96,9 @@ class HistoryReader:
         limit: int = 1000,
         scores: bool = True,
     ) -> RangeResults:
-        """Results over [start, end) ms, from or up to everything that is there if None; `slices` None: all.
+        """Results over [start, end) ms, from the first or to the last data stored if None; `slices` None: all.
 
-        Their `window` is "range", with the ends that were really taken. `scores` False leaves their histograms empty:
+        Their `window` is "range", with the ends actually used. `scores` False leaves their histograms empty:
         those of thousands of slices are a lot of memory. Raises TooMuch, Busy, StoreError.
         """
         with self._reading() as db:
@@ -141,7 +140,7 @@ class HistoryReader:
 
         A part is a point, whatever partitions it has: where one has only the hour, the hour is the point. Of every
         series the newest `limit`; `skip`: starts of panes (not of hours, days) that are not wanted. Of parts whose points are
-        not worked out yet users' blocks and scores are read as well, for standard errors, as in `steps`. Raises TooMuch, Busy,
+        not computed yet users' blocks and scores are read as well, for standard errors, as in `steps`. Raises TooMuch, Busy,
         StoreError.
         """
         wanted = set(series)
@@ -235,7 +234,7 @@ class HistoryReader:
             yield db
 
     def _afford(self, coverage: Coverage, rows: int, size: int) -> None:
-        """Raises TooMuch for more than a question may read."""
+        """Raises TooMuch for more than a query may read."""
         over = max(rows / self._max_rows, size / self._max_bytes)
         if over <= 1:
             return
@@ -271,9 +270,9 @@ class HistoryReader:
         return make_result(series, span, None, view, self._quantiles, users_sampled=0.5**sample.k, sampling_error=error)
 
     def _ranked(self, sample: UserSample) -> tuple[Ranked | Undefined, float | None]:
-        """GAUC's terms, and the error of having taken a sample."""
+        """GAUC's terms, and the error due to sampling users."""
         ranked, error = user_samples.rank(sample, self._form.weighting)
-        return (ranked if self._form.keeps_users else NOT_KEPT), error
+        return (ranked if self._form.keeps_users else NOT_KEPT_FOR_RANGES), error
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

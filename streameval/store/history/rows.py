@@ -1,5 +1,5 @@
-"""From live state to the rows of the history, in two steps: `pane_rows` on the loop's thread takes hold of what there
-is (arrays that nobody changes any more, so nothing is copied); `encode_pane` on the writer's thread cuts it into
+"""From live state to the rows of the history, in two steps: `pane_rows` on the loop's thread keeps references
+(to arrays that no longer change, so nothing is copied); `encode_pane` on the writer's thread cuts it into
 series and slices, samples users, and compresses.
 """
 
@@ -12,7 +12,8 @@ from itertools import pairwise
 import numpy as np
 
 from streameval.counting.panestats import PaneStats
-from streameval.counting.scoreboard import Scoreboard, SliceRows
+from streameval.counting.scoreboard import Scoreboard
+from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import PaneEntries
 from streameval.events.batch import Catalog, Series
 from streameval.sketches.layout import Layout
@@ -22,7 +23,7 @@ from streameval.store.history.format import SAMPLE_ENTRIES, HistoryFormat
 from streameval.store.history.stored import EncodedVector, encode_vector
 
 _NEVER = -(1 << 62)
-_UNFIT = (LookupError, ValueError, OverflowError)  # what a row raises that cannot be encoded
+_UNFIT = (LookupError, ValueError, OverflowError)  # raised by a row that cannot be encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class PaneCounts:
 
 @dataclass(frozen=True, slots=True)
 class PaneRows:
-    """Everything that one partition counted in one pane, as it was when `pane_rows` looked; immutable."""
+    """Everything that one partition counted in one pane, as it was when `pane_rows` read it; immutable."""
 
     pane: int  # event time // pane length
     counts: PaneCounts
@@ -90,7 +91,7 @@ class EncodedPane:
 
 
 def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
-    """The rows of a pane, compressed. One that cannot be is left out: it must not keep the others from the disk."""
+    """The rows of a pane, compressed. A row that cannot be is left out: it must not block the others."""
     vectors: list[tuple[Series, tuple[str, str] | None, EncodedVector]] = []
     unfit: list[str] = []
     overall, of_slice = form.overall, form.slice
@@ -106,7 +107,7 @@ def encode_pane(rows: PaneRows, form: HistoryFormat) -> EncodedPane:
         except _UNFIT as error:
             unfit.append(f"slice {row}: {error!r}")
     samples = []
-    if form.keeps_users:  # or nothing could be made of them
+    if form.keeps_users:  # or nothing could be computed from them
         counted = {series for series, where, _ in vectors if where is None}
         for code, kept in rows.users.items():
             if code >= len(rows.series) or rows.series[code] not in counted:  # everything was retracted

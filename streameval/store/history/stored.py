@@ -23,7 +23,7 @@ _ROOM = 20  # bits for the cells of one
 @dataclass(frozen=True, slots=True)
 class EncodedVector:
     """A vector as bytes: (counts, sums and buckets) apart from users' blocks, the score histogram and tallies, because
-    most questions need only the first, which is a twentieth of it."""
+    most queries need only the first, which is a twentieth of it."""
 
     impressions: int  # or, without any, those that say what its policy would have shown
     sums: bytes

@@ -15,14 +15,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from streameval.events.batch import Series
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history import points as history_points
 from streameval.store.history import user_samples
 from streameval.store.history.format import NO_SLICE, SAMPLE_ENTRIES, HistoryFormat, open_to_write, store_errors
-from streameval.store.history.rows import EncodedPane, PaneRows, encode_pane
+from streameval.store.history.rows import PaneRows, encode_pane
+from streameval.store.history.statements import (
+    delete,
+    delete_oldest,
+    fence,
+    forget_names,
+    insert_pane,
+    insert_sample,
+    insert_vector,
+    pragma,
+    used,
+)
 from streameval.store.history.stored import EncodedVector, encode_stored
 from streameval.store.history.user_samples import UserSample
 
@@ -30,19 +40,13 @@ log = logging.getLogger(__name__)
 
 _REFRESH_SECONDS = 0.5  # of one call: a tenth of the time between two writes
 _FOLDS = 64  # parts that one call of `fold` makes at most: `write` waits for it
-_DELETIONS = 256  # starts deleted in one transaction
 _SHARE = 0.85  # of max_size for the database; the journal beside it, and pages on the move, get the rest
 _CUT = 0.95  # of that share is left after a deletion, so that not every write deletes
 
 _KEY = "level = ? AND start = ? AND partition = ?"
 _INSIDE = "level = ? AND start >= ? AND start < ? AND partition = ?"
 
-# What SQLite raises about one row, which has changed nothing then: a name or key that is there, a number or a text that
-# cannot be stored. Of anything else it is not known what it would do to the rows after it.
-_UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError, ValueError)
 _NAMED = 20  # rows of one call that the log names
-
-_Key = tuple[int, int, int]  # level, start, partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,13 @@ class HistoryWriter:
         done: Counter[str] = Counter()
         skipped: list[tuple[int, str]] = []  # pane, row
         with self._transaction() as db:
-            _fence(db, partition, epoch)
+            fence(db, partition, epoch)
             for pane in encoded:
                 if self._is_folded(db, pane.start, partition):
                     done["refused"] += 1
                 else:
-                    _delete(db, _KEY, (0, pane.start, partition))
-                    skipped += [(pane.start, row) for row in _insert_pane(db, pane, partition)]
+                    delete(db, _KEY, (0, pane.start, partition))
+                    skipped += [(pane.start, row) for row in insert_pane(db, pane, partition)]
                     done["written"] += 1
         done["skipped"] = len(skipped)
         self.counts.update(done)
@@ -112,8 +116,8 @@ class HistoryWriter:
         with self._transaction() as db:
             gone = 0
             for level, length in enumerate(self._form.lengths):
-                gone += _delete(db, "level = ? AND start <= ?", (level, now - self._keep.days - length))
-            _forget_names(db)
+                gone += delete(db, "level = ? AND start <= ?", (level, now - self._keep.days - length))
+            forget_names(db)
         self.counts["deleted_by_age"] += gone
         made = 0
         for level, age in ((0, self._keep.minutes), (1, max(self._keep.minutes, self._keep.hours))):
@@ -132,9 +136,9 @@ class HistoryWriter:
         return made
 
     def refresh(self, seconds: float = _REFRESH_SECONDS) -> None:
-        """Works out the metrics of parts that have changed (see `history_points`), newest first, for about `seconds`.
+        """Computes the metrics of parts that have changed (see `history_points`), newest first, for about `seconds`.
 
-        What is left over is done next time; until then a question adds it up itself. Raises StoreError.
+        What is left over is done next time; until then queries add it up themselves. Raises StoreError.
         """
         until = time.monotonic() + seconds
         left = True
@@ -162,7 +166,7 @@ class HistoryWriter:
             history_points.prepare(db, self._form)
         self._opened = _file_at(self.path)
         db.execute(f"PRAGMA journal_size_limit = {self._journal}")
-        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // _pragma(db, 'page_size'))}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self._journal // pragma(db, 'page_size'))}")
         return db
 
     def _journal_bytes(self) -> int:
@@ -176,7 +180,7 @@ class HistoryWriter:
             with store_errors(self.path):
                 if self._db is None:
                     self._db = self._open()
-                elif _file_at(self.path) != self._opened:  # SQLite would go on writing to what nobody can read any more
+                elif _file_at(self.path) != self._opened:  # SQLite would keep writing to a file that nobody can read
                     raise StoreError(
                         f"{self.path}: was deleted or replaced while this worker was running; what is at its place is used from "
                         "now on, or a new file; to have the old panes, stop, put it back and start"
@@ -227,13 +231,13 @@ class HistoryWriter:
                 log.error("%s: not merged: partition %d, from %d ms: %s", self.path, partition, start, error)
                 self.counts["damaged"] += 1
                 return 0
-            _delete(db, _INSIDE, inside)
+            delete(db, _INSIDE, inside)
             key = (level + 1, start, partition)
             db.execute("INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*key, *totals))
             for (series, where), vector in vectors.items():
-                _insert_vector(db, series, where, key, vector)
+                insert_vector(db, series, where, key, vector)
             for series, sample in samples.items():
-                _insert_sample(db, series, key, sample.k, user_samples.encode(sample))
+                insert_sample(db, series, key, sample.k, user_samples.encode(sample))
         return 1
 
     def _summed(self, db: sqlite3.Connection, inside: tuple[int, ...]) -> dict[tuple[int, int], EncodedVector]:
@@ -253,12 +257,12 @@ class HistoryWriter:
         most = int(self._keep.max_size * _SHARE)
         try:
             with self._connected() as db:
-                fits = _pragma(db, "page_count") * _pragma(db, "page_size") <= most
-                full = _used(db) > most
+                fits = pragma(db, "page_count") * pragma(db, "page_size") <= most
+                full = used(db) > most
             while full:
                 with self._transaction() as db:
-                    gone = _delete_oldest(db, int(_CUT * most))
-                    full = _used(db) > most and gone > 0
+                    gone = delete_oldest(db, int(_CUT * most))
+                    full = used(db) > most and gone > 0
                 self.counts["deleted_by_size"] += gone
                 if gone:
                     log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
@@ -281,107 +285,9 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _fence(db: sqlite3.Connection, partition: int, epoch: int) -> None:
-    known = db.execute("SELECT epoch FROM owners WHERE partition = ?", (partition,)).fetchone()
-    if known is not None and known[0] > epoch:
-        raise FencedError(f"partition {partition}: epoch {epoch} may no longer write, epoch {known[0]} has written")
-    db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (partition, epoch))
-
-
-def _insert_pane(db: sqlite3.Connection, pane: EncodedPane, partition: int) -> list[str]:
-    """Writes the rows that can be written; returns the others, and why."""
-    skipped = list(pane.unfit)
-    key, c = (0, pane.start, partition), pane.counts
-    db.execute(
-        "INSERT INTO parts VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?)",
-        (*key, c.seen, c.matured, c.clicks, c.corrected, c.newest),
-    )
-    for series, where, vector in pane.vectors:
-        try:
-            slice_id = NO_SLICE if where is None else _id(db, "slices", ("dimension", "value"), where)
-            _insert_vector(db, _series_id(db, series), slice_id, key, vector)
-        except _UNFIT as error:
-            skipped.append(f"{series!r}, slice {where!r}: {error}")
-    for series, k, entries in pane.samples:
-        try:
-            _insert_sample(db, _series_id(db, series), key, k, entries)
-        except _UNFIT as error:
-            skipped.append(f"users of {series!r}: {error}")
-    return skipped
-
-
-def _insert_vector(db: sqlite3.Connection, series: int, where: int, key: _Key, v: EncodedVector) -> None:
-    db.execute(
-        "INSERT INTO vectors VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (series, where, *key, v.impressions, v.nbytes, v.sums, v.scores),
-    )
-
-
-def _insert_sample(db: sqlite3.Connection, series: int, key: _Key, k: int, entries: bytes) -> None:
-    db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?)", (series, *key, k, entries))
-
-
-def _series_id(db: sqlite3.Connection, series: Series) -> int:
-    # files from before there were objectives have no column for them, and none that is unique with them
-    source = f"{series.source}/{series.objective}" if series.objective else series.source
-    return _id(db, "series", ("model", "version", "source"), (series.model, series.version, source))
-
-
-def _id(db: sqlite3.Connection, table: str, columns: tuple[str, ...], names: tuple[str, ...]) -> int:
-    """The id of a name, given out when it is new. Not remembered: names without rows are deleted, by any worker."""
-    plain = tuple(name.encode("utf-8", "backslashreplace").decode() for name in names)  # no halves of surrogate pairs
-    found = db.execute(f"SELECT id FROM {table} WHERE {' = ? AND '.join(columns)} = ?", plain).fetchone()
-    if found:
-        return int(found[0])
-    marks = ", ".join("?" * len(plain))
-    return int(db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", plain).lastrowid or 0)
-
-
 def _sampled(db: sqlite3.Connection, inside: tuple[int, ...], most: int) -> dict[int, UserSample]:
     """The samples of users combined, by series."""
     parts: defaultdict[int, list[UserSample]] = defaultdict(list)
     for series, entries in db.execute(f"SELECT series, entries FROM samples WHERE {_INSIDE}", inside):
         parts[series].append(user_samples.decode(entries))
     return {series: user_samples.together(samples, most) for series, samples in parts.items()}
-
-
-def _delete(db: sqlite3.Connection, where: str, values: tuple[int, ...]) -> int:
-    """Deletes parts with all their rows; returns how many parts."""
-    for table in ("vectors", "samples"):
-        db.execute(f"DELETE FROM {table} WHERE {where}", values)
-    return db.execute(f"DELETE FROM parts WHERE {where}", values).rowcount
-
-
-def _delete_oldest(db: sqlite3.Connection, most: int) -> int:
-    """Deletes the parts that begin first until `most` bytes are used, or there are none, or it has been many."""
-    gone = 0
-    for _ in range(_DELETIONS):
-        first = [
-            start
-            for level in (0, 1, 2)
-            for (start,) in db.execute("SELECT min(start) FROM parts WHERE level = ?", (level,))
-            if start is not None
-        ]
-        if not first or _used(db) <= most:
-            break
-        for level in (0, 1, 2):
-            gone += _delete(db, "level = ? AND start = ?", (level, min(first)))
-    return gone
-
-
-def _forget_names(db: sqlite3.Connection) -> None:
-    """Lets names go that no row has any more: versions come and go for years."""
-    db.execute("DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM vectors WHERE vectors.series = series.id)")
-    db.execute(
-        "DELETE FROM slices WHERE NOT EXISTS (SELECT 1 FROM series JOIN vectors ON vectors.series = series.id"
-        " AND vectors.slice = slices.id)"
-    )
-
-
-def _used(db: sqlite3.Connection) -> int:
-    """Bytes of the pages in use."""
-    return (_pragma(db, "page_count") - _pragma(db, "freelist_count")) * _pragma(db, "page_size")
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])

@@ -23,7 +23,8 @@ def columns(starts: list[int], seed: int) -> PaneColumns:
     n = len(starts)
     metrics = {"auc": rng.uniform(0.5, 1, n), "log_loss": np.where(np.arange(n) % 3 == 0, np.nan, rng.uniform(0, 1, n))}
     counts = rng.integers(1, 1000, (3, n))
-    return PaneColumns(np.array(starts, np.int64), *counts, metrics=metrics, stderrs={"auc": rng.uniform(0, 0.1, n)})
+    stderrs = {"auc": rng.uniform(0, 0.1, n)}
+    return PaneColumns(np.array(starts, np.int64), *counts, metrics=metrics, reasons=[{}] * n, stderrs=stderrs)
 
 
 def snapshot(panes: int = 4, seed: int = 1, first: int = 0, **changes: Any) -> Snapshot:

@@ -93,7 +93,7 @@ class Handling(Shape):
 
 
 class Handled(Stamped):
-    """What is on record now of a comparison; null: nothing, or it was taken back."""
+    """The handling of a comparison; null: there is none, or it was undone."""
 
     comparison: str
     handling: Handling | None

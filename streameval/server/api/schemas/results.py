@@ -38,7 +38,7 @@ class Stratum(Shape):
     """Impressions with a propensity in [lower, upper), the last stratum closed; a row without edges has those without one.
 
     `auc_of_clicks`: the probability that one of its clicks outscores any non-click of the window; weighted by clicks these
-    add up to the AUC, within `auc_of_clicks_error`. `inverse_mass`: sum of 1 / propensity. Behind them `lists` with a gain in
+    add up to the AUC, within `auc_of_clicks_error`. `inverse_mass`: sum of 1 / propensity. Then `lists` with a gain in
     the stratum, and for every K of `ranking.k` the NDCG of those items alone, in the whole list.
     """
 
@@ -98,8 +98,8 @@ else:
 class Row(_Measured):
     """Every metric of one series in one window and slice; `_stderr` is the standard error clustered by user.
 
-    `stderr_df`: degrees of freedom of the standard errors, the effective number of blocks of users less one; null where
-    they are between impressions. `gauc_stderr_df`: of GAUC's, likewise of its users; and so of the
+    `stderr_df`: degrees of freedom of the standard errors, the effective number of blocks of users minus one; null where
+    they are between impressions. `gauc_stderr_df`: the same for GAUC, by its users; likewise for the
     other means over users. `ranking_stderr_df`: of the metrics of ranked lists, which are kept by 16 groups of users; at most
     15, null where there are no lists.
 
@@ -108,9 +108,9 @@ class Row(_Measured):
     `role` is its current role: live (with `traffic_share`, of its model's recent impressions), shadow,
     learning or retired.
 
-    `sampled`: impressions stand for others (`[sampling]`), so all of this, `impressions` and `clicks` too, is an estimate for the whole
-    traffic; `effective_impressions`: how many that all weigh the same would tell as much, null where all do, and in slices.
-    `recalibrated`: the share of the non-clicks that pClick was trained on and corrected for, null where it is as it was given.
+    `sampled`: impressions stand for others (`[sampling]`), so all of this, including `impressions` and `clicks`, is an estimate for the whole
+    traffic; `effective_impressions`: how many equally weighted ones would be as informative, null where all weights are equal, and in slices.
+    `recalibrated`: the share of the non-clicks that pClick was trained on and corrected for, null where it was not corrected.
     """
 
     stderr_df: float | None
@@ -154,7 +154,7 @@ class FullRow(Row):
 class Covered(BaseModel):
     """What a past range really is: [from, to) widened to whole stored parts; absent from answers about now.
 
-    `first`, `last`: begin and end of what is stored in it; `panes` of the `panes_expected` are there.
+    `first`, `last`: start and end of what is stored in it; `panes` of the `panes_expected` are there.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
@@ -245,8 +245,8 @@ class SeriesPoint(Shape):
     """A metric in one pane, or in an hour or a day of the history; `seconds` is its length.
 
     `stderr`: of the value, clustered by user, null where unknown. `stderr_df`: its degrees of freedom, null where it is
-    between impressions. `error`: of auc the half-width of the certain
-    interval, of gauc the standard error from sampling users (0: exact), else null.
+    between impressions. `error`: for auc the half-width of the certified
+    interval, for gauc the standard error from sampling users (0: exact), else null.
     """
 
     start: str | None

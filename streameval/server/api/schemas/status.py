@@ -175,7 +175,7 @@ class SinkStatus(Shape):
 
 
 class Status(Stamped):
-    """State of the monitor. `preparing`: what is done before the first event is read; null: nothing. `sampling`: of what sample numbers are estimates, and whose pClick is corrected, in sentences."""
+    """State of the monitor. `preparing`: what is done before the first event is read; null: nothing. `sampling`: the sample that numbers are estimated from, and the versions whose pClick is corrected, in sentences."""
 
     version: str
     started_at: str
