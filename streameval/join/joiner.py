@@ -237,8 +237,13 @@ class Joiner:
 
     @property
     def in_memory(self) -> int:
-        """Those of them that are not on disk."""
+        """Those of them that are in no segment."""
         return self._end - self.cold.end(self._start)
+
+    @property
+    def outside_segments(self) -> slice:
+        """The rows that are in no segment; their immutable columns may be in files, too."""
+        return slice(self.cold.end(self._start), self._end)
 
     @property
     def held(self) -> int:
@@ -277,10 +282,11 @@ class Joiner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none."""
+        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none, nor do files."""
         row = sum(column.itemsize for column in self.table.columns().values())
         rows = self._touched - sum(segment.file.rows for segment in self.cold.segments)
-        return row * rows + self.cold.nbytes + self._index.nbytes + self._held.nbytes
+        rows_bytes = row * rows - self.written.mapped_bytes(self.table, self.outside_segments)
+        return rows_bytes + self.cold.nbytes + self._index.nbytes + self._held.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -317,7 +323,7 @@ class Joiner:
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
         flags = state["rows"]["state"]
-        first = sum(file.rows for file in files)
+        first = sum(file.rows for file in files) if files else self.written.room_before(state)
         end = self._touched = self._end = first + flags.size
         here = slice(first, end)
         files_too = self.cold.any or first > 0
@@ -330,10 +336,10 @@ class Joiner:
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
-        self.runs.restore(state["runs"], codes, table.ts)
+        self._start = state["cold"]["front"] if files else first
+        self.runs.restore(state["runs"], codes, table.ts, 0 if files else first)
         if files:
             self.cold.restore(state["cold"], files, codes, table, self.runs, self._times)
-            self._start = state["cold"]["front"]
         self._times.add(first, table.ts[here])
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -372,17 +378,14 @@ class Joiner:
     def _move(self, to: Table) -> None:
         """Moves the rows to the front of a table (maybe the same) and renumbers them: live ones from 0, if none is on disk."""
         shift, first = self.cold.front(self._start), self.cold.end(self._start)
-        here, there = slice(first, self._end), slice(first - shift, self._end - shift)
         to.given[:] = self.table.given
-        for name, column in to.columns().items():
-            column[there] = self.table.columns()[name][here]
+        self.written.move(self.table, to, slice(first, self._end), shift)
         self.cold.move(self.table, to, shift)
         self._start, self._end = self._start - shift, self._end - shift
         if to is not self.table:
             self.table, self._touched, self._shown = to, self._end, False
         self.runs.move(shift)
         self._times.move(shift)
-        self.written.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from streameval.join.cold.cold_rows import Freezing
 from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.segment import RowsFile
-from streameval.join.cold.written import RestoredRows, WrittenBlock
+from streameval.join.cold.written import RestoredRows, WrittenBlock, WrittenFile
 from streameval.join.joiner import Joiner
 from streameval.loop.ids_on_disk import put_indexes, write_index
 from streameval.loop.partition import Partition
@@ -27,6 +27,12 @@ log = logging.getLogger(__name__)
 _MANY_SEGMENTS, _MANY_ROWS = 8, 3 << 18
 
 
+_NOT_MAPPED = (
+    "rows that are on disk cannot be mapped: %s; they stay in memory until their labels have matured; a higher "
+    "vm.max_map_count allows more maps"
+)
+
+
 class RowsWork(NamedTuple):
     """What another thread calls, and what the loop calls with what has come of it."""
 
@@ -37,10 +43,14 @@ class RowsWork(NamedTuple):
 def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
     """Writes the next rows whose labels are mature; when there are none, others that the next checkpoint would write, or reads a file
     that a restart has found."""
+    try:
+        joiner.written.map_over(joiner.table, joiner.outside_segments)
+    except OSError as error:
+        log.warning(_NOT_MAPPED, error.strerror)
     freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
     if freezing is not None:
         return RowsWork(partial(_write, files, freezing, _in_use(joiner)), partial(_put_on_disk, joiner, files))
-    block = joiner.written.early(joiner.table, _in_memory(joiner))
+    block = joiner.written.early(joiner.table, joiner.outside_segments)
     if block is not None:
         return RowsWork(partial(_write_early, files, block, _in_use(joiner)), lambda written: written.result())
     if unchecked:
@@ -53,20 +63,15 @@ def rows_wait(joiner: Joiner) -> bool:
     """Whether more rows could be on disk than a thread can write while a batch is counted."""
     if not joiner.cold.rows:
         return False
-    segments, rows = joiner.cold.due(joiner.front, joiner.waiting), joiner.written.unwritten(_in_memory(joiner))
+    segments, rows = joiner.cold.due(joiner.front, joiner.waiting), joiner.written.unwritten(joiner.outside_segments)
     return segments >= _MANY_SEGMENTS or rows >= _MANY_ROWS
-
-
-def _in_memory(joiner: Joiner) -> slice:
-    """The rows that are in no segment."""
-    return slice(joiner.cold.end(joiner.front), joiner.front + joiner.known)
 
 
 def _in_use(joiner: Joiner) -> frozenset[str]:
     """The names of the files that a checkpoint of now would name."""
     names = [segment.file.path.name for segment in joiner.cold.segments]
     names += [index.path.name for index in joiner.cold.indexes]
-    return frozenset(names + [block.name for block in joiner.written.blocks if block.name is not None])
+    return frozenset(names + [block.file.path.name for block in joiner.written.blocks if block.file is not None])
 
 
 def _write(files: Checkpoints, freezing: Freezing, in_use: frozenset[str]) -> tuple[RowsFile, Index]:
@@ -82,10 +87,10 @@ def _write_early(files: Checkpoints, block: WrittenBlock, in_use: frozenset[str]
     _write_block(files, block)
 
 
-def _write_block(files: Checkpoints, block: WrittenBlock) -> None:
+def _write_block(files: Checkpoints, block: WrittenBlock) -> WrittenFile:
     path = files.save_rows(block.columns or {})
-    block.size = path.stat().st_size
-    block.name, block.columns = path.name, None
+    block.file, block.columns = WrittenFile.of(path, *container.layout(path)), None
+    return block.file
 
 
 def _put_on_disk(joiner: Joiner, files: Checkpoints, written: Future[tuple[RowsFile, Index]]) -> None:
@@ -103,7 +108,7 @@ def _put_on_disk(joiner: Joiner, files: Checkpoints, written: Future[tuple[RowsF
         joiner.cold.freezing = None
 
 
-def _put_aside_if_damaged(joiner: Joiner, file: RowsFile | Index, checked: Future[None]) -> None:
+def _put_aside_if_damaged(joiner: Joiner, file: RowsFile | Index, checked: Future[Any]) -> None:
     """Forgets the rows of a file whose bytes are not what was written; ids are made anew."""
     try:
         checked.result()
@@ -148,28 +153,29 @@ def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[
     Returns the names of all, and the bytes written. Raises as `Checkpoints.save`.
     """
     named = [] if monitor is None else monitor["joiner"]["written"]
-    size = 0
+    names, size = [], 0
     for block, _ in named:
-        if block.name is None:
-            _write_block(files, block)
-            size += block.size
-    names = [block.name for block, _ in named]
+        file = block.file
+        if file is None:
+            file = _write_block(files, block)
+            size += file.size
+        names.append(file.path.name)
     if monitor is not None:
-        monitor["joiner"]["written"] = [[block.name, skipped] for block, skipped in named]
+        monitor["joiner"]["written"] = [[name, skipped] for name, (_, skipped) in zip(names, named, strict=True)]
     return names, size
 
 
 def put_named(
     store: Checkpoints,
     monitor: Mapping[str, Any] | None,
-    files: Mapping[str, Mapping[str, Any]],
+    files: Mapping[str, tuple[Mapping[str, Any], int]],
     rows: Sequence[RowsFile],
 ) -> None:
     """Has a partition's state hold the rows that it names, of files by name, and the indexes of those that are on disk. Raises StoreError."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
-            RestoredRows(name, skipped, (store.folder / name).stat().st_size, files[name])
+            RestoredRows(WrittenFile.of(store.folder / name, *files[name]), skipped)
             for name, skipped in joiner.get("written", ())
         ]
     if cold := _cold(monitor):

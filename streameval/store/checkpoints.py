@@ -104,7 +104,7 @@ class Checkpoints:
     def load(self) -> tuple[dict[str, Any], dict[str, bytes], Path] | None:
         """The newest good checkpoint, its pickles and its path; None when there is none at all.
 
-        Its `READ_WITH_IT` are trees by name.
+        Its `READ_WITH_IT` are layouts and sizes by name (`container.layout`), every byte of them compared.
         Damaged ones are named in the log, and the one before is taken. Raises StoreError when all are damaged, one is
         of another format, or a pickle lies where others can write.
         """
@@ -112,7 +112,7 @@ class Checkpoints:
         for path in sorted(self._files(), reverse=True):
             try:
                 tree = container.read(path)
-                tree[READ_WITH_IT] = self._read_all(tree.get(READ_WITH_IT, ()))
+                tree[READ_WITH_IT] = self._check_all(tree.get(READ_WITH_IT, ()))
                 apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
             except DamagedError as error:
                 refused.append(path)
@@ -234,14 +234,14 @@ class Checkpoints:
         for path in self.folder.glob(f"{name}*"):
             path.unlink(missing_ok=True)
 
-    def _read_all(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def _check_all(self, names: Sequence[str]) -> dict[str, tuple[dict[str, Any], int]]:
         with ThreadPoolExecutor(_READERS) as readers:
-            return dict(zip(names, readers.map(self._read_rows, names), strict=True))
+            return dict(zip(names, readers.map(self._check_rows, names), strict=True))
 
-    def _read_rows(self, name: str) -> dict[str, Any]:
+    def _check_rows(self, name: str) -> tuple[dict[str, Any], int]:
         path = self.folder / name
         try:
-            return container.read(path)
+            return container.check(path)
         except FileNotFoundError:
             raise DamagedError(f"{path}: is missing") from None
 

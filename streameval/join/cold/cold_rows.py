@@ -107,7 +107,8 @@ class ColdRows:
 
     def front(self, start: int) -> int:
         """The row from which rows are numbered when they move: a whole number of pages, where files lie or will."""
-        return min(self.base(start), self.freezing.first) if self.freezing else self.base(start)
+        first = self.base(start) // ALIGN * ALIGN if self.any else start
+        return min(first, self.freezing.first) if self.freezing else first
 
     @property
     def next_rows(self) -> int:

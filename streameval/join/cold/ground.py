@@ -8,8 +8,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,17 @@ def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None
     if column.dtype != np.dtype(dtype):
         raise ValueError(f"a column of {column.dtype} cannot hold the file's {dtype}")
     _map(_pages(column, first, first + rows), mmap.MAP_PRIVATE, file, offset)
+
+
+def map_file(
+    path: Path, places: Mapping[str, Extent], columns: Mapping[str, NDArray[Any]], first: int, skipped: int = 0
+) -> None:
+    """The same of all arrays that a file has for these columns, without their first rows. Raises OSError."""
+    with open(path, "rb") as file:
+        for name in columns.keys() & places.keys():
+            dtype, (rows,), offset = places[name]
+            place = dtype, (rows - skipped,), offset + skipped * np.dtype(dtype).itemsize
+            map_over(columns[name], first, file.fileno(), place)
 
 
 def give_back(column: NDArray[Any], first: int, end: int) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Codes, Shadow
 from streameval.events.columns import concat_shadows
-from streameval.join.cold.ground import Extent, map_over, mapped
+from streameval.join.cold.ground import Extent, map_file, mapped
 from streameval.join.cold.ids import IdPart, SortedIds
 from streameval.join.cold.index import in_order
 from streameval.join.policy import NEVER
@@ -65,9 +65,7 @@ class RowsFile:
 
     def map_over(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
         """Rows from `first` on are those of the file, in the columns that it has. Raises OSError."""
-        with open(self.path, "rb") as file:
-            for name in columns.keys() & self.columns.keys():
-                map_over(columns[name], first, file.fileno(), self.columns[name])
+        map_file(self.path, self.columns, columns, first)
 
     def _small(self, places: Mapping[str, Extent], name: str) -> NDArray[Any]:
         """An array, read: where it is mapped, its first touch has the system read megabytes around it."""

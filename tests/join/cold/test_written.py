@@ -193,7 +193,7 @@ def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_wi
     cold, blocks = process.cold, process.pipeline.partitions[0].joiner.written.blocks
     assert newest(folder) == before
     used = {one.file.path.name for one in cold.segments} | {index.path.name for index in cold.indexes}
-    used |= {block.name for block in blocks}
+    used |= {block.file.path.name for block in blocks if block.file}
     there = sizes(folder).keys()
     assert used <= there
     assert len(there - used) <= 4  # what has gone out of use since the last was written
@@ -306,8 +306,8 @@ def test_few_files_are_left_to_a_checkpoint_however_many_rows_wait() -> None:
     rows = written.WrittenRows(ALIGN)
     table = Table.allocate(10 * ALIGN, JoinPolicy(60_000, 5_000, 3_600_000), 0)
     names = []
-    while (block := rows.early(table, slice(100, 100 + 9 * ALIGN + 5))) is not None:
-        block.name = f"rows-{len(names)}"
+    while (block := rows.early(table, slice(100, 9 * ALIGN + 5))) is not None:
+        block.file = written.WrittenFile(Path(f"rows-{len(names)}"), 0, {})
         names.append((block.first, block.end))
-    assert names == [(100 + i * ALIGN, 100 + (i + 1) * ALIGN) for i in range(9 - written._LEFT)]
-    assert rows.early(table, slice(100, 100 + 10 * ALIGN)) is not None
+    assert names == [(i * ALIGN, (i + 1) * ALIGN) for i in range(9 - written._LEFT)]
+    assert rows.early(table, slice(100, 10 * ALIGN)) is not None
