@@ -7,6 +7,8 @@ python -m benchmarks.cold 500000000        so many
 from __future__ import annotations
 
 import logging
+import mmap
+import resource
 import sys
 import tempfile
 import time
@@ -126,7 +128,9 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["disk"] = sum(segment.file.size for segment in joiner.cold.segments)
         out["disk"] += sum(index.size for index in joiner.cold.indexes)
         out["segments"], out["indexes"] = len(joiner.cold.segments), len(joiner.cold.indexes)
+        out["outside segments"] = joiner.in_memory
         rng, took = np.random.default_rng(1), []
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         for number in rng.integers(1, rows // 2, LATE_CLICKS).tolist():
             click = Clicks(np.zeros(1, np.int32), hashes(number, 1), START + np.array([number * DAY // rows + 1000]))
             begin = time.perf_counter()
@@ -134,6 +138,9 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
             took.append(time.perf_counter() - begin)
         out["late click"] = float(np.median(took))
         out["late click, 99%"] = float(np.quantile(took, 0.99))
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        out["waits"] = (now.ru_majflt - usage.ru_majflt) / LATE_CLICKS  # for pages of the disk
+        out["pages"] = (now.ru_inblock - usage.ru_inblock) * 512 / mmap.PAGESIZE / LATE_CLICKS
         begin = time.monotonic()
         keeper.close()
         state = keeper.state()

@@ -323,7 +323,7 @@ class Joiner:
         self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
         self._mature = state["mature"]
         flags = state["rows"]["state"]
-        first = sum(file.rows for file in files) if files else self.written.room_before(state)
+        first = sum(file.rows for file in files)
         end = self._touched = self._end = first + flags.size
         here = slice(first, end)
         files_too = self.cold.any or first > 0
@@ -336,10 +336,10 @@ class Joiner:
         self._on_show = int(np.count_nonzero(waiting & SHOWN))
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
-        self._start = state["cold"]["front"] if files else first
-        self.runs.restore(state["runs"], codes, table.ts, 0 if files else first)
+        self.runs.restore(state["runs"], codes, table.ts)
         if files:
             self.cold.restore(state["cold"], files, codes, table, self.runs, self._times)
+            self._start = state["cold"]["front"]
         self._times.add(first, table.ts[here])
 
     # -- inside --------------------------------------------------------------------------------------------------

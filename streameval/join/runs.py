@@ -172,11 +172,9 @@ class Runs:
         """Makes everything of rows from `front` on, for `restore`, of copies that nobody changes; rows count from `base`."""
         return partial(pack_runs, [replace(run) for run in self._runs if run.end > front], front, base)
 
-    def restore(self, state: Mapping[str, Any], codes: Codes, ts: NDArray[np.int64], base: int) -> None:
-        """Takes over what `state` made; rows count from `base`."""
+    def restore(self, state: Mapping[str, Any], codes: Codes, ts: NDArray[np.int64]) -> None:
+        """Takes over what `state` made."""
         self._runs = unpack_runs(state, codes)
-        for run in self._runs:
-            run.start, run.end = run.start + base, run.end + base
         self._schedule(ts)
 
     # -- inside --------------------------------------------------------------------------------------------------

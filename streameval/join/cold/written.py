@@ -160,8 +160,8 @@ class WrittenRows:
     def restore(self, state: Mapping[str, Any], table: Table, codes: Codes, here: slice) -> None:
         """Puts rows of a checkpoint into a table; `codes`: what its codes mean here.
 
-        Files are mapped if rows are to be on disk, and their codes mean the same; otherwise their rows are copied into memory,
-        and later checkpoints do not refer to them. Raises OSError.
+        Files are mapped if rows are to be on disk, their codes mean the same, and the rows begin at a whole page of them;
+        otherwise they are copied into memory, and later checkpoints do not refer to the files. Raises OSError.
         """
         written = [RestoredRows(*one) for one in state.get("written", ())]  # format 7 has none
         aligned = all((here.start - one.skipped) % ALIGN == 0 for one in written[:1])
@@ -172,7 +172,7 @@ class WrittenRows:
             if fits:
                 self.blocks.append(block)
                 with suppress(OSError):
-                    block.map_over(table, at)
+                    block.map_over(table, _first_mapped(block, here))
             if not block.mapped:
                 columns = {name: file.read(name, skipped) for name in file.columns}
                 table.restore(columns, codes, slice(at, block.end))
@@ -181,10 +181,6 @@ class WrittenRows:
         table.state[here] = columns.pop("state")
         table.restore(columns, codes, slice(at, here.stop))
         table.restore_fields(fields, here)
-
-    def room_before(self, state: Mapping[str, Any]) -> int:
-        """How many rows must precede those of a checkpoint without segments, for its files to be mapped at whole pages."""
-        return next((skipped % ALIGN for _, skipped in state.get("written", ())), 0) if self._rows else 0
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -300,6 +301,83 @@ def test_a_checkpoint_whose_rows_are_damaged_is_refused_and_the_file_is_named(
     first.unlink()
     with pytest.raises(StoreError, match="all 1 checkpoints are damaged"):
         Process(tmp_path, ALIGN, **LONG)
+
+
+def mapped_files(process: Process, column: str) -> list[str]:
+    """The files that lie in a column of the table, by the system's own account, in order."""
+    whole = getattr(process.pipeline.partitions[0].joiner.table, column)
+    begin, out = whole.ctypes.data, []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, *_, name = line.split(maxsplit=5)
+        if "/rows-" in name and begin <= int(addresses.split("-")[0], 16) < begin + whole.nbytes:
+            out.append(Path(name).name)
+    return out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_files_replace_the_memory_of_rows_that_wait_through_moves_and_restarts(tmp_path: Path) -> None:
+    process, _ = half(tmp_path, 24_000)
+    tables = set[int]()
+    with leaving(0):
+        for upto in range(28_000, 66_000, 4_000):
+            go_on(process, upto)
+            process.settle()
+            joiner = process.pipeline.partitions[0].joiner
+            tables.add(id(joiner.table))
+            blocks = [block for block in joiner.written.blocks if block.end > joiner.outside_segments.start]
+            assert blocks
+            names = [block.file.path.name for block in blocks if block.file]
+            assert mapped_files(process, "user")[-len(names) :] == names  # behind those of segments
+    assert len(tables) > 1
+    row = sum(column.itemsize for column in joiner.table.columns().values())
+    copied = joiner.outside_segments.stop - joiner.written.blocks[-1].end
+    waiting = joiner.nbytes - joiner.cold.nbytes - joiner._index.nbytes - joiner._held.nbytes
+    assert waiting < row * copied + row // 2 * (joiner.in_memory - copied)  # the rest: scores, fields, state
+    write(process)
+    process.keeper.drop(frozenset({0}))
+    again = Process(tmp_path, ALIGN, **LONG)
+    assert again.begin == process.begin
+    assert mapped_files(again, "user")[-len(names) :] == names
+    assert mapped_files(again, "pclick") == mapped_files(again, "user")
+
+
+def test_rows_stay_in_memory_where_the_system_allows_no_more_maps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, whole, calls = in_memory("plain"), written.map_file, []
+
+    def some(path: Path, places: Any, columns: dict[str, Any], *rows: int) -> None:
+        calls.append(path)
+        if len(calls) % 2:
+            whole(path, places, columns, *rows)
+            return
+        whole(path, places, {"user": columns["user"]}, *rows)
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with patch.object(written, "map_file", some), leaving(0):
+        run = Run(tmp_path, stream(), ALIGN, stops=dict.fromkeys(STOPS, lambda _: None), **LONG)
+    assert len(calls) >= 6
+    assert "rows that are on disk cannot be mapped: Cannot allocate memory" in caplog.text
+    assert run.report == plain.report
+    assert run.history == plain.history
+
+
+def test_rows_that_are_forgotten_as_soon_as_they_mature_are_mapped_too(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"join": {"attribution_window": "25m", "correction_horizon": "1520s"}}
+    plain = Run(tmp_path / "memory", stream(), 0, **short)
+    found: list[tuple[int, bool]] = []
+    move = written.WrittenRows.move
+
+    def look(rows: written.WrittenRows, old: Table, to: Table, here: slice, shift: int) -> None:
+        move(rows, old, to, here, shift)
+        found.append((here.start - shift, any(block.mapped for block in rows.blocks)))
+
+    with patch.object(written.WrittenRows, "move", look), patch.object(written, "_MOST", 4096), leaving(0):
+        run = Run(tmp_path / "disk", stream(), 4 * ALIGN, stops=dict.fromkeys(STOPS, lambda _: None), **short)
+    assert run.most == 0
+    assert any(first % 4096 and mapped for first, mapped in found)  # rows that do not begin at a whole page
+    assert run.report == plain.report
+    assert run.history == plain.history
 
 
 def test_few_files_are_left_to_a_checkpoint_however_many_rows_wait() -> None:
