@@ -125,10 +125,13 @@ class WrittenRows:
             if block.file is not None and block.mapped is False and block.end > here.start:
                 block.map_over(table, _first_mapped(block, here))
 
+    def mapped_rows(self, here: slice) -> int:
+        """How many rows have their immutable columns in mapped files."""
+        return sum(block.end - _first_mapped(block, here) for block in self._mapped(here))
+
     def mapped_bytes(self, table: Table, here: slice) -> int:
-        """Bytes of the rows' columns that are pages of files, and take no memory."""
-        rows = sum(block.end - _first_mapped(block, here) for block in self._mapped(here))
-        return rows * sum(column.itemsize for column in _columns(table).values())
+        """Bytes of these columns, which take no memory of the process."""
+        return self.mapped_rows(here) * sum(column.itemsize for column in _columns(table).values())
 
     def move(self, old: Table, to: Table, here: slice, shift: int) -> None:
         """Moves rows to another table (or within one without files), where their numbers are smaller by `shift`."""

@@ -331,6 +331,7 @@ def test_files_replace_the_memory_of_rows_that_wait_through_moves_and_restarts(t
     assert len(tables) > 1
     row = sum(column.itemsize for column in joiner.table.columns().values())
     copied = joiner.outside_segments.stop - joiner.written.blocks[-1].end
+    assert process.keeper.state().rows_mapped == joiner.in_memory - copied
     waiting = joiner.nbytes - joiner.cold.nbytes - joiner._index.nbytes - joiner._held.nbytes
     assert waiting < row * copied + row // 2 * (joiner.in_memory - copied)  # the rest: scores, fields, state
     write(process)
