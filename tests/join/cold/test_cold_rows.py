@@ -309,7 +309,7 @@ def test_a_file_that_went_with_its_rows_before_anybody_compared_it_is_not_lost(
 
 
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "rows-0000000001-0000000001").mkdir()  # whoever may do everything is refused this
+    (tmp_path / "rows-0000000001-0000000001").mkdir()  # root is refused this, too
     saved = {"joiner": {"cold": {"files": [["rows-0000000001-0000000001", ALIGN]]}}}
     with pytest.raises(StoreError, match="rows-0000000001-0000000001: cannot be read: Is a directory; check"):
         open_rows(tmp_path, saved)

@@ -139,6 +139,8 @@ def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoin
     assert len(named) == 2
     assert set(named) & before.keys() == (set(named) if early else set())
     assert first == own + (0 if early else sum(sizes(folder)[name] for name in named))
+    process.settle()
+    assert [block.mapped for block in process.pipeline.partitions[0].joiner.written.blocks] == [True, True]
     go_on(process, 64_000)
     assert write(process) == checkpoint_size(folder)
     assert newest(folder)["read_with_it"] == named
