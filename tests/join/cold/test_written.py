@@ -344,6 +344,7 @@ def test_files_replace_the_memory_of_rows_that_wait_through_moves_and_restarts(t
     assert mapped_files(again, "pclick") == mapped_files(again, "user")
 
 
+@pytest.mark.slow
 def test_rows_stay_in_memory_where_the_system_allows_no_more_maps(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -365,6 +366,7 @@ def test_rows_stay_in_memory_where_the_system_allows_no_more_maps(
     assert run.history == plain.history
 
 
+@pytest.mark.slow
 def test_rows_that_are_forgotten_as_soon_as_they_mature_are_mapped_too(tmp_path: Path) -> None:
     short: dict[str, Any] = {"join": {"attribution_window": "25m", "correction_horizon": "1520s"}}
     plain = Run(tmp_path / "memory", stream(), 0, **short)
