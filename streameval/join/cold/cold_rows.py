@@ -29,7 +29,7 @@ from streameval.join.times import RowTimes
 
 _MANY = 64  # segments, after which the next ones are twice as large
 _MOST = 1 << 24  # rows per segment
-_ONE_BY_ONE = 256  # rows whose pages are requested one by one; with more, read-ahead is as good
+_ONE_BY_ONE = 4096  # rows whose pages are requested one by one; more at once lie close together (a log read again)
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is no longer known
 
 

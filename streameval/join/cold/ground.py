@@ -79,7 +79,7 @@ def ask_for(addresses: NDArray[np.int64]) -> None:
 
     Touching such a page instead would make the thread wait, and the system read megabytes around it.
     """
-    for page in sorted({address // mmap.PAGESIZE for address in addresses.tolist()}):
+    for page in sorted(set((addresses // mmap.PAGESIZE).tolist())):
         _madvise(page * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED)
 
 
