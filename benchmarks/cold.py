@@ -7,6 +7,8 @@ python -m benchmarks.cold 500000000        so many
 from __future__ import annotations
 
 import logging
+import mmap
+import resource
 import sys
 import tempfile
 import time
@@ -32,7 +34,7 @@ SIZE = 50_000
 START = 1_760_000_000_000
 DAY = 22 * 3_600_000  # ms of event time: all of it can be corrected
 USERS = 20_000
-CLICKED = 20  # every so manieth impression is clicked on
+CLICKED = 20  # one impression in so many is clicked
 LATE_CLICKS = 1_000
 INTERVAL = 30_000  # ms of event time between the last two checkpoints, as by default
 
@@ -47,14 +49,14 @@ def hashes(first: int, count: int) -> NDArray[np.uint64]:
 
 
 def settings(path: str, segment_rows: int) -> Settings:
-    """Defaults, but for the store, room for all rows in memory, and little for users."""
+    """Defaults, except for the store, room for all rows in memory, and little for users: rows are what is measured."""
     store = {"path": path, "segment_rows": segment_rows, "checkpoint_interval": "1h", "drain_timeout": "10m"}
     return Settings.model_validate(
         {
             "store": store,
             "join": {"max_pending": 1_000_000_000},
             "users": {"memory": "100MB"},
-        }  # rows are what is measured
+        }
     )
 
 
@@ -85,15 +87,15 @@ def batches(catalog: Catalog, rows: int) -> Iterator[Batch]:
 
 
 def memory() -> dict[str, float]:
-    """Of this process, bytes: its own, and pages of files, which the system may drop at any time."""
+    """Of this process, bytes: anonymous memory, and resident pages of files, which the system may drop at any time."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: float(lines[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile")}
 
 
 def measure(rows: int, segment_rows: int) -> dict[str, float]:
-    """Numbers of one way."""
+    """The numbers of one row of the table."""
     logging.disable(logging.INFO)
-    BUILD.mkdir(exist_ok=True)  # of the disk that the repository is on: /tmp may be memory
+    BUILD.mkdir(exist_ok=True)  # on the disk of the repository: /tmp may be memory
     out: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         pipeline = Pipeline(settings(folder, segment_rows), time.time)
@@ -126,7 +128,9 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["disk"] = sum(segment.file.size for segment in joiner.cold.segments)
         out["disk"] += sum(index.size for index in joiner.cold.indexes)
         out["segments"], out["indexes"] = len(joiner.cold.segments), len(joiner.cold.indexes)
+        out["outside segments"] = joiner.in_memory
         rng, took = np.random.default_rng(1), []
+        usage = resource.getrusage(resource.RUSAGE_SELF)
         for number in rng.integers(1, rows // 2, LATE_CLICKS).tolist():
             click = Clicks(np.zeros(1, np.int32), hashes(number, 1), START + np.array([number * DAY // rows + 1000]))
             begin = time.perf_counter()
@@ -134,6 +138,9 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
             took.append(time.perf_counter() - begin)
         out["late click"] = float(np.median(took))
         out["late click, 99%"] = float(np.quantile(took, 0.99))
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        out["waits"] = (now.ru_majflt - usage.ru_majflt) / LATE_CLICKS  # for pages of the disk
+        out["pages"] = (now.ru_inblock - usage.ru_inblock) * 512 / mmap.PAGESIZE / LATE_CLICKS
         begin = time.monotonic()
         keeper.close()
         state = keeper.state()

@@ -5,7 +5,8 @@ Two inputs are two logs, and the outcome of an event is a function of them alone
 the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
 
 An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very many slice
-combinations), 6 to 16 in the id index, 16 for every online model's score, and what its features take until it matures.
+combinations; 1 once its file is mapped, see `cold.written`), 6 to 16 in the id index, 16 for every online model's score, and
+what its features take until it matures.
 Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give out the
 mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
 """
@@ -29,7 +30,8 @@ from streameval.join.cold.written import WrittenRows
 from streameval.join.fates import Fates, Flips, Judged, fates_of, flips_of
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
-from streameval.join.policy import DELAY_EDGES, FOREVER, MATURED, NEVER, SHOWN, JoinPolicy
+from streameval.join.maturity import Maturity
+from streameval.join.policy import DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
 from streameval.join.progress import Progress
 from streameval.join.rows import Table, run_of
 from streameval.join.runs import Runs
@@ -65,9 +67,8 @@ class Joiner:
         self._start = 0  # rows before it are forgotten
         self._end = 0
         self._touched = 0  # rows of the table that have been written to
-        self._mature = 0
-        self._on_show = 0  # rows that are shown, and not mature
         self.runs = Runs()  # of the live rows
+        self._labels = Maturity(policy, self.runs, self.progress, self.counts)
         self._times = RowTimes()
         self._held = HeldClicks(policy.of_clicks)
         self.judged = Judged()
@@ -131,40 +132,18 @@ class Joiner:
 
         In order of time, then of arrival.
         """
-        rows = self.runs.take_due(watermark - self.policy.attribution_window, self.table.ts)
-        if not rows.size:
-            return rows
-        state = self.table.state[rows]
-        self.table.state[rows] = state | MATURED
-        shown = int(np.count_nonzero(state & SHOWN))
-        self._mature += rows.size
-        self._on_show -= shown
-        self.counts["matured"] += rows.size - shown
-        self.progress.matured(state)
-        return rows
+        return self._labels.take_due(self.table, watermark)
 
     def show(self) -> NDArray[np.int64]:
         """Rows that the watermark has passed, but not `firm`, and that were not returned here before; in order of time.
 
         They count as matured for readers, with their current labels; `mature` returns them again.
         """
-        first = self.runs.first_waiting
-        if self.progress.watermark <= self.progress.firm or first is None:
-            return np.empty(0, np.int64)
-        table, waiting = self.table, slice(first, self._end)
-        limit = self.progress.watermark - self.policy.attribution_window
-        rows = np.flatnonzero((table.state[waiting] & (MATURED | SHOWN) == 0) & (table.ts[waiting] <= limit)) + first
-        rows = rows[np.argsort(table.ts[rows], kind="stable")]
-        table.state[rows] |= SHOWN
-        self._on_show += rows.size
-        self.counts["matured"] += rows.size
-        return rows
+        return self._labels.show(self.table, self._end)
 
     def hide(self, rows: NDArray[np.int64]) -> None:
         """Rows that `show` returned, and that have not matured, may be returned there again."""
-        self.table.state[rows] &= ~np.uint8(SHOWN)
-        self._on_show -= rows.size
-        self.counts["matured"] -= rows.size
+        self._labels.hide(self.table, rows)
 
     def forget(self) -> None:
         """Drops what the correction horizon has passed: rows, and held clicks that nothing claimed."""
@@ -187,20 +166,14 @@ class Joiner:
             forced = int(kernel.first_kept(self.table.ts, self.table.state, self._start, upto, FOREVER))
             self.counts["forgotten_early"] += forced - self._start
             self._start = forced
-        self._mature -= self._start - before
+        self._labels.mature -= self._start - before
         self.runs.forget_before(self._start)
         self._times.forget_before(self._start)
         self.cold.forget_before(self.table, self._start)
 
     def pressure_watermark(self) -> int:
         """The watermark that brings the pending impressions under the limit: NEVER while they are."""
-        surplus = self._end - self._start - self._mature - self.policy.max_pending
-        if surplus <= 0:
-            return NEVER
-        first = self.cold.end(self._start)
-        pending = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
-        self.counts["matured_early"] += surplus
-        return int(np.partition(self.table.ts[pending], surplus - 1)[surplus - 1]) + self.policy.attribution_window
+        return self._labels.pressure_watermark(self.table, self.outside_segments, self.known)
 
     def finish(self) -> None:
         """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
@@ -212,7 +185,7 @@ class Joiner:
     @property
     def pending(self) -> int:
         """Impressions whose label is not mature, nor shown."""
-        return self._end - self._start - self._mature - self._on_show
+        return self.known - self._labels.mature - self._labels.shown
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
         """The newest rows whose label is not mature, at most `most`, in order of arrival (among the newest `4 * most` rows)."""
@@ -238,8 +211,13 @@ class Joiner:
 
     @property
     def in_memory(self) -> int:
-        """Those of them that are not on disk."""
+        """Those of them that are in no segment."""
         return self._end - self.cold.end(self._start)
+
+    @property
+    def outside_segments(self) -> slice:
+        """The rows that are in no segment; their immutable columns may be in files, too."""
+        return slice(self.cold.end(self._start), self._end)
 
     @property
     def held(self) -> int:
@@ -278,10 +256,11 @@ class Joiner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none."""
+        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none, nor do files."""
         row = sum(column.itemsize for column in self.table.columns().values())
         rows = self._touched - sum(segment.file.rows for segment in self.cold.segments)
-        return row * rows + self.cold.nbytes + self._index.nbytes + self._held.nbytes
+        rows_bytes = row * rows - self.written.mapped_bytes(self.table, self.outside_segments)
+        return rows_bytes + self.cold.nbytes + self._index.nbytes + self._held.nbytes
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -298,7 +277,7 @@ class Joiner:
             **self.progress.state(),
             "counts": dict(self.counts),
             "delays": self.delays.copy(),
-            "mature": self._mature,
+            "mature": self._labels.mature,
             "cold": self.cold.state(table, self._start),
             **self.written.state(table, here),
             "online": [column.copy() for column in online] if scores_change else online,
@@ -315,8 +294,9 @@ class Joiner:
 
         Raises OSError when a file cannot be mapped.
         """
-        self.counts, self.delays[:] = Counter(state["counts"]), state["delays"]
-        self._mature = state["mature"]
+        self.counts.clear()
+        self.counts.update(state["counts"])
+        self.delays[:] = state["delays"]
         flags = state["rows"]["state"]
         first = sum(file.rows for file in files)
         end = self._touched = self._end = first + flags.size
@@ -328,7 +308,7 @@ class Joiner:
             column[here] = saved
         self._index.fill(table.id, first, end)
         waiting = flags[flags & MATURED == 0]
-        self._on_show = int(np.count_nonzero(waiting & SHOWN))
+        self._labels.restore(state["mature"], waiting)
         self.progress.restore(state, waiting)
         self._held.restore(state["held"])
         self.runs.restore(state["runs"], codes, table.ts)
@@ -373,17 +353,14 @@ class Joiner:
     def _move(self, to: Table) -> None:
         """Moves the rows to the front of a table (maybe the same) and renumbers them: live ones from 0, if none is on disk."""
         shift, first = self.cold.front(self._start), self.cold.end(self._start)
-        here, there = slice(first, self._end), slice(first - shift, self._end - shift)
         to.given[:] = self.table.given
-        for name, column in to.columns().items():
-            column[there] = self.table.columns()[name][here]
+        self.written.move(self.table, to, slice(first, self._end), shift)
         self.cold.move(self.table, to, shift)
         self._start, self._end = self._start - shift, self._end - shift
         if to is not self.table:
             self.table, self._touched, self._shown = to, self._end, False
         self.runs.move(shift)
         self._times.move(shift)
-        self.written.move(shift)
         self._index.shift += shift
         if self._on_move is not None:
             self._on_move(shift)

@@ -1,4 +1,4 @@
-"""The ids of rows on disk: written with the rows, put together on a thread of its own, and read at a restart. See `streameval.join.cold.index`."""
+"""Indexes of ids on disk: written with segments, merged on a thread of their own, read at a restart. See `streameval.join.cold.index`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 10.0  # after a file could not be written
 _READERS = 4  # threads
-_TOGETHER = 1 << 22  # rows of files whose ids are made anew as one
+_TOGETHER = 1 << 22  # rows per rebuilt index
 
 
 def write_index(
     files: Checkpoints, make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
 ) -> Index:
-    """Writes the file of so many ids, whose rows are from 0 on until somebody says otherwise.
+    """Writes an index of so many ids; the caller sets its first and last row.
 
-    It is kept until `files.named` is called with its name. Raises StoreError. `goes_on`: see `content`.
+    The file is kept at least until `files.named` is called. Raises StoreError. `goes_on`: see `content`.
     """
     path = files.save_ids(content(make, ids, goes_on))
     index = _read(path, 0, 0)
@@ -40,16 +40,16 @@ def write_index(
 
 
 def _read(path: Path, first: int, end: int) -> Index | None:
-    """None: it is of another form. Raises DamagedError and OSError."""
+    """None: it has another form. Raises DamagedError and OSError."""
     return index_of(path, *container.read_some(path, IN_MEMORY), first, end)
 
 
 class StoppedError(Exception):
-    """The process ends."""
+    """The process is ending."""
 
 
 class _Under(NamedTuple):
-    """What the thread does."""
+    """What the thread is working on."""
 
     joiner: Joiner
     files: Checkpoints
@@ -57,18 +57,18 @@ class _Under(NamedTuple):
 
 
 class IdsThread:
-    """Makes many indexes few, one at a time, beside the thread that writes everything else, which may not wait for it."""
+    """Merges and rebuilds indexes, one at a time, so that the thread that writes everything else does not wait for it."""
 
     def __init__(self) -> None:
-        self._thread: WorkThread | None = None  # made when there is something to do
+        self._thread: WorkThread | None = None  # started when there is work
         self._under: _Under | None = None
         self._due = 0.0  # monotonic seconds
         self._stopped = False
 
     def tick(self, of: Iterable[tuple[Joiner, Checkpoints]]) -> int:
-        """Puts to use what is done, and begins what is due, of these partitions; returns how often writing failed.
+        """Takes over what is finished, and begins what is due, for these partitions; returns how often writing failed.
 
-        Not while a checkpoint is written, or files that none needs are deleted: it would not know of the new one.
+        Not to be called while a checkpoint is being written or unused files are deleted: they would not know of the new file.
         """
         failed = 0
         if self._under is not None and self._under.future.done():
@@ -85,7 +85,7 @@ class IdsThread:
         return failed
 
     def close(self, timeout: float) -> None:
-        """Leaves unfinished what is under way."""
+        """Abandons what is under way."""
         self._stopped = True
         if self._thread is not None:
             self._thread.close(timeout)
@@ -102,7 +102,7 @@ class IdsThread:
             done.files.named(index.path.name)
         except StoppedError:
             return 0
-        except FencedError:  # is told, and seen to, where rows are written
+        except FencedError:  # logged and handled where rows are written
             self._due = time.monotonic() + _AGAIN_SECONDS
             return 0
         except (StoreError, OSError) as error:
@@ -115,9 +115,9 @@ class IdsThread:
 
 
 def put_indexes(files: Checkpoints, cold: dict[str, Any], rows: Sequence[RowsFile]) -> None:
-    """Has what a checkpoint says of rows on disk hold their indexes, read, and made anew where they are missing or damaged.
+    """Replaces a checkpoint's references to indexes by the indexes, rebuilt where they are missing or damaged.
 
-    `rows`: the files of rows. Raises StoreError.
+    `rows`: the segments' files. Raises StoreError.
     """
     named = [(files.folder / name, first, end) for name, first, end in cold.get("ids", ())]
     with ThreadPoolExecutor(_READERS) as readers:
@@ -138,20 +138,20 @@ def put_indexes(files: Checkpoints, cold: dict[str, Any], rows: Sequence[RowsFil
             groups.append([(file, first)])
         behind = first + file.rows
     with ThreadPoolExecutor(_READERS) as writers:
-        indexes += writers.map(lambda group: _made_anew(files, group), groups)
+        indexes += writers.map(lambda group: _rebuilt(files, group), groups)
     cold["ids"] = sorted(indexes, key=lambda index: index.first)
 
 
 def _found(path: Path, first: int, end: int) -> Index | None:
-    """None: it is to be made anew."""
+    """None: to be rebuilt."""
     try:
         return _read(path, first, end)
     except (DamagedError, OSError) as error:
-        log.warning("%s: %s: made anew from the files of rows", path, error)
+        log.warning("%s: %s: rebuilt from the files of rows", path, error)
         return None
 
 
-def _made_anew(files: Checkpoints, group: Sequence[tuple[RowsFile, int]]) -> Index:
+def _rebuilt(files: Checkpoints, group: Sequence[tuple[RowsFile, int]]) -> Index:
     begin = group[0][1]
     joining = Joining([], [(file, first - begin) for file, first in group])
     index = write_index(files, joining.parts, joining.ids)

@@ -21,24 +21,15 @@ from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.join.policy import FOREVER, NEVER
-from streameval.loop.binding import binding, check_binding
+from streameval.loop.binding import binding
+from streameval.loop.checkpoint import restore_newest, write_checkpoint
 from streameval.loop.history_writes import add_to_history, claim_history
 from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
-from streameval.loop.rows_on_disk import (
-    RowsWork,
-    count_rows,
-    files_named,
-    open_rows,
-    put_named,
-    rows_wait,
-    work_on_rows,
-    write_named,
-)
-from streameval.models.protocol import ModelError
+from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
-from streameval.store.checkpoints import READ_WITH_IT, ROWS_FILES, Checkpoints
+from streameval.store.checkpoints import ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
 from streameval.store.thread import WorkThread
@@ -117,21 +108,15 @@ class PartitionKeeper:
             files = Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
             files.claim()
             self._writer.submit(claim_history, self._history, partition, files.epoch)
-            found = files.load()
+            restored = restore_newest(self._pipeline, files, partition, self._binding)
             held = _Held(files, begin + self._interval)
-            if found is None:
+            if restored is None:
                 empty.append(partition)
                 held.due = begin  # so that where it begins is known as soon as it has begun
             else:
-                tree, apart, path = found
-                check_binding(self._binding, tree["settings"], path)
-                rows = open_rows(files.folder, tree["monitor"])
-                offsets |= self._restore(files, partition, tree, apart, path, rows)
-                indexes = self._pipeline.partitions[partition].joiner.cold.indexes if tree["monitor"] else []
-                for index in indexes:
-                    files.named(index.path.name)
-                held.unchecked = [*indexes, *(file for file in rows if not file.lost)]
-                held.written_at, held.restarts = tree["at"], tree["restarts"] + 1
+                offsets |= restored.offsets
+                held.unchecked, path = restored.unchecked, restored.path
+                held.written_at, held.restarts = restored.written_at, restored.restarts
                 held.settled = self._settled(partition)
                 self._numbers.restores += 1
                 self._numbers.restore_seconds = time.monotonic() - begin
@@ -281,7 +266,7 @@ class PartitionKeeper:
                 held.failing = False
                 held.written_at, held.settled = at, settled
 
-        self._job = _Job(self._writer.submit(_write, held.files, tree), note)
+        self._job = _Job(self._writer.submit(write_checkpoint, held.files, tree), note)
 
     def _joiners(self) -> Iterator[tuple[Joiner, Checkpoints]]:
         """Of partitions that are ours to write."""
@@ -364,37 +349,5 @@ class PartitionKeeper:
             return None
         return part.firm - self._horizon
 
-    def _restore(
-        self,
-        files: Checkpoints,
-        partition: int,
-        tree: dict[str, Any],
-        apart: Mapping[str, bytes],
-        path: Path,
-        rows: Sequence[RowsFile],
-    ) -> dict[tuple[str, int], int]:
-        part = tree["monitor"]
-        put_named(files, part, tree[READ_WITH_IT], rows)
-        for name, data in apart.items():
-            part["learners"][int(name)]["model"]["pickle"] = data
-        try:
-            return self._pipeline.restore_partition(partition, tree, rows)
-        except ModelError as error:
-            raise StoreError(f"{path}: {error}") from None
-        except OSError as error:
-            raise StoreError(f"{path}: its files of rows cannot be mapped: {error.strerror}") from None
-
 
 _COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
-
-
-def _write(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
-    """(bytes, seconds) of one checkpoint; pickles go apart, and so do rows that later ones name, too."""
-    begin = time.monotonic()
-    apart = {}
-    part = tree["monitor"]
-    tree[READ_WITH_IT], more = write_named(files, part)
-    for number, learner in enumerate(part["learners"] if part else ()):
-        if "pickle" in learner["model"]:
-            apart[str(number)] = learner["model"].pop("pickle")
-    return files.save(tree, apart) + more, time.monotonic() - begin

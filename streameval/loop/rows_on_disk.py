@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from streameval.join.cold.cold_rows import Freezing
 from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.segment import RowsFile
-from streameval.join.cold.written import RestoredRows, WrittenBlock
+from streameval.join.cold.written import RestoredRows, WrittenBlock, WrittenFile
 from streameval.join.joiner import Joiner
+from streameval.join.to_disk import RowsToDisk
 from streameval.loop.ids_on_disk import put_indexes, write_index
 from streameval.loop.partition import Partition
 from streameval.results.snapshot import CheckpointState
@@ -23,50 +24,47 @@ from streameval.store.errors import DamagedError, StoreError
 
 log = logging.getLogger(__name__)
 
-# of a partition, not on the disk yet, at which ingest waits for it: segments, and rows that a checkpoint would have to write
+# of a partition, not written yet, at which ingest waits for the disk: segments, and rows that a checkpoint would have to write
 _MANY_SEGMENTS, _MANY_ROWS = 8, 3 << 18
 
 
+_NOT_MAPPED = (
+    "rows that are on disk cannot be mapped: %s; they stay in memory until their labels have matured; a higher "
+    "vm.max_map_count allows more maps"
+)
+
+
 class RowsWork(NamedTuple):
-    """What another thread calls, and what the loop calls with what has come of it."""
+    """What the writing thread calls, and what the loop calls with the result."""
 
     call: Callable[[], Any]
     done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
 
 
 def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
-    """Writes the next rows whose labels are mature; when there are none, others that the next checkpoint would write, or reads a file
-    that a restart has found."""
-    freezing = joiner.cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
+    """The next job: write a segment of mature rows, or else rows that the next checkpoint would have to write, or else check a
+    file that a restart has found."""
+    rows = RowsToDisk(joiner)
+    try:
+        rows.map_blocks()
+    except OSError as error:
+        log.warning(_NOT_MAPPED, error.strerror)
+    freezing = rows.next_segment()
     if freezing is not None:
-        return RowsWork(partial(_write, files, freezing, _in_use(joiner)), partial(_put_on_disk, joiner, files))
-    block = joiner.written.early(joiner.table, _in_memory(joiner))
+        return RowsWork(partial(_write, files, freezing, rows.files_in_use), partial(_put_on_disk, rows, files))
+    block = rows.next_block()
     if block is not None:
-        return RowsWork(partial(_write_early, files, block, _in_use(joiner)), lambda written: written.result())
+        return RowsWork(partial(_write_early, files, block, rows.files_in_use), lambda written: written.result())
     if unchecked:
         file = unchecked.pop()
-        return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, joiner, file))
+        return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, rows, file))
     return None
 
 
 def rows_wait(joiner: Joiner) -> bool:
-    """Whether more rows could be on disk than a thread can write while a batch is counted."""
-    if not joiner.cold.rows:
-        return False
-    segments, rows = joiner.cold.due(joiner.front, joiner.waiting), joiner.written.unwritten(_in_memory(joiner))
-    return segments >= _MANY_SEGMENTS or rows >= _MANY_ROWS
-
-
-def _in_memory(joiner: Joiner) -> slice:
-    """The rows that are in no segment."""
-    return slice(joiner.cold.end(joiner.front), joiner.front + joiner.known)
-
-
-def _in_use(joiner: Joiner) -> frozenset[str]:
-    """The names of the files that a checkpoint of now would name."""
-    names = [segment.file.path.name for segment in joiner.cold.segments]
-    names += [index.path.name for index in joiner.cold.indexes]
-    return frozenset(names + [block.name for block in joiner.written.blocks if block.name is not None])
+    """Whether ingest is ahead of the writing thread by more than it can write during a batch."""
+    rows = RowsToDisk(joiner)
+    return rows.segments_due >= _MANY_SEGMENTS or rows.unwritten >= _MANY_ROWS
 
 
 def _write(files: Checkpoints, freezing: Freezing, in_use: frozenset[str]) -> tuple[RowsFile, Index]:
@@ -82,94 +80,89 @@ def _write_early(files: Checkpoints, block: WrittenBlock, in_use: frozenset[str]
     _write_block(files, block)
 
 
-def _write_block(files: Checkpoints, block: WrittenBlock) -> None:
+def _write_block(files: Checkpoints, block: WrittenBlock) -> WrittenFile:
     path = files.save_rows(block.columns or {})
-    block.size = path.stat().st_size
-    block.name, block.columns = path.name, None
+    block.file, block.columns = WrittenFile.of(path, *container.layout(path)), None
+    return block.file
 
 
-def _put_on_disk(joiner: Joiner, files: Checkpoints, written: Future[tuple[RowsFile, Index]]) -> None:
-    """Maps what was written."""
+def _put_on_disk(rows: RowsToDisk, files: Checkpoints, written: Future[tuple[RowsFile, Index]]) -> None:
+    """Maps the segment that was written."""
     try:
         file, index = written.result()
         files.named(index.path.name)
-        joiner.cold.finish(joiner.table, joiner.runs, joiner.front, file, index)
+        rows.segment_written(file, index)
     except OSError as error:
         raise StoreError(
             f"rows on disk cannot be mapped: {error.strerror}; they stay in memory; a larger store.segment_rows needs fewer "
             "maps, and a higher vm.max_map_count allows more"
         ) from None
     finally:
-        joiner.cold.freezing = None
+        rows.segment_ended()
 
 
-def _put_aside_if_damaged(joiner: Joiner, file: RowsFile | Index, checked: Future[None]) -> None:
-    """Forgets the rows of a file whose bytes are not what was written; ids are made anew."""
+def _put_aside_if_damaged(rows: RowsToDisk, file: RowsFile | Index, checked: Future[Any]) -> None:
+    """Forgets the rows of a damaged file; a damaged index is rebuilt."""
     try:
         checked.result()
     except (DamagedError, OSError) as error:
-        if isinstance(file, Index):
-            if file in joiner.cold.indexes:
-                log.warning("%s: %s: made anew from the files of rows", file.path, error)
-                file.damaged = True
-            return
-        if all(
-            segment.file is not file for segment in joiner.cold.segments
-        ):  # its rows are forgotten, so it may be gone
-            return
-        _say_lost(file.path, file.rows, str(error))
-        joiner.cold.lose(joiner.table, joiner.runs, file)
+        lost = rows.put_aside(file)
+        if lost:
+            _say_lost(file.path, lost, str(error))
+        elif lost is not None:
+            log.warning("%s: %s: rebuilt from the files of rows", file.path, error)
 
 
 def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
-    """How many rows of partitions are on disk, what they take there, and how many were lost."""
-    joiners = [part.joiner for part in partitions]
-    files = [segment.file for joiner in joiners for segment in joiner.cold.segments]
+    """Counts the rows of partitions that are on disk, the bytes of their files, and rows that were lost."""
+    on_disk = [RowsToDisk(part.joiner) for part in partitions]
+    files = [file for rows in on_disk for file in rows.segment_files]
     into.rows = sum(file.rows for file in files if not file.lost)
-    into.rows_bytes = sum(file.size for file in files) + sum(one.written.size for one in joiners)
-    into.rows_bytes += sum(index.size for joiner in joiners for index in joiner.cold.indexes)
+    into.rows_mapped = sum(rows.mapped_rows for rows in on_disk)
+    into.rows_bytes = sum(rows.bytes_on_disk for rows in on_disk)
     into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some are forgotten by now
 
 
 def files_named(monitor: Mapping[str, Any] | None) -> list[str]:
-    """The names of the files of rows on disk, and of their ids, that a partition's state is made of."""
+    """The names of the segments and indexes that a partition's state refers to."""
     cold = _cold(monitor)
     return [one[0] for key in ("files", "ids") for one in cold.get(key, ())]
 
 
 def _cold(monitor: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a partition's state says of rows on disk."""
+    """The part of a partition's state about segments."""
     return (None if monitor is None else monitor["joiner"].get("cold")) or {}
 
 
 def write_named(files: Checkpoints, monitor: Mapping[str, Any] | None) -> tuple[list[str], int]:
-    """Writes the rows that a partition's state names and that are in no file yet, and has it say the files' names.
+    """Writes the blocks of rows in a partition's state that have no file yet, and replaces all blocks by the files' names.
 
-    Returns the names of all, and the bytes written. Raises as `Checkpoints.save`.
+    Returns these names, and the bytes written. Raises as `Checkpoints.save`.
     """
     named = [] if monitor is None else monitor["joiner"]["written"]
-    size = 0
+    names, size = [], 0
     for block, _ in named:
-        if block.name is None:
-            _write_block(files, block)
-            size += block.size
-    names = [block.name for block, _ in named]
+        file = block.file
+        if file is None:
+            file = _write_block(files, block)
+            size += file.size
+        names.append(file.path.name)
     if monitor is not None:
-        monitor["joiner"]["written"] = [[block.name, skipped] for block, skipped in named]
+        monitor["joiner"]["written"] = [[name, skipped] for name, (_, skipped) in zip(names, named, strict=True)]
     return names, size
 
 
 def put_named(
     store: Checkpoints,
     monitor: Mapping[str, Any] | None,
-    files: Mapping[str, Mapping[str, Any]],
+    files: Mapping[str, tuple[Mapping[str, Any], int]],
     rows: Sequence[RowsFile],
 ) -> None:
-    """Has a partition's state hold the rows that it names, of files by name, and the indexes of those that are on disk. Raises StoreError."""
+    """Replaces the names in a partition's state by what they refer to: blocks of rows (`files`, by name) and indexes. Raises StoreError."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
-            RestoredRows(name, skipped, (store.folder / name).stat().st_size, files[name])
+            RestoredRows(WrittenFile.of(store.folder / name, *files[name]), skipped)
             for name, skipped in joiner.get("written", ())
         ]
     if cold := _cold(monitor):
@@ -177,9 +170,9 @@ def put_named(
 
 
 def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]:
-    """The files that a partition's state needs; those that are damaged or missing are said to be lost.
+    """The segments' files that a partition's state refers to; damaged or missing ones are marked as lost, and logged.
 
-    Raises StoreError when one is there and cannot be read.
+    Raises StoreError when a file exists and cannot be read.
     """
     out = []
     for name, rows in _cold(monitor).get("files", ()):
@@ -200,7 +193,7 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
 
 
 def _say_lost(path: Path, rows: int, cause: str) -> None:
-    """Says what is lost with a file."""
+    """Logs what is lost with a file."""
     log.error(
         "%s: %s; its %d impressions are lost: late clicks on them will count as unmatched, duplicates of them as new, and what was already counted stays as it is; put the file back and restart to recover them",
         path,

@@ -130,7 +130,8 @@ class CheckpointState:
     pause_seconds: float = 0.0  # for which the last one held up ingest
     restore_seconds: float = 0.0  # of the last restore
     rows: int = 0  # impressions in files of their own, which late clicks can still correct
-    rows_bytes: int = 0  # of those files
+    rows_mapped: int = 0  # others in memory, but for their immutable columns, which are in mapped files
+    rows_bytes: int = 0  # of the files of both
     rows_lost: int = 0  # impressions whose file was damaged or missing
     failing: int = 0  # partitions whose last attempt at one failed
     claimed: int = 0  # partitions that another worker has claimed, and Kafka has not taken from this one

@@ -1,17 +1,17 @@
 """The checkpoints of one partition: a folder of files, the newest of which is a correct state of the partition.
 
-A file is the state after some prefix of the partition's events, and says up to which offsets. So *any* of them is a
-right place to continue from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: whoever takes the
-partition claims the next epoch by making `<epoch>.epoch`, which only one can. A worker that lost the partition and does
-not know it yet (it was frozen) finds a higher epoch and writes no more. Were it frozen in the very moment between
-looking and renaming, its file would be sorted before all of the new owner's.
+A file is the state after some prefix of the partition's events, and contains the offsets of that prefix. So *any* of them is
+a correct place to continue from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: a worker that takes
+the partition claims the next epoch by creating `<epoch>.epoch`, which only one worker can. A worker that has lost the
+partition without knowing (it was frozen) finds a higher epoch and stops writing. Even if it was frozen between that check and
+the renaming of its file, the file sorts before all of the new owner's.
 
-Rows lie apart, in files `rows-<epoch>-<number>` that are written once; checkpoints name them, and those that none names
-any more, nor will, are deleted. Those whose labels have long matured may be lost; a checkpoint without one of the
-others is damaged. Which ids they have is in files `ids-<epoch>-<number>`, which can be rebuilt from theirs.
+Rows are in separate files `rows-<epoch>-<number>`, which are written once and which checkpoints refer to; files that no
+checkpoint refers to, nor will, are deleted. Segments, whose rows are all mature, may be lost; a checkpoint without one of the
+other files is damaged. The ids of segments are in files `ids-<epoch>-<number>`, which can be rebuilt from the segments.
 
-What only Python can read (River's models, pickled) lies apart, in `<epoch>-<number>.models`, named with its checksum
-in the checkpoint, and is read only when nobody but the owner of the files could have written it.
+What only Python can read (River's pickled models) is in `<epoch>-<number>.models`, which the checkpoint refers to with a
+checksum, and which is read only if nobody but the files' owner could have written it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
 _EPOCH = re.compile(r"(\d{10})\.epoch")
 _ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
-# of a checkpoint's tree: the names of the files of rows that it needs, and of those that are part of it
+# keys of a checkpoint's tree: the names of its segments and their indexes, and of the files of other rows
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
 _CHECK, _FREE = "check store.path and its permissions", "free some space, or check the permissions"
 _MEANWHILE = {"row": "rows stay in memory", "ids": "tried again later"}  # of a file that cannot be written, by its name
@@ -52,8 +52,8 @@ class Checkpoints:
         self._keep = keep
         self._number = self._rows_number = 0
         self._ids_numbers = itertools.count(1)  # several threads write such files
-        self._unnamed: set[str] = set()  # files of ids that are under way, or that the next checkpoint will name
-        self._named: dict[str, frozenset[str]] = {}  # by checkpoint: the files of rows that it needs
+        self._unnamed: set[str] = set()  # files of ids being written, or for the next checkpoint to refer to
+        self._named: dict[str, frozenset[str]] = {}  # by checkpoint: the files of rows and ids that it refers to
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -104,7 +104,7 @@ class Checkpoints:
     def load(self) -> tuple[dict[str, Any], dict[str, bytes], Path] | None:
         """The newest good checkpoint, its pickles and its path; None when there is none at all.
 
-        Its `READ_WITH_IT` are trees by name.
+        Its `READ_WITH_IT` are layouts and sizes by name (`container.layout`), every byte of them compared.
         Damaged ones are named in the log, and the one before is taken. Raises StoreError when all are damaged, one is
         of another format, or a pickle lies where others can write.
         """
@@ -112,7 +112,7 @@ class Checkpoints:
         for path in sorted(self._files(), reverse=True):
             try:
                 tree = container.read(path)
-                tree[READ_WITH_IT] = self._read_all(tree.get(READ_WITH_IT, ()))
+                tree[READ_WITH_IT] = self._check_all(tree.get(READ_WITH_IT, ()))
                 apart = {part: self._read_apart(path, part, digest) for part, digest in tree.pop("models").items()}
             except DamagedError as error:
                 refused.append(path)
@@ -131,12 +131,12 @@ class Checkpoints:
         return None
 
     def save_rows(self, tree: Mapping[str, Any]) -> Path:
-        """Writes a file of rows, which the next checkpoint may name. Raises as `save`."""
+        """Writes a file of rows, for the next checkpoint to refer to. Raises as `save`."""
         self._rows_number += 1
         return self._save_named(f"rows-{self.epoch:010}-{self._rows_number:010}", tree, container.PAGE)
 
     def save_ids(self, tree: Mapping[str, Any]) -> Path:
-        """Writes a file of what ids are in files of rows, which is kept until `named`. Any thread may call it. Raises as `save`."""
+        """Writes a file of ids, which is kept at least until `named`. Any thread may call it. Raises as `save`."""
         name = f"ids-{self.epoch:010}-{next(self._ids_numbers):010}"
         self._unnamed.add(name)
         try:
@@ -146,13 +146,13 @@ class Checkpoints:
             raise
 
     def named(self, name: str) -> None:
-        """From now on a file of `save_ids` is kept if a checkpoint names it, or it is given to `forget_rows`."""
+        """From now on a file of `save_ids` is kept only if a checkpoint refers to it, or `forget_rows` is told to."""
         self._unnamed.discard(name)
 
     def forget_rows(self, needed: Collection[str]) -> None:
-        """Deletes files of rows, and of ids, that no checkpoint names, but for those `needed`: what the next one may name.
+        """Deletes files of rows and ids that no checkpoint refers to, except those `needed` by the next one. Raises as `save`.
 
-        Without it, those that are out of use before any checkpoint names them would pile up until the next. Raises as `save`.
+        Without this, files that become unused before any checkpoint refers to them would pile up until the next checkpoint.
         """
         self._check_fence()
         try:
@@ -218,7 +218,7 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def _rows_named(self, checkpoints: Sequence[Path]) -> frozenset[str]:
-        """The files of rows that any of these needs."""
+        """The files of rows and ids that any of these refers to."""
         known, self._named = self._named, {}
         for path in checkpoints:
             try:
@@ -234,14 +234,14 @@ class Checkpoints:
         for path in self.folder.glob(f"{name}*"):
             path.unlink(missing_ok=True)
 
-    def _read_all(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    def _check_all(self, names: Sequence[str]) -> dict[str, tuple[dict[str, Any], int]]:
         with ThreadPoolExecutor(_READERS) as readers:
-            return dict(zip(names, readers.map(self._read_rows, names), strict=True))
+            return dict(zip(names, readers.map(self._check_rows, names), strict=True))
 
-    def _read_rows(self, name: str) -> dict[str, Any]:
+    def _check_rows(self, name: str) -> tuple[dict[str, Any], int]:
         path = self.folder / name
         try:
-            return container.read(path)
+            return container.check(path)
         except FileNotFoundError:
             raise DamagedError(f"{path}: is missing") from None
 

@@ -121,8 +121,8 @@ def layout(path: Path) -> tuple[dict[str, Any], int]:
     return tree, start + header["bytes"]
 
 
-def check(path: Path) -> None:
-    """Reads everything, a little at a time, and keeps nothing. Raises as `read`."""
+def check(path: Path) -> tuple[dict[str, Any], int]:
+    """As `layout`, after every byte has been compared, a little at a time. Raises as `read`."""
     with open(path, "rb") as file:
         header, start = _header(path, file)
         for number, entry in enumerate(header["arrays"]):
@@ -134,6 +134,8 @@ def check(path: Path) -> None:
                     break
                 left, crc = left - len(part), zlib.crc32(part, crc)
             _compare(path, number, entry, crc)
+    tree: dict[str, Any] = _build(header["tree"], _places(header, start))
+    return tree, start + header["bytes"]
 
 
 def _places(header: Mapping[str, Any], start: int) -> list[ArrayPlace]:

@@ -134,7 +134,7 @@ def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_f
     assert impressions == [400, 400]
 
 
-@pytest.mark.parametrize("job", ["_write", "add_to_history"])
+@pytest.mark.parametrize("job", ["write_checkpoint", "add_to_history"])
 def test_a_write_of_before_a_partition_was_lost_and_came_back_does_not_drop_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:

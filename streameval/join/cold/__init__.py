@@ -1,1 +1,1 @@
-"""Rows on disk whose labels matured long ago: files that are mapped into the table, invisible to everything that reads rows."""
+"""Rows on disk: files mapped into the joiner's table, invisible to everything that reads rows."""

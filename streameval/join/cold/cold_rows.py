@@ -1,8 +1,8 @@
-"""The rows of a table that are on disk: its oldest ones, segment by segment, mapped over its columns.
+"""The oldest rows of a table, all mature: on disk, in segments whose files are mapped over the table's columns.
 
-Rows are read as before, and written as before when a late click changes a label: that creates a page in memory, and the
-row's number is recorded, because checkpoints refer to segments and list what has changed in them. Only ids are looked
-up separately: the index of ids covers only rows in memory.
+Reading a row is unchanged. Writing one is, too: when a late click changes a label, the page is copied to memory, and the
+row's number is recorded, because a checkpoint refers to segments and lists the rows that have changed since. Only
+lookups by id differ, because the joiner's hash index covers only rows that are in no segment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streameval.events.codes import Codes
 from streameval.join.cold.ground import ALIGN, ask_for_rows, empty, give_back
 from streameval.join.cold.ids import IdPart
-from streameval.join.cold.index import Index, to_put_together
+from streameval.join.cold.index import Index, to_merge
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
 from streameval.join.kernel import ColdRowsFound
@@ -27,15 +27,15 @@ from streameval.join.rows import Table
 from streameval.join.runs import Runs
 from streameval.join.times import RowTimes
 
-_MANY = 64  # segments
-_MOST = 1 << 24  # rows of a segment
-_ONE_BY_ONE = 256  # rows whose pages are asked for one by one; of more the system reads some for others
-_GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is not known any more
+_MANY = 64  # segments, after which the next ones are twice as large
+_MOST = 1 << 24  # rows per segment
+_ONE_BY_ONE = 4096  # rows whose pages are requested one by one; more at once lie close together (a log read again)
+_GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is no longer known
 
 
 @dataclass(slots=True)
 class Freezing:
-    """Rows [first, end) that are being written; they stay in memory until `ColdRows.finish`."""
+    """Rows [first, end), whose segment is being written; they stay in memory until `ColdRows.finish`."""
 
     first: int
     end: int
@@ -45,30 +45,30 @@ class Freezing:
 
 @dataclass(slots=True)
 class Joining:
-    """Indexes that are being made one, or made anew; they stay in use until `ColdRows.join_indexes`."""
+    """Indexes that are being merged, or a damaged one that is being rebuilt; in use until `ColdRows.join_indexes`."""
 
     indexes: list[Index]
-    files: list[tuple[RowsFile, int]]  # of a damaged one: those of its rows, and their first rows as it counts them
+    files: list[tuple[RowsFile, int]]  # to rebuild from: files of rows, with their first rows relative to the index
 
     @property
     def first(self) -> int:
-        """The first row of the one."""
+        """The first row of the result."""
         return self.indexes[0].first
 
     @property
     def rows(self) -> int:
-        """Of the one."""
+        """Rows of the result."""
         return self.indexes[-1].end - self.first
 
     @property
     def ids(self) -> int:
-        """How many the one will have."""
+        """Ids of the result."""
         if self.files:
             return sum(file.rows for file, _ in self.files if not file.lost)
         return sum(index.ids.size for index in self.indexes)
 
     def parts(self) -> list[IdPart]:
-        """Of which the one is made. Raises OSError."""
+        """The inputs. Raises OSError."""
         if self.files:
             return [file.part(first) for file, first in self.files]
         first = self.first
@@ -81,47 +81,48 @@ NONE_FOUND = ColdRowsFound(_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 @dataclass(slots=True)
 class ColdRows:
-    """The segments, oldest first, one right behind the other."""
+    """The segments, oldest first, each beginning where the previous one ends."""
 
-    rows: int  # of the first segments; 0: there are none
+    rows: int  # per segment, until there are many; 0: no segments
     segments: list[Segment] = field(default_factory=list)
-    indexes: list[Index] = field(default_factory=list)  # of their ids, the same way
+    indexes: list[Index] = field(default_factory=list)  # of their ids, likewise
     freezing: Freezing | None = None
     joining: Joining | None = None
-    _lookup: Lookup | None = None  # None: to be made of the indexes as they are
+    _lookup: Lookup | None = None  # None: the indexes have changed
     _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
     _noted: list[NDArray[np.int64]] = field(default_factory=list)
 
     @property
     def any(self) -> bool:
-        """Whether there are segments, or may be: what rows are in must be of whole pages."""
+        """Whether files are mapped over the table, or may be: then it consists of whole pages."""
         return bool(self.rows or self.segments)
 
     def end(self, start: int) -> int:
-        """The first row in memory; `start`: the first that is not forgotten."""
+        """The first row in no segment; `start`: the first that is not forgotten."""
         return max(start, self.segments[-1].end) if self.segments else start
 
     def base(self, start: int) -> int:
-        """The row from which checkpoints count: where the first segment begins, if there is any."""
+        """The row that checkpoints count from: the first one of the first segment, if there is one."""
         return self.segments[0].first if self.segments else start
 
     def front(self, start: int) -> int:
-        """The row from which rows are numbered when they move: a whole number of pages, where files lie or will."""
-        return min(self.base(start), self.freezing.first) if self.freezing else self.base(start)
+        """The row that becomes row 0 when rows move; at a page boundary if files are or will be mapped."""
+        first = self.base(start) // ALIGN * ALIGN if self.any else start
+        return min(first, self.freezing.first) if self.freezing else first
 
     @property
     def next_rows(self) -> int:
-        """How many rows the next segment has: twice as many with every so many segments, so there are never thousands."""
+        """Rows of the next segment: doubled with every `_MANY` segments, so that there are never thousands."""
         return min(self.rows << len(self.segments) // _MANY, max(self.rows, _MOST))
 
     def due(self, start: int, waiting: int) -> int:
-        """How many segments could go to the disk now; no row before `waiting` waits for its label."""
+        """How many segments could be written now; all rows before `waiting` are mature."""
         return (waiting - self.end(start)) // self.next_rows if self.rows else 0
 
-    # -- onto the disk -------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------
 
     def begin(self, table: Table, runs: Runs, start: int, waiting: int) -> Freezing | None:
-        """The next segment, when no label of it is waited for. None: not yet, or one is under way."""
+        """Begins the next segment if all of its rows are mature. None: they are not, or a segment is being written."""
         first = self.segments[-1].end if self.segments else start // ALIGN * ALIGN
         end = first + self.next_rows
         if not self.rows or self.freezing is not None or end > waiting:
@@ -132,7 +133,7 @@ class ColdRows:
         return self.freezing
 
     def finish(self, table: Table, runs: Runs, start: int, file: RowsFile, index: Index) -> None:
-        """The files are on the disk: the rows' takes the place of the memory. Raises OSError; the rows stay in memory then."""
+        """The files are on disk: that of the rows replaces their memory. Raises OSError; the rows stay in memory then."""
         freezing, self.freezing = self.freezing, None
         if freezing is None or freezing.end <= start:
             return
@@ -146,29 +147,31 @@ class ColdRows:
         self._lookup = None
 
     def begin_to_join(self) -> Joining | None:
-        """Indexes that are to become one, or a damaged one that is to be made anew. None: there are none, or some are under way."""
+        """Begins to rebuild a damaged index, or else to merge some. None: nothing to do, or something is under way."""
         if self.joining is not None:
             return None
         damaged = next((index for index in self.indexes if index.damaged), None)
         if damaged is not None:
             here = [one for one in self.segments if damaged.first <= one.first < damaged.end]
             self.joining = Joining([damaged], [(one.file, one.first - damaged.first) for one in here])
-        elif (some := to_put_together([index.end - index.first for index in self.indexes])) is not None:
+        elif (some := to_merge([index.end - index.first for index in self.indexes])) is not None:
             self.joining = Joining(self.indexes[some], [])
         return self.joining
 
     def join_indexes(self, one: Index) -> None:
-        """The file of the one that `joining` becomes is on the disk."""
+        """The result of `joining` is on disk."""
         assert self.joining is not None
         some = self.joining.indexes
         one.first, one.end = some[0].first, some[-1].end
-        at = next((at for at, index in enumerate(self.indexes) if index in some), None)  # the first may be forgotten
+        at = next(
+            (at for at, index in enumerate(self.indexes) if index in some), None
+        )  # some may have been dropped meanwhile
         if at is not None:
             self.indexes = [*self.indexes[:at], one, *(index for index in self.indexes[at:] if index not in some)]
             self._lookup = None
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
-        """A file has turned out to be damaged: its rows are not known any more."""
+        """A file has turned out to be damaged: forgets its rows."""
         self._lookup = None
         for segment in (one for one in self.segments if one.file is file):
             for column in table.columns().values():
@@ -180,13 +183,13 @@ class ColdRows:
             self._keep_changed(some[(some < segment.first) | (some >= segment.end)])
 
     def note(self, rows: NDArray[np.int64]) -> None:
-        """Labels that have changed."""
+        """Records rows whose labels have changed."""
         end = self.freezing.end if self.freezing else self.segments[-1].end if self.segments else 0
         if (rows < end).any():
             self._noted.append(rows[rows < end])
 
     def forget_before(self, table: Table, start: int) -> None:
-        """Segments whose rows are all forgotten are of no file any more."""
+        """Unmaps segments whose rows are all forgotten."""
         while self.segments and self.segments[0].end <= start:
             gone = self.segments.pop(0)
             for column in table.columns().values():
@@ -196,7 +199,7 @@ class ColdRows:
             self._lookup = None
 
     def move(self, old: Table, to: Table, shift: int) -> None:
-        """Maps the files over another table, whose rows have numbers smaller by `shift`."""
+        """Maps the files over another table, where row numbers are smaller by `shift`."""
         rows = self.changed(0, self.end(0))
         for segment in self.segments:
             segment.first, segment.end = segment.first - shift, segment.end - shift
@@ -209,7 +212,7 @@ class ColdRows:
             self.freezing.first, self.freezing.end = self.freezing.first - shift, self.freezing.end - shift
 
     def copy(self, table: Table, name: str) -> NDArray[Any]:
-        """Another column like the one of that name: of scores, for what clicks change is not what the files say."""
+        """A copy of a column of scores; segments are mapped, not copied. (A column that clicks change would need more.)"""
         column = table.columns()[name]
         if not self.any:
             return column.copy()
@@ -230,7 +233,10 @@ class ColdRows:
         clicked: NDArray[np.uint64],
         key: NDArray[np.int64] | None,
     ) -> ColdRowsFound:
-        """What the ids of a batch have on disk; `key`: of its clicks, None: later than all impressions that have come."""
+        """The rows in segments that have the ids of a batch.
+
+        `key`: the keys of its clicks (see `join.kernel`); None: all of them come after every impression so far.
+        """
         if not self.segments:
             return NONE_FOUND
         wanted = np.concatenate((shown, clicked))
@@ -258,18 +264,18 @@ class ColdRows:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def changed(self, first: int, end: int) -> NDArray[np.int64]:
-        """Those of rows [first, end) that are on disk, or on their way there, and not what the file says; ascending."""
+        """The rows of [first, end), in segments or in the one being written, that differ from the file; ascending."""
         if self._noted:
             self._keep_changed(np.unique(np.concatenate([self._changed, *self._noted])))
         return self._changed[slice(*np.searchsorted(self._changed, (first, end)))]
 
     def series(self) -> set[int]:
-        """The series that rows on disk have."""
+        """The series that occur in segments."""
         return set[int]().union(*(segment.series for segment in self.segments))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, without the pages that clicks have changed."""
+        """Bytes of memory, not counting pages that clicks have changed."""
         if not self.segments:
             return 0
         return self._changed.nbytes + sum(index.nbytes for index in self.indexes)
@@ -277,7 +283,7 @@ class ColdRows:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, table: Table, start: int) -> dict[str, Any] | None:
-        """The segments by name, and what has changed in them, for `restore`; None: there are none."""
+        """References to segments and indexes, and the rows that have changed, for `restore`; None: there are no segments."""
         if not self.segments:
             return None
         base = self.base(start)
@@ -301,10 +307,10 @@ class ColdRows:
         runs: Runs,
         times: RowTimes,
     ) -> None:
-        """Maps the files that `state` named over the first rows of a table that has room for them. Raises OSError.
+        """Maps the files that `state` referred to over the first rows of a table, which has room for them. Raises OSError.
 
-        It has the indexes themselves in the place of what it said of them.
-        `codes`: what those of the process that gave the state mean here.
+        `saved` holds opened indexes in place of the references to them. `codes` translates the codes of the process that
+        made the state.
         """
         for file, before in zip(files, saved["codes"], strict=True):
             of_file = codes if before is None else _after(before, codes)
@@ -328,7 +334,7 @@ class ColdRows:
 
     @contextmanager
     def _kept(self, table: Table, first: int, end: int) -> Iterator[None]:
-        """Rows that have changed stay as they are while the file takes their place."""
+        """Keeps what has changed in rows while the file is mapped over them."""
         rows = self.changed(first, end)
         before = _read(table, rows)
         try:
@@ -338,14 +344,14 @@ class ColdRows:
 
 
 def _map(table: Table, segment: Segment) -> None:
-    """The file takes the place of the segment's rows; what it has no column for is absent there."""
+    """Maps the file over the segment's rows; fields that it has no column for are absent."""
     file, part = segment.file, slice(segment.first, segment.end)
     if file.lost:
         table.ts[part], table.state[part], table.previous[part] = NEVER, MATURED, _GONE
         return
     columns = table.columns()
     file.map_over(columns, segment.first)
-    if segment.codes is not None:  # rewritten in memory, until the rows are forgotten
+    if segment.codes is not None:  # translated, in memory until the rows are forgotten
         table.series[part] = segment.codes.series[table.series[part]]
         table.slices[part] = segment.codes.slices(table.slices[part].astype(np.int64))
     for one in table.kept:
@@ -353,17 +359,17 @@ def _map(table: Table, segment: Segment) -> None:
             columns[name][part] = one.absent
 
 
-_Values = tuple[NDArray[np.uint8], dict[str, NDArray[np.float64]]]  # of some rows: states, fields by column
+_Values = tuple[NDArray[np.uint8], dict[str, NDArray[np.float64]]]  # states, and fields by column
 
 
 def _read(table: Table, rows: NDArray[np.int64]) -> _Values:
-    """What clicks have made of rows."""
+    """What clicks can change of rows."""
     fields = {name: column[rows] for name, column in table.columns().items() if name.startswith("field.")}
     return table.state[rows], fields
 
 
 def _write(table: Table, rows: NDArray[np.int64], state: NDArray[np.uint8], fields: Mapping[str, Any]) -> None:
-    """What `_read` gave, of as many rows; of fields those that are kept."""
+    """Writes what `_read` returned to as many rows; fields that are no longer kept are skipped."""
     table.state[rows] = state
     columns = table.columns()
     for name in fields.keys() & columns.keys():
@@ -377,6 +383,6 @@ def _saved(codes: Codes | None) -> dict[str, Any] | None:
 
 
 def _after(saved: Mapping[str, Any], codes: Codes) -> Codes:
-    """What the codes of a file mean here, that meant something in the process that gave the state (see `_saved`)."""
+    """Composes a translation that an earlier process had saved (see `_saved`) with that from its codes to ours."""
     values = tuple(now[then] for now, then in zip(codes.values, saved["values"], strict=True))
     return Codes(codes.series[saved["series"]], values, saved["radix"], codes.here or codes.radix)

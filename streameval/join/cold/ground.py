@@ -1,6 +1,6 @@
-"""Columns in their own address ranges, over whose pages files are mapped later.
+"""Columns with address ranges of their own, over which files can be mapped later.
 
-A file is mapped privately: what is written to a mapped page goes to a copy of that page in memory, never to the file.
+Files are mapped privately: a write goes to a copy of the page in memory, never to the file.
 """
 
 from __future__ import annotations
@@ -8,27 +8,28 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-ALIGN = 16_384  # rows: at multiples of it a column's pages begin, even with a byte a row and the largest pages
+ALIGN = 16_384  # rows: at multiples of it a page begins in every column, even with one byte per row and 16 kB pages
 _FIXED = 0x10  # MAP_FIXED, Linux and macOS alike
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 _OWN = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
 _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
 _LARGE = 1 << 22  # bytes
-_MANY_ROWS = 1 << 16  # whose pages the system reads as fast with what is between them
+_MANY_ROWS = 1 << 16  # with more, plain read-ahead is as fast
 
 Extent = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
 
 
 def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros that take no memory until they are written to; files can be mapped over them."""
+    """Zeros that take no memory until written to; files can be mapped over them."""
     count = prod(shape) if isinstance(shape, tuple) else shape
     size = count * np.dtype(dtype).itemsize
     room = mmap.mmap(-1, max(size, mmap.PAGESIZE), flags=_OWN, prot=_BOTH)
@@ -38,9 +39,9 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None:
-    """An open file's array is `column[first : first + its length]` from now on. Raises OSError, and changes nothing then.
+    """Maps an array of an open file over `column[first : first + its length]`. Raises OSError, and changes nothing then.
 
-    The column is of `empty`, and nobody else writes to these rows in the meantime.
+    The column was made by `empty`, and no other thread may be writing to these rows.
     """
     dtype, (rows,), offset = place
     if column.dtype != np.dtype(dtype):
@@ -48,13 +49,24 @@ def map_over(column: NDArray[Any], first: int, file: int, place: Extent) -> None
     _map(_pages(column, first, first + rows), mmap.MAP_PRIVATE, file, offset)
 
 
+def map_file(
+    path: Path, places: Mapping[str, Extent], columns: Mapping[str, NDArray[Any]], first: int, skipped: int = 0
+) -> None:
+    """The same for all columns that a file has arrays for, without the first rows of the file. Raises OSError."""
+    with open(path, "rb") as file:
+        for name in columns.keys() & places.keys():
+            dtype, (rows,), offset = places[name]
+            place = dtype, (rows - skipped,), offset + skipped * np.dtype(dtype).itemsize
+            map_over(columns[name], first, file.fileno(), place)
+
+
 def give_back(column: NDArray[Any], first: int, end: int) -> None:
-    """Rows [first, end) are zeros that take no memory, and of no file."""
+    """Makes rows [first, end) zeros again, which take no memory, and unmaps files."""
     _map(_pages(column, first, end), _OWN, -1, 0)
 
 
 def mapped(file: int, place: Extent) -> NDArray[Any]:
-    """An open file's array, whole; the file may be closed then. Raises OSError."""
+    """An array of an open file, mapped; the file may be closed afterwards. Raises OSError."""
     dtype, shape, offset = place
     out = empty(shape, dtype)
     if out.nbytes:
@@ -63,16 +75,16 @@ def mapped(file: int, place: Extent) -> NDArray[Any]:
 
 
 def ask_for(addresses: NDArray[np.int64]) -> None:
-    """Has the system read the pages of some addresses, and no others, where they are not in memory; does not wait for them.
+    """Requests the pages at some addresses from the disk, if they are not in memory, without waiting for them.
 
-    A page that is read when it is touched has the thread wait, and megabytes read around it.
+    Touching such a page instead would make the thread wait, and the system read megabytes around it.
     """
-    for page in sorted({address // mmap.PAGESIZE for address in addresses.tolist()}):
+    for page in sorted(set((addresses // mmap.PAGESIZE).tolist())):
         _madvise(page * mmap.PAGESIZE, mmap.PAGESIZE, mmap.MADV_WILLNEED)
 
 
 def ask_for_rows(columns: Iterable[NDArray[Any]], rows: NDArray[np.int64]) -> None:
-    """The same of the pages of single rows, if they are not very many."""
+    """The same for the pages of some rows, unless they are very many."""
     if rows.size <= _MANY_ROWS:
         ask_for(np.concatenate([rows[:0], *(column.ctypes.data + rows * column.itemsize for column in columns)]))
 

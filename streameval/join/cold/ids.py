@@ -1,7 +1,7 @@
-"""The ids of rows in order, with the row of each, in pages of the disk: a lookup reads one page.
+"""Sorted ids with their row numbers, in pages of the disk, so that a lookup reads one page.
 
-A page holds ids followed by their rows. The first id of every page is also in memory, and tells which page an id is in.
-Files of earlier versions have ids and rows apart, which costs two pages; they are read as pages without rows.
+A page holds ids followed by their rows. The first ids of all pages are also in memory, and tell which page an id is in.
+Files of earlier versions store ids and rows separately, which costs two pages; they are read as pages without rows.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from streameval.events.words64 import load32, load64
 
 PAGE_BYTES = 4096
 _PAGE_WORDS = PAGE_BYTES // 8
-PAGE_IDS = 340  # of a page: 8 bytes each, and 4 for the row
-_ROWS = 2 * PAGE_IDS  # where a page's rows begin, in 4 bytes
-_APART = _PAGE_WORDS  # ids of a page without rows
-_PIECE = PAGE_IDS << 12  # ids that are put together at a time
+PAGE_IDS = 340  # per page: 8 bytes each, and 4 for the row
+_ROWS = 2 * PAGE_IDS  # where a page's rows begin, in units of 4 bytes
+_APART = _PAGE_WORDS  # ids per page without rows
+_PIECE = PAGE_IDS << 12  # ids merged at a time
 
 
 class SortedIds(NamedTuple):
-    """Ids, ascending; the rows of equal ones ascend."""
+    """Ids in ascending order; rows of equal ids ascend, too."""
 
     size: int  # how many
     per_page: int
-    words: NDArray[np.uint64]  # the pages, one right behind the other
-    rows: NDArray[np.uint32]  # where rows are: the same pages, or apart
-    fence: NDArray[np.uint64]  # the first id of each page, in memory; apart: none, nothing is looked for
+    words: NDArray[np.uint64]  # the pages
+    rows: NDArray[np.uint32]  # the same pages, or an array of rows
+    fence: NDArray[np.uint64]  # the first id of each page; empty if rows are separate: no lookups
 
     @staticmethod
     def of_pages(size: int, pages: NDArray[np.uint64], fence: NDArray[np.uint64]) -> SortedIds:
-        """What `in_pages` gave."""
+        """From what `in_pages` returned."""
         words = pages.reshape(-1)
         return SortedIds(size, PAGE_IDS, words, words.view(np.uint32), fence)
 
     @staticmethod
     def apart(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> SortedIds:
-        """Of ids and rows that are arrays of their own."""
+        """From separate arrays of ids and rows."""
         return SortedIds(ids.size, _APART, ids, rows, ids[:0])
 
     @property
     def places(self) -> list[int]:
-        """For kernels: the addresses of the first id and of its row, how many ids there are and how many of a page."""
+        """For kernels: the addresses of the first id and of its row, the number of ids, and ids per page."""
         first_row = self.rows.ctypes.data + (4 * _ROWS if self.per_page == PAGE_IDS else 0)
         return [self.words.ctypes.data, first_row, self.size, self.per_page]
 
 
 def in_pages(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """(uint64 [pages, words], the fence) of ascending ids and their rows."""
+    """(pages, uint64 [pages, words]; their first ids) from ascending ids and their rows."""
     whole, rest = divmod(ids.size, PAGE_IDS)
     pages = np.zeros((whole + (rest > 0), _PAGE_WORDS), np.uint64)
     halves = pages.view(np.uint32)
@@ -65,7 +65,7 @@ def in_pages(ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> tuple[NDArray
 
 @numba.njit(inline="always")
 def first_not_less(ids: int, low: int, high: int, wanted: np.uint64) -> int:
-    """The place of the first of the ascending ids at an address that is not less than one; it is from `low` to `high`."""
+    """The position, from `low` to `high`, of the first id that is not less than `wanted`; `ids`: an address."""
     while low < high:
         middle = (low + high) // 2
         if load64(ids + 8 * middle) < wanted:
@@ -77,39 +77,39 @@ def first_not_less(ids: int, low: int, high: int, wanted: np.uint64) -> int:
 
 @numba.njit(inline="always")
 def page_of(fence: int, pages: int, wanted: np.uint64) -> int:
-    """The page in which the first id that is not less than one would be; the fence is at an address."""
+    """The page that would hold the first id not less than `wanted`; `fence`: an address."""
     return max(first_not_less(fence, 0, pages, wanted) - 1, 0)
 
 
 @numba.njit(inline="always")
 def id_at(words: int, per_page: int, place: int) -> np.uint64:
-    """The id at a place of the order; `words`: the address of the pages."""
+    """The id at a position; `words`: the address of the pages."""
     return load64(words + place // per_page * PAGE_BYTES + 8 * (place % per_page))
 
 
 @numba.njit(inline="always")
 def row_at(first_row: int, per_page: int, place: int) -> int:
-    """The row of the id at a place of the order."""
+    """The row of the id at a position."""
     apart = 4 * place if per_page == _APART else place // per_page * PAGE_BYTES + 4 * (place % per_page)
     return load32(first_row + apart)
 
 
 @numba.njit(inline="always")
 def first_in_page(words: int, size: int, page: int, wanted: np.uint64) -> int:
-    """The place of the first id that is not less than one, of those of a page, or behind them."""
+    """The position of the first id of a page that is not less than `wanted`, or the end of the page."""
     begin = page * PAGE_IDS
     return begin + first_not_less(words + page * PAGE_BYTES, 0, min(PAGE_IDS, size - begin), wanted)
 
 
 class IdPart(NamedTuple):
-    """Some of the ids that are put together."""
+    """An input of a merge."""
 
     ids: SortedIds
-    rows: int  # what is added to their rows
+    rows: int  # added to row numbers
 
 
 def merged(parts: Sequence[IdPart]) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.uint32]]]:
-    """(ids, their rows) of all parts in order, a piece at a time, whole pages but for the last; of equal ids those of the first part first."""
+    """(ids, rows) of all parts in order, in pieces of whole pages, except for the last; equal ids in the order of the parts."""
     places = np.array([[*part.ids.places, part.rows] for part in parts], np.int64).reshape(-1, 5)
     at = np.zeros(len(parts), np.int64)
     left = sum(part.ids.size for part in parts)
@@ -122,9 +122,9 @@ def merged(parts: Sequence[IdPart]) -> Iterator[tuple[NDArray[np.uint64], NDArra
 
 @numba.njit(cache=True, nogil=True)
 def _merge(places: NDArray[np.int64], at: NDArray[np.int64], ids: NDArray[np.uint64], rows: NDArray[np.uint32]) -> None:
-    """Writes as many of the next ids as there is room; `at`: how many of each part are done."""
+    """Fills `ids` and `rows` with the next ids; `at`: how many of each part are done."""
     heads = np.empty(at.size, np.uint64)
-    left = np.empty(at.size, np.int64)  # the parts that are not done, in order
+    left = np.empty(at.size, np.int64)  # the parts that are not finished, in order
     n = 0
     for part in range(at.size):
         if at[part] < places[part, 2]:

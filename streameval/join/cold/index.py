@@ -1,7 +1,7 @@
-"""The ids of consecutive rows on disk, in a file of their own: in order, in pages, with a filter of them.
+"""An index: the ids of consecutive rows in segments, sorted, in pages of a file of their own, with a filter.
 
-A segment is written with one. Later sixteen neighbours of alike size become one, and so on: an id is looked for in all of them, and
-each may have it without need. The ids are in the files of rows, too, so one that is lost is made anew.
+Every segment is written with one. Sixteen neighbours of similar size are merged, and so on, which bounds the number of
+filters that a lookup asks, and of pages read in vain. A lost index can be rebuilt: the files of rows contain the ids, too.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from streameval.join.cold.ground import Extent, mapped
 from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, IdPart, SortedIds, in_pages, merged
 from streameval.join.cold.ribbon import FORM, Ribbon, RibbonMaker, shape_of
 
-IN_MEMORY = ("fence", "words")  # of the file: what is in memory
-_TOGETHER = 16  # that become one
-_ALWAYS = 1 << 24  # rows that one may have; more only if they are no more than a quarter of all
-_MOST = 1 << 31  # rows of one: they are numbered by 32 bits
+IN_MEMORY = ("fence", "words")  # arrays of the file that are read into memory
+_TOGETHER = 16  # are merged
+_ALWAYS = 1 << 24  # rows that an index may always have; more only up to a quarter of all rows
+_MOST = 1 << 31  # rows of an index: their numbers have 32 bits
 
 
 @dataclass(slots=True, eq=False)
 class Index:
-    """The ids of rows [first, end) of the table; some of the first may be forgotten."""
+    """The ids of rows [first, end) of the table; the first ones may be forgotten."""
 
     path: Path
     size: int  # of the file, bytes
     first: int
     end: int
-    ids: SortedIds  # rows count from `first`
+    ids: SortedIds  # their rows count from `first`
     ribbon: Ribbon
-    damaged: bool = False  # to be made anew of the rows
+    damaged: bool = False  # to be rebuilt from the rows
 
     @property
     def nbytes(self) -> int:
@@ -45,14 +45,14 @@ class Index:
 
     @property
     def places(self) -> list[int]:
-        """For kernels: `SortedIds.places`, the same of the fence (its address and size), and of the filter."""
+        """For kernels: `SortedIds.places`, the address and size of the fence, and the filter likewise."""
         fence, ribbon = self.ids.fence, self.ribbon
         of_ribbon = [ribbon.words.ctypes.data, ribbon.shards, ribbon.slots]
         return [*self.ids.places, fence.ctypes.data, fence.size, *of_ribbon]
 
 
 def index_of(path: Path, layout: dict[str, Any], size: int, first: int, end: int) -> Index | None:
-    """What the file says (`IN_MEMORY` of it is read), for these rows; None: it is of another form. Raises OSError."""
+    """From a file's layout (with `IN_MEMORY` read), for these rows; None: it has another form. Raises OSError."""
     if layout.get("form") != FORM:
         return None
     place: Extent = layout["pages"]
@@ -65,7 +65,7 @@ def index_of(path: Path, layout: dict[str, Any], size: int, first: int, end: int
 def content(
     make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """What the file holds of so many ids; parts are made when it is written. `goes_on` is called now and then, and may raise."""
+    """The content of a file of so many ids; `make` is called when it is written. `goes_on` is called regularly, and may raise."""
     pages, (words, shards, slots) = -(-ids // PAGE_IDS), shape_of(ids)
     fence: list[NDArray[np.uint64]] = []
     ribbon = RibbonMaker(ids)
@@ -90,15 +90,15 @@ def content(
 
 
 def in_order(ids: NDArray[np.uint64], first: int = 0) -> IdPart:
-    """The ids of a segment, whose rows are from `first` on."""
+    """The ids of a segment whose first row is `first`."""
     order = np.argsort(ids, kind="stable")
     return IdPart(SortedIds.apart(ids[order], order.astype(np.uint32)), first)
 
 
-def to_put_together(rows: Sequence[int]) -> slice | None:
-    """Which of indexes of so many rows, the oldest first, are to become one; None: none yet."""
+def to_merge(rows: Sequence[int]) -> slice | None:
+    """Which indexes to merge, given their numbers of rows, oldest first; None: none yet."""
     most = min(max(sum(rows) // 4, _ALWAYS), _MOST)
-    # sizes by powers of 16; a small one before larger ones goes with them
+    # sizes by powers of 16; a small one before larger ones counts as one of them
     kinds = list(accumulate(((size.bit_length() + 1) // 4 for size in reversed(rows)), max))[::-1]
     for first in range(len(rows) - _TOGETHER + 1):
         some = slice(first, first + _TOGETHER)

@@ -1,6 +1,6 @@
-"""Finds the rows on disk that have given ids: one call for all indexes.
+"""Finds the rows in segments that have given ids, in all indexes at once.
 
-An id costs one page of each index that may have it (see `ids`), and all of them can be asked for at once.
+An id costs one page of each index whose filter does not rule it out (see `ids`); all these pages are requested together.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from streameval.join.cold.index import Index
 from streameval.join.cold.ribbon import may_have
 from streameval.join.cold.segment import Segment
 
-_AT_ONCE = 4096  # pages of ids that are asked for before one is looked into
+_AT_ONCE = 4096  # pages requested before the first is read
 
 
 class Lookup:
-    """What some indexes have; whoever changes one, or loses a segment, makes a new one."""
+    """Looks ids up in some indexes; replaced when an index changes or a segment is lost."""
 
     def __init__(self, indexes: Sequence[Index], lost: Sequence[Segment] = ()) -> None:
-        """`lost`: whose rows are not known any more."""
+        """`lost`: segments whose rows are to be ignored."""
         self._indexes, self._lost = list(indexes), lost
-        self._kept = [(index.ids, index.ribbon) for index in indexes]  # stay where they are as long as this does
+        self._kept = [(index.ids, index.ribbon) for index in indexes]  # keeps the addresses below valid
         self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), 9)
 
     def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids."""
-        order = np.argsort(wanted)  # through a filter from its beginning to its end: a third of the time
+        order = np.argsort(wanted)  # going through each filter in order takes a third of the time
         ids = wanted[order]
         pages = _full(ids.size, lambda out: _pages(self._places, ids, out))
         parts = range(0, len(pages), _AT_ONCE)
@@ -44,13 +44,13 @@ class Lookup:
         return order[where[there]], row[there]
 
     def _look_into(self, pages: NDArray[np.int64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """[n, 3]: position in `ids`, number of the index and row of what is in these pages, which `_pages` gave."""
+        """[n, 3]: (position in `ids`, number of the index, row) of all ids found in these pages, which `_pages` returned."""
         ask_for(self._places[pages[:, 1], 0] + pages[:, 2] * PAGE_BYTES)
         return _full(len(pages), lambda out: _find(self._places, ids, pages, out))
 
 
 def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.int64]:
-    """[n, 3]: what a kernel writes, that says how many there were, or would have been had there been room."""
+    """[n, 3]: what a kernel writes; it returns how many entries there are, even if there was no room for all."""
     room = guess + 64
     while True:
         out = np.empty((room, 3), np.int64)
@@ -62,7 +62,7 @@ def _full(guess: int, write: Callable[[NDArray[np.int64]], int]) -> NDArray[np.i
 
 @numba.njit(cache=True, nogil=True)
 def _pages(places: NDArray[np.int64], wanted: NDArray[np.uint64], out: NDArray[np.int64]) -> int:
-    """Writes [position in `wanted`, number of the index, page of its ids] of all that are to be looked into; returns how many."""
+    """Writes (position in `wanted`, number of the index, page) of all pages to read, as far as there is room; returns how many."""
     n = 0
     for number in range(len(places)):
         fence, pages, words = places[number, 4], places[number, 5], places[number, 6]
@@ -79,7 +79,7 @@ def _pages(places: NDArray[np.int64], wanted: NDArray[np.uint64], out: NDArray[n
 def _find(
     places: NDArray[np.int64], wanted: NDArray[np.uint64], pages: NDArray[np.int64], found: NDArray[np.int64]
 ) -> int:
-    """Writes [position in `wanted`, number of the index, row] of all in these pages, as far as there is room; returns how many."""
+    """Writes (position in `wanted`, number of the index, row) of all ids found, as far as there is room; returns how many."""
     n = 0
     for i, number, page in pages:
         words, first_row, size = places[number, 0], places[number, 1], places[number, 2]

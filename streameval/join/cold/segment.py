@@ -1,8 +1,8 @@
 """A segment: consecutive rows with mature labels, in one immutable file.
 
-The file holds the table's columns of these rows and what their runs still keep (scores of who did not serve, policies);
-their ids in order are apart (`index`). Labels may still change later: checkpoints list the changed rows
-with their new state; the file does not change.
+The file holds the table's columns of these rows, and what is still kept by run (scores of versions that did not serve,
+policies); sorted ids are in a separate file (`index`). Labels may change later; the file does not: checkpoints list the
+changed rows with their new state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Shadow
 from streameval.events.codes import Codes
 from streameval.events.columns import concat_shadows
-from streameval.join.cold.ground import Extent, map_over, mapped
+from streameval.join.cold.ground import Extent, map_file, mapped
 from streameval.join.cold.ids import IdPart, SortedIds
 from streameval.join.cold.index import in_order
 from streameval.join.policy import NEVER
@@ -28,10 +28,10 @@ from streameval.join.times import block_times
 
 
 class RowsFile:
-    """Where everything is in a file of rows."""
+    """The layout of a file of rows."""
 
     def __init__(self, path: Path, rows: int, layout: Mapping[str, Any] | None, size: int = 0) -> None:
-        """`layout`: what `content` gave, with places instead of arrays; None: the file is lost. `size` in bytes."""
+        """`layout`: what `content` returned, with extents instead of arrays; None: the file is lost. `size` in bytes."""
         self.path = path
         self.rows = rows
         self.lost = layout is None
@@ -41,7 +41,7 @@ class RowsFile:
         self.columns: Mapping[str, Extent] = self._layout["columns"]
 
     def part(self, first: int) -> IdPart:
-        """The rows' ids in order; rows are from `first` on. Raises OSError."""
+        """The sorted ids; the file's first row is row `first`. Raises OSError."""
         if self.lost:
             return in_order(np.empty(0, np.uint64))
         places = self._layout.get("index")
@@ -50,28 +50,26 @@ class RowsFile:
         if "pages" in places:  # until format 9
             (pages,) = self._arrays(places, ("pages",))
             return IdPart(SortedIds.of_pages(self.rows, pages, pages[:0, 0]), first)
-        ids, rows = self._arrays(places, ("ids", "at"))  # as it was at first
+        ids, rows = self._arrays(places, ("ids", "at"))  # format 8
         return IdPart(SortedIds.apart(ids, rows), first)
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The least and the greatest time of every block of rows. Raises OSError."""
+        """The earliest and the latest time of every block of rows. Raises OSError."""
         if self.lost:
             return block_times(np.full(self.rows, NEVER))
         return self._small(self._layout, "least"), self._small(self._layout, "greatest")
 
     def kept(self, name: str) -> Shadow | None:
-        """What the rows' runs keep under a name. Raises OSError."""
+        """What is kept by run under a name (`shadow`, `policies`). Raises OSError."""
         places = self._layout[name]
         return None if places is None else Shadow(*self._arrays(places, Shadow._fields))
 
     def map_over(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
-        """Rows from `first` on are those of the file, in the columns that it has. Raises OSError."""
-        with open(self.path, "rb") as file:
-            for name in columns.keys() & self.columns.keys():
-                map_over(columns[name], first, file.fileno(), self.columns[name])
+        """Maps the file's columns over rows from `first` on. Raises OSError."""
+        map_file(self.path, self.columns, columns, first)
 
     def _small(self, places: Mapping[str, Extent], name: str) -> NDArray[Any]:
-        """An array, read: where it is mapped, its first touch has the system read megabytes around it."""
+        """Reads an array: touching it while mapped would have the system read megabytes around it."""
         dtype, (count,), offset = places[name]
         return np.fromfile(self.path, dtype, count, offset=offset)
 
@@ -96,13 +94,13 @@ class Segment:
 
     @property
     def series(self) -> set[int]:
-        """The series that its rows have, as they are called here."""
+        """The series that occur, by their codes here."""
         if self.codes is None:
             return set(self.file.series)
         return {int(self.codes.series[code]) for code in self.file.series}
 
     def run(self) -> Run:
-        """What the rows' runs keep."""
+        """What is kept by run, as one run."""
         shadow, policies = self.file.kept("shadow"), self.file.kept("policies")
         if self.codes is not None:
             for kept in (shadow, policies):
@@ -112,7 +110,7 @@ class Segment:
 
 
 def content(table: Table, runs: Sequence[Run], first: int, end: int) -> dict[str, Any]:
-    """What the file of rows [first, end) holds: copies of what changes; what is a call may be called by another thread."""
+    """The content of the file of rows [first, end): copies of what may change; functions may be called on another thread."""
     columns = {name: column[first:end] for name, column in table.columns().items()}
     columns |= {name: column.copy() for name, column in columns.items() if name == "state" or name.startswith("field.")}
     some = [replace(run) for run in runs if run.start < end and run.end > first]
@@ -135,21 +133,21 @@ def distinct(codes: NDArray[np.int32]) -> list[int]:
 
 
 def means_the_same(codes: Codes, series: Iterable[int]) -> bool:
-    """Whether rows of these series need not be rewritten."""
+    """Whether rows of these series need no translation of their codes."""
     used = np.array(sorted(series), np.int64)
     values = all(bool((known == np.arange(known.size)).all()) for known in codes.values)
     return values and codes.here in (0, codes.radix) and bool((codes.series[used] == used).all())
 
 
 def _joined(runs: Sequence[Run], name: str, first: int, end: int) -> dict[str, NDArray[Any]] | None:
-    """What runs keep of rows [first, end), as one; None: nothing."""
+    """What runs keep of rows [first, end), merged; None: nothing."""
     parts: list[Shadow | None] = []
     rows: list[int] = []
     at = first
     for run in (replace(run) for run in runs):
         if run.start < first:
             trim(run, first)
-        if run.start > at:  # runs that kept nothing are no more
+        if run.start > at:  # runs that keep nothing are dropped
             parts.append(None)
             rows.append(run.start - at)
         if run.end > end:

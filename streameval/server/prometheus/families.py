@@ -236,8 +236,12 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_duration_seconds="Time to write the last checkpoint, in the background.",
         checkpoint_pause_seconds="Time the last checkpoint blocked ingest.",
         checkpoint_restore_duration_seconds="Time the last restore of a partition took.",
-        rows_on_disk="Impressions in files of their own, not in memory, that late clicks can still correct.",
-        rows_size_bytes="Size of the files of impressions, including those also in memory, and of the files of their ids.",
+        rows_on_disk="Impressions with mature labels, in files and not in memory, that late clicks can still correct.",
+        rows_mapped=(
+            "Impressions not in rows_on_disk yet (most wait for their label) whose columns that no longer change are in mapped "
+            "files: resident pages of these are page cache, which the system can drop."
+        ),
+        rows_size_bytes="Size of the files of impressions, including those of rows_mapped, and of the files of their ids.",
     ),
     *_counters(
         (),

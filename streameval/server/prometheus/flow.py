@@ -146,6 +146,7 @@ def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...],
     yield "checkpoint_restores_total", (), state.restores
     yield "restarts_total", (), state.restarts
     yield "rows_on_disk", (), state.rows
+    yield "rows_mapped", (), state.rows_mapped
     yield "rows_size_bytes", (), state.rows_bytes
     yield "rows_lost_total", (), state.rows_lost
 

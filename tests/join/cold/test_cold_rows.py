@@ -313,7 +313,7 @@ def test_a_file_that_went_with_its_rows_before_anybody_compared_it_is_not_lost(
 
 
 def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "rows-0000000001-0000000001").mkdir()  # whoever may do everything is refused this
+    (tmp_path / "rows-0000000001-0000000001").mkdir()  # root is refused this, too
     saved = {"joiner": {"cold": {"files": [["rows-0000000001-0000000001", ALIGN]]}}}
     with pytest.raises(StoreError, match="rows-0000000001-0000000001: cannot be read: Is a directory; check"):
         open_rows(tmp_path, saved)
@@ -417,3 +417,18 @@ def test_batches_of_any_size_go_to_the_disk_alike(size: int, tmp_path: Path) -> 
         on_disk = Run(tmp_path / "disk", stream(), ALIGN, shared=False, size=size)
     assert on_disk.report == plain.report
     assert on_disk.history == plain.history
+
+
+def test_pages_of_all_rows_that_a_batch_finds_are_requested_before_one_is_touched(tmp_path: Path) -> None:
+    process = Process(tmp_path, ALIGN)
+    for _, batch in stream().batches(process.pipeline.catalog, 4000, True):
+        process.pipeline.take(batch)
+        process.settle()
+        if process.cold.segments:
+            break
+    table, rows = process.pipeline.partitions[0].joiner.table, np.arange(0, ALIGN, 16)
+    asked: list[int] = []
+    with patch("streameval.join.cold.cold_rows.ask_for_rows", lambda _, some: asked.extend(some.tolist())):
+        process.cold.fetch(table, 0, table.id[:0], table.id[rows], None)
+    assert rows.size == 1024
+    assert set(rows.tolist()) <= set(asked)

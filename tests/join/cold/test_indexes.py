@@ -1,4 +1,4 @@
-"""Ids of rows on disk: read at a restart or made anew, many files become few, and results are what they are in memory."""
+"""Ids of rows on disk: read at a restart or rebuilt, many files become few, and results are what they are in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def damaged(folder: Path) -> None:
     change_a_bit(files_of_ids(folder)[-1], -100)
 
 
-INDEXES: dict[str, tuple[Callable[[Path], None], int]] = {  # how many are made anew
+INDEXES: dict[str, tuple[Callable[[Path], None], int]] = {  # how many are rebuilt
     "whole": (nothing, 0),
     "missing": (without, 1),
     "all missing": (without_any, 1),  # of neighbours, so one
@@ -68,10 +68,10 @@ INDEXES: dict[str, tuple[Callable[[Path], None], int]] = {  # how many are made 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", INDEXES)
-def test_files_of_ids_are_read_or_made_anew(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_ids_are_read_or_rebuilt(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    make = ids_on_disk._made_anew
-    monkeypatch.setattr(ids_on_disk, "_made_anew", lambda *given: made.append(1) or make(*given))
+    make = ids_on_disk._rebuilt
+    monkeypatch.setattr(ids_on_disk, "_rebuilt", lambda *given: made.append(1) or make(*given))
     found: list[int] = []
     happens, expected = INDEXES[how]
 
@@ -91,10 +91,10 @@ def test_files_of_ids_are_read_or_made_anew(how: str, tmp_path: Path, monkeypatc
 def small_sizes() -> Iterator[None]:
     """Two neighbours become one, whatever their size."""
 
-    def to_put_together(rows: Sequence[int]) -> slice | None:
+    def to_merge(rows: Sequence[int]) -> slice | None:
         return slice(len(rows) - 2, len(rows)) if len(rows) > 1 else None
 
-    with patch("streameval.join.cold.cold_rows.to_put_together", to_put_together):
+    with patch("streameval.join.cold.cold_rows.to_merge", to_merge):
         yield
 
 
@@ -200,7 +200,7 @@ def test_what_is_under_way_at_the_end_is_left(tmp_path: Path) -> None:
     assert [name for name, *_ in cold["ids"]] == names
 
 
-def test_ids_whose_damage_is_found_after_a_restart_are_made_anew(
+def test_ids_whose_damage_is_found_after_a_restart_are_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = half_way(tmp_path)
@@ -211,7 +211,7 @@ def test_ids_whose_damage_is_found_after_a_restart_are_made_anew(
     again = Process(tmp_path, ALIGN)
     assert again.cold.indexes[0].path.name == name
     until(again, lambda: again.cold.indexes[0].path.name != name)
-    assert f"{name}: the checksum of array 0 does not match: damaged: made anew from the files of rows" in caplog.text
+    assert f"{name}: the checksum of array 0 does not match: damaged: rebuilt from the files of rows" in caplog.text
     assert not again.cold.indexes[0].damaged
     joiner = again.pipeline.partitions[0].joiner
     ids = joiner.table.id[joiner.front : joiner.cold.end(0)]

@@ -15,7 +15,7 @@ from streameval.join.cold import ground, lookup
 from streameval.join.cold import ids as ids_module
 from streameval.join.cold.ground import ALIGN, empty, give_back, map_over, mapped
 from streameval.join.cold.ids import PAGE_IDS, IdPart, SortedIds, in_pages, merged
-from streameval.join.cold.index import Index, in_order, to_put_together
+from streameval.join.cold.index import Index, in_order, to_merge
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.ribbon import RibbonMaker
 from streameval.join.cold.segment import RowsFile, Segment
@@ -106,19 +106,19 @@ def test_pieces_are_what_the_whole_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sixteen_indexes_of_alike_size_become_one_unless_that_is_large_beside_the_others() -> None:
     small, large = 1 << 18, 1 << 22
-    assert to_put_together([small] * 15) is None
-    assert to_put_together([small] * 17) == slice(0, 16)
-    assert to_put_together([large, *[small] * 16]) == slice(1, 17)
-    assert to_put_together([large, *[small] * 15, 2 * small]) == slice(1, 17)
-    assert to_put_together([small, *[large] * 4, *[small] * 15]) is None
-    assert to_put_together([small, *[large] * 16, *[large] * 48]) == slice(0, 16)
-    assert to_put_together([large] * 63) is None
-    assert to_put_together([1 << 30] * 200) is None  # rows are numbered by 32 bits
+    assert to_merge([small] * 15) is None
+    assert to_merge([small] * 17) == slice(0, 16)
+    assert to_merge([large, *[small] * 16]) == slice(1, 17)
+    assert to_merge([large, *[small] * 15, 2 * small]) == slice(1, 17)
+    assert to_merge([small, *[large] * 4, *[small] * 15]) is None
+    assert to_merge([small, *[large] * 16, *[large] * 48]) == slice(0, 16)
+    assert to_merge([large] * 63) is None
+    assert to_merge([1 << 30] * 200) is None  # rows are numbered by 32 bits
     sizes: list[int] = []
     most = 0
     for _ in range(5_000_000_000 // (1 << 24)):  # how a day of rows comes, 64 segments at a time
         sizes += [small] * 64
-        while (some := to_put_together(sizes)) is not None:
+        while (some := to_merge(sizes)) is not None:
             sizes[some] = [sum(sizes[some])]
         most = max(most, len(sizes))
     assert most <= 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -139,6 +140,8 @@ def test_a_file_of_rows_is_written_when_there_are_enough_for_it_and_no_checkpoin
     assert len(named) == 2
     assert set(named) & before.keys() == (set(named) if early else set())
     assert first == own + (0 if early else sum(sizes(folder)[name] for name in named))
+    process.settle()
+    assert [block.mapped for block in process.pipeline.partitions[0].joiner.written.blocks] == [True, True]
     go_on(process, 64_000)
     assert write(process) == checkpoint_size(folder)
     assert newest(folder)["read_with_it"] == named
@@ -194,7 +197,7 @@ def test_files_that_are_out_of_use_before_a_checkpoint_names_them_are_deleted_wi
     cold, blocks = process.cold, process.pipeline.partitions[0].joiner.written.blocks
     assert newest(folder) == before
     used = {one.file.path.name for one in cold.segments} | {index.path.name for index in cold.indexes}
-    used |= {block.name for block in blocks}
+    used |= {block.file.path.name for block in blocks if block.file}
     there = sizes(folder).keys()
     assert used <= there
     assert len(there - used) <= 4  # what has gone out of use since the last was written
@@ -304,12 +307,92 @@ def test_a_checkpoint_whose_rows_are_damaged_is_refused_and_the_file_is_named(
         Process(tmp_path, ALIGN, **LONG)
 
 
+def mapped_files(process: Process, column: str) -> list[str]:
+    """The files that lie in a column of the table, by the system's own account, in order."""
+    whole = getattr(process.pipeline.partitions[0].joiner.table, column)
+    begin, out = whole.ctypes.data, []
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, *_, name = line.split(maxsplit=5)
+        if "/rows-" in name and begin <= int(addresses.split("-")[0], 16) < begin + whole.nbytes:
+            out.append(Path(name).name)
+    return out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_files_replace_the_memory_of_rows_that_wait_through_moves_and_restarts(tmp_path: Path) -> None:
+    process, _ = half(tmp_path, 24_000)
+    tables = set[int]()
+    with leaving(0):
+        for upto in range(28_000, 66_000, 4_000):
+            go_on(process, upto)
+            process.settle()
+            joiner = process.pipeline.partitions[0].joiner
+            tables.add(id(joiner.table))
+            blocks = [block for block in joiner.written.blocks if block.end > joiner.outside_segments.start]
+            assert blocks
+            names = [block.file.path.name for block in blocks if block.file]
+            assert mapped_files(process, "user")[-len(names) :] == names  # behind those of segments
+    assert len(tables) > 1
+    row = sum(column.itemsize for column in joiner.table.columns().values())
+    copied = joiner.outside_segments.stop - joiner.written.blocks[-1].end
+    assert process.keeper.state().rows_mapped == joiner.in_memory - copied
+    waiting = joiner.nbytes - joiner.cold.nbytes - joiner._index.nbytes - joiner._held.nbytes
+    assert waiting < row * copied + row // 2 * (joiner.in_memory - copied)  # the rest: scores, fields, state
+    write(process)
+    process.keeper.drop(frozenset({0}))
+    again = Process(tmp_path, ALIGN, **LONG)
+    assert again.begin == process.begin
+    assert mapped_files(again, "user")[-len(names) :] == names
+    assert mapped_files(again, "pclick") == mapped_files(again, "user")
+
+
+@pytest.mark.slow
+def test_rows_stay_in_memory_where_the_system_allows_no_more_maps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, whole, calls = in_memory("plain"), written.map_file, []
+
+    def some(path: Path, places: Any, columns: dict[str, Any], *rows: int) -> None:
+        calls.append(path)
+        if len(calls) % 2:
+            whole(path, places, columns, *rows)
+            return
+        whole(path, places, {"user": columns["user"]}, *rows)
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with patch.object(written, "map_file", some), leaving(0):
+        run = Run(tmp_path, stream(), ALIGN, stops=dict.fromkeys(STOPS, lambda _: None), **LONG)
+    assert len(calls) >= 6
+    assert "rows that are on disk cannot be mapped: Cannot allocate memory" in caplog.text
+    assert run.report == plain.report
+    assert run.history == plain.history
+
+
+@pytest.mark.slow
+def test_rows_that_are_forgotten_as_soon_as_they_mature_are_mapped_too(tmp_path: Path) -> None:
+    short: dict[str, Any] = {"join": {"attribution_window": "25m", "correction_horizon": "1520s"}}
+    plain = Run(tmp_path / "memory", stream(), 0, **short)
+    found: list[tuple[int, bool]] = []
+    move = written.WrittenRows.move
+
+    def look(rows: written.WrittenRows, old: Table, to: Table, here: slice, shift: int) -> None:
+        move(rows, old, to, here, shift)
+        found.append((here.start - shift, any(block.mapped for block in rows.blocks)))
+
+    with patch.object(written.WrittenRows, "move", look), patch.object(written, "_MOST", 4096), leaving(0):
+        run = Run(tmp_path / "disk", stream(), 4 * ALIGN, stops=dict.fromkeys(STOPS, lambda _: None), **short)
+    assert run.most == 0
+    assert any(first % 4096 and mapped for first, mapped in found)  # rows that do not begin at a whole page
+    assert run.report == plain.report
+    assert run.history == plain.history
+
+
 def test_few_files_are_left_to_a_checkpoint_however_many_rows_wait() -> None:
     rows = written.WrittenRows(ALIGN)
     table = Table.allocate(10 * ALIGN, JoinPolicy(60_000, 5_000, 3_600_000), 0)
     names = []
-    while (block := rows.early(table, slice(100, 100 + 9 * ALIGN + 5))) is not None:
-        block.name = f"rows-{len(names)}"
+    while (block := rows.early(table, slice(100, 9 * ALIGN + 5))) is not None:
+        block.file = written.WrittenFile(Path(f"rows-{len(names)}"), 0, {})
         names.append((block.first, block.end))
-    assert names == [(100 + i * ALIGN, 100 + (i + 1) * ALIGN) for i in range(9 - written._LEFT)]
-    assert rows.early(table, slice(100, 100 + 10 * ALIGN)) is not None
+    assert names == [(i * ALIGN, (i + 1) * ALIGN) for i in range(9 - written._LEFT)]
+    assert rows.early(table, slice(100, 10 * ALIGN)) is not None

@@ -99,6 +99,7 @@ class Checkpoints(Shape):
     pause_seconds: float
     restore_seconds: float
     rows: int
+    rows_mapped: int
     rows_bytes: int
     rows_lost: int
     failing: int

@@ -1,0 +1,83 @@
+"""Which rows of a joiner go to the disk next, and what becomes of them there; the caller writes the files."""
+
+from __future__ import annotations
+
+from streameval.join.cold.cold_rows import Freezing
+from streameval.join.cold.index import Index
+from streameval.join.cold.segment import RowsFile
+from streameval.join.cold.written import WrittenBlock
+from streameval.join.joiner import Joiner
+
+
+class RowsToDisk:
+    """The segments and blocks of one joiner. Nothing may be reading its table on another thread."""
+
+    def __init__(self, joiner: Joiner) -> None:
+        self._joiner, self._cold, self._written = joiner, joiner.cold, joiner.written
+
+    @property
+    def segments_due(self) -> int:
+        """How many segments could be written now."""
+        return self._cold.due(self._joiner.front, self._joiner.waiting)
+
+    @property
+    def unwritten(self) -> int:
+        """Rows that the next checkpoint would have to write, or to copy; 0 if rows stay in memory."""
+        return self._written.unwritten(self._joiner.outside_segments) if self._cold.rows else 0
+
+    def next_segment(self) -> Freezing | None:
+        """Begins the next segment; None: it is not due, or one is being written."""
+        joiner = self._joiner
+        return self._cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
+
+    def segment_written(self, file: RowsFile, index: Index) -> None:
+        """Maps it. Raises OSError; its rows stay in memory then."""
+        self._cold.finish(self._joiner.table, self._joiner.runs, self._joiner.front, file, index)
+
+    def segment_ended(self) -> None:
+        """Whether or not it was written and mapped, the next one may begin."""
+        self._cold.freezing = None
+
+    def next_block(self) -> WrittenBlock | None:
+        """The next block of rows that a checkpoint would otherwise have to write; None: there are too few rows."""
+        return self._written.early(self._joiner.table, self._joiner.outside_segments)
+
+    def map_blocks(self) -> None:
+        """Maps the blocks that were written. Raises OSError; the rows of one stay in memory then."""
+        self._written.map_over(self._joiner.table, self._joiner.outside_segments)
+
+    def put_aside(self, file: RowsFile | Index) -> int | None:
+        """A file is damaged: forgets its rows, and returns how many; an index will be rebuilt; None: it is no longer in use."""
+        if isinstance(file, Index):
+            if file not in self._cold.indexes:
+                return None
+            file.damaged = True
+            return 0
+        if all(segment.file is not file for segment in self._cold.segments):
+            return None
+        self._cold.lose(self._joiner.table, self._joiner.runs, file)
+        return file.rows
+
+    @property
+    def files_in_use(self) -> frozenset[str]:
+        """The names of the files that a checkpoint written now would refer to."""
+        paths = [segment.file.path for segment in self._cold.segments]
+        paths += [index.path for index in self._cold.indexes]
+        paths += [block.file.path for block in self._written.blocks if block.file is not None]
+        return frozenset(path.name for path in paths)
+
+    @property
+    def segment_files(self) -> list[RowsFile]:
+        """The files of segments, also lost ones."""
+        return [segment.file for segment in self._cold.segments]
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all files."""
+        of_segments = sum(file.size for file in self.segment_files)
+        return of_segments + sum(index.size for index in self._cold.indexes) + self._written.size
+
+    @property
+    def mapped_rows(self) -> int:
+        """Rows in no segment whose immutable columns are in mapped files."""
+        return self._written.mapped_rows(self._joiner.outside_segments)

@@ -1,0 +1,66 @@
+"""A partition's checkpoint: written with the files of rows that it refers to, and restored. See `streameval.loop.keeper`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streameval.join.cold.index import Index
+from streameval.join.cold.segment import RowsFile
+from streameval.loop.binding import check_binding
+from streameval.loop.pipeline import Pipeline
+from streameval.loop.rows_on_disk import open_rows, put_named, write_named
+from streameval.models.protocol import ModelError
+from streameval.store.checkpoints import READ_WITH_IT, Checkpoints
+from streameval.store.errors import StoreError
+
+
+class Restored(NamedTuple):
+    """A partition that was restored."""
+
+    path: Path  # of the checkpoint
+    offsets: dict[tuple[str, int], int]
+    written_at: float  # wall-clock seconds
+    restarts: int  # including this one
+    unchecked: list[RowsFile | Index]  # only their headers have been checked
+
+
+def write_checkpoint(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
+    """(bytes, seconds). Pickles go to separate files, and so do rows that later checkpoints refer to, too."""
+    begin = time.monotonic()
+    apart = {}
+    part = tree["monitor"]
+    tree[READ_WITH_IT], more = write_named(files, part)
+    for number, learner in enumerate(part["learners"] if part else ()):
+        if "pickle" in learner["model"]:
+            apart[str(number)] = learner["model"].pop("pickle")
+    return files.save(tree, apart) + more, time.monotonic() - begin
+
+
+def restore_newest(
+    pipeline: Pipeline, files: Checkpoints, partition: int, settings: Mapping[str, Any]
+) -> Restored | None:
+    """Restores the newest good checkpoint; None: there is none. Raises StoreError. `settings`: see `binding`."""
+    found = files.load()
+    if found is None:
+        return None
+    tree, apart, path = found
+    check_binding(settings, tree["settings"], path)
+    part = tree["monitor"]
+    rows = open_rows(files.folder, part)
+    put_named(files, part, tree[READ_WITH_IT], rows)
+    for name, data in apart.items():
+        part["learners"][int(name)]["model"]["pickle"] = data
+    try:
+        offsets = pipeline.restore_partition(partition, tree, rows)
+    except ModelError as error:
+        raise StoreError(f"{path}: {error}") from None
+    except OSError as error:
+        raise StoreError(f"{path}: its files of rows cannot be mapped: {error.strerror}") from None
+    indexes = pipeline.partitions[partition].joiner.cold.indexes if part else []
+    for index in indexes:
+        files.named(index.path.name)
+    unchecked: list[RowsFile | Index] = [*indexes, *(file for file in rows if not file.lost)]
+    return Restored(path, offsets, tree["at"], tree["restarts"] + 1, unchecked)
