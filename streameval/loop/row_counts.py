@@ -33,6 +33,7 @@ from streameval.join.fates import Flips
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED, LATE, SHOWN, JoinPolicy
 from streameval.join.sampled import copies, tell_unread
+from streameval.loop.candidates import candidates_of
 from streameval.loop.estimates import RowPropensities
 from streameval.process.background import Background
 
@@ -84,10 +85,15 @@ class RowCounts:
 
     def considered(self, batch: Batch) -> None:
         """Candidates of a batch, before its other events: what was not shown."""
-        if self.auctions is not None and len(batch.candidates):
-            self.auctions.candidates(batch.candidates, self.joiner.progress.firm)
+        if not len(batch.candidates) or (self.auctions is None and self.estimates is None):
+            return
+        newest, policy = int(self.joiner.progress.newest[0]), self.policy
+        found = candidates_of(batch, newest, policy.allowed_lateness, policy.correction_horizon)
+        if self.auctions is not None:
+            self.auctions.candidates(found.on_time)
+            self.auctions.skipped.update(late_candidates=found.late, runaway_candidates=found.runaway)
         if self.estimates is not None:
-            self.estimates.considered(batch, self.joiner)
+            self.estimates.considered(found.on_time)
 
     def arrived(self, impressions: Impressions, rows: NDArray[np.int64]) -> None:
         """Impressions that the joiner has just taken in, as `rows`; those that are late are in no auction."""
