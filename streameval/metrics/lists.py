@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.metric import ByK, Cells, Column, Gauge, Metric, OfTally, OfView
-from streameval.metrics.view import NO_USER_MEANS, NOT_KEPT_FOR_SLICES, Undefined, UserMeans, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Undefined, UserMeans, View
 from streameval.sketches import list_cells as at
 from streameval.sketches.layout import read_tally
 from streameval.sketches.list_terms import AP, HIT, HITS, NDCG, RECALL
@@ -291,5 +291,5 @@ def by_user(metric: Metric) -> Metric:
 def _means(view: View, name: str) -> UserMeans | Undefined:
     missing = _missing(view)
     if missing is not None or isinstance(view.by_user, Undefined):
-        return missing or NO_USER_MEANS
+        return missing or NOT_KEPT_FOR_RANGES
     return view.by_user.get(name, UserMeans())

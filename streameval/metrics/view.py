@@ -41,6 +41,9 @@ class Undefined:
 NOT_KEPT_FOR_SLICES = Undefined("not_kept_for_slices")
 WEIGHTS_NOT_SUPPORTED = Undefined("weights_not_supported")  # it needs every impression, and these are a sample
 VALUES_NOT_KEPT = Undefined("values_not_kept")  # no setting asks for the value of clicks
+NOT_KEPT_FOR_RANGES = Undefined(
+    "not_kept_for_ranges"
+)  # the history has neither values of users, nor means over their lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +101,6 @@ class UserMeans:
         return UserMeans(self.users + other.users, self.total + other.total, self.squares + other.squares)
 
 
-NO_USER_MEANS = Undefined("not_kept_for_ranges")
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """Read-only inputs of every metric."""
@@ -114,7 +114,9 @@ class View:
     blocks: NDArray[np.int64] | None  # sums by block of users (see `layout.read_blocks`); None: not kept, or not read
     layout: Layout
     vector: NDArray[np.int64]  # of which all this is
-    by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS  # by metric of lists; Undefined: why there are none
+    by_user: Mapping[str, UserMeans] | Undefined = (
+        NOT_KEPT_FOR_RANGES  # by metric of lists; Undefined: why there are none
+    )
     made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @classmethod
@@ -124,7 +126,7 @@ class View:
         layout: Layout,
         ranked: Ranked | Undefined,
         exact_auc: float | None = None,
-        by_user: Mapping[str, UserMeans] | Undefined = NO_USER_MEANS,
+        by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES,
     ) -> View:
         """What the metrics look at, of a series' vector; one that ends before its blocks and histogram will do for sums."""
         negatives, positives = read_histogram(vector, layout)

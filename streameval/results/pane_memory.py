@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Series
 from streameval.metrics.metric import Metric, OfTally, OfView
 from streameval.metrics.registry import by_name
-from streameval.metrics.view import NO_USER_MEANS, NOT_KEPT_FOR_SLICES, Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Undefined, View
 from streameval.results.lines import (
     MAX_ROWS,
     Interval,
@@ -217,5 +217,5 @@ def _reason(metric: Metric, impressions: int, clicks: int) -> str:
     if isinstance(metric.influence, OfTally):
         return "no_request"
     if isinstance(metric.influence, OfView):
-        return NO_USER_MEANS.reason
+        return NOT_KEPT_FOR_RANGES.reason
     return "no_non_clicks" if clicks == impressions else "no_eligible_group"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.registry import by_name, names, with_stderr
-from streameval.metrics.view import Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, View
 from streameval.results.lines import Point, error_of, number_names, numbers
 from streameval.sketches.codec import CodecError
 from streameval.sketches.layout import Options, has_result
@@ -28,7 +28,6 @@ from streameval.store.history.cover import RANGE, Slot
 from streameval.store.history.format import NO_SLICE, HistoryFormat
 from streameval.store.history.stored import decode_vector
 
-NOT_KEPT = Undefined("not_kept_for_ranges")  # why there is no GAUC weighted by value, or of samples
 _AT_ONCE = 16  # parts in one transaction: others wait for it
 
 _POINTS = """
@@ -144,7 +143,7 @@ def _worked_out(
             continue
         most = sum(part.users.size for part in samples[series])
         ranked, sampling = user_samples.rank(user_samples.together(samples[series], most), form.weighting)
-        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT)
+        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES)
         row, reasons = numbers(view, sampling)
         why = json.dumps(reasons) if reasons else ""
         m = view.moments

@@ -19,7 +19,7 @@ import numpy as np
 from streameval.events.batch import Series
 from streameval.metrics.registry import by_name
 from streameval.metrics.tables import ScoreCounts
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Ranked, Undefined, View
 from streameval.results.lines import (
     MAX_ROWS,
     Interval,
@@ -42,7 +42,6 @@ from streameval.store.history.costs import pair_costs, slot_costs, step_costs
 from streameval.store.history.cover import Coverage, cover, slots
 from streameval.store.history.format import NO_SLICE, HistoryFormat, open_to_read, store_errors
 from streameval.store.history.names import name_order, series_by_id, slices_by_id
-from streameval.store.history.points import NOT_KEPT
 from streameval.store.history.user_samples import UserSample
 
 MAX_BYTES = 256_000_000  # of compressed vectors and samples
@@ -271,7 +270,7 @@ class HistoryReader:
     def _ranked(self, sample: UserSample) -> tuple[Ranked | Undefined, float | None]:
         """GAUC's terms, and the error of having taken a sample."""
         ranked, error = user_samples.rank(sample, self._form.weighting)
-        return (ranked if self._form.keeps_users else NOT_KEPT), error
+        return (ranked if self._form.keeps_users else NOT_KEPT_FOR_RANGES), error
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
