@@ -12,7 +12,7 @@ from streameval.counting.estimates import Maturing, Propensities, field_of_estim
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import Impressions
 from streameval.join.joiner import Joiner
-from streameval.join.policy import CLICKED, LATE
+from streameval.join.policy import CLICKED, CORRECTED, LATE
 
 
 class RowPropensities:
@@ -39,6 +39,7 @@ class RowPropensities:
             table.user[rows],
             table.slices[rows].astype(np.int64, copy=False),
             (state & CLICKED).astype(np.int8),
+            ((state & (CLICKED | CORRECTED)) == CLICKED).astype(np.int8),
             (state & LATE) == 0,
         )
         for source, one in self._by_source.items():
@@ -58,7 +59,13 @@ class RowPropensities:
         """Fields of impressions that were never joined, in order of time; of no item."""
         nobody = np.zeros(labelled.ts.size, np.uint64)
         some = Maturing(
-            hours_of(labelled.ts, self._pane), nobody, labelled.user, labelled.slices, labelled.label, labelled.fresh
+            hours_of(labelled.ts, self._pane),
+            nobody,
+            labelled.user,
+            labelled.slices,
+            labelled.label,
+            labelled.label,
+            labelled.fresh,
         )
         return {field_of_estimate(source): one.of(some) for source, one in self._by_source.items()}
 

@@ -150,7 +150,10 @@ class RowCounts:
         if self.auctions is not None:
             fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
             marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
-            self.auctions.label(marks, labelled.label[fresh], final, labelled.user[fresh])
+            due = np.where(
+                labelled.corrected, np.int8(0), labelled.label
+            )  # a click that came too late may be of this batch
+            self.auctions.label(marks, due[fresh], final, labelled.user[fresh])
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
         self.counted.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)
         if self.listener is not None:

@@ -234,6 +234,31 @@ def test_candidates_behind_the_lateness_are_late_wherever_a_batch_ends(
     assert part.auctions.skipped["late_candidates"] == len(late) > 3
 
 
+def test_a_click_that_comes_too_late_is_in_no_table_wherever_a_batch_ends(
+    expected: dict[tuple[str, int], list[Any]],
+) -> None:
+    """It corrects the label; but the tables have labels as they were when due, also when it comes in the same batch."""
+    events = log()
+    clicked = {event["impression_id"] for event in events if event["type"] == "click"}
+    late = [
+        {
+            "type": "click",
+            "impression_id": event["impression_id"],
+            "ts": event["ts"] + 1_000,
+            "user_id": event["user_id"],
+        }
+        for event in events[:: len(events) // 50]
+        if event["type"] == "impression" and event.get("shown", True) and event["impression_id"] not in clicked
+    ]
+    assert len(late) > 10
+    for click in late:  # after the label was due
+        due = click["ts"] + WINDOW + 2 * LATENESS
+        at = next((i for i, one in enumerate(events) if one["ts"] > due and one.get("shown", True)), len(events) - 1)
+        events.insert(at + 1, click)
+    for size in (1, 5_000):
+        assert sums_of(fed(events, size)) == expected
+
+
 def test_a_restart_changes_nothing(expected: dict[tuple[str, int], list[Any]], tmp_path: Path) -> None:
     events = log()
     half = len(events) * 5 // 8
