@@ -42,7 +42,7 @@ from streameval.sketches.tally import PaneSums
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
 _FEW = 1 << 12  # candidates; a part of fewer is combined with those beside it
-_NEVER, _EVER = -(1 << 62), 1 << 62
+_NEVER = -(1 << 62)
 
 
 # rows that may be of requests which are over, and those that cannot
@@ -59,12 +59,12 @@ def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
 class LiveAuctions:
     """The auctions of one partition."""
 
-    def __init__(self, settings: Auction, pane: int, gap: int, ahead: int) -> None:
-        """`pane`, `gap` (how far apart candidates of one request may be) and `ahead` (of the watermark) in ms."""
+    def __init__(self, settings: Auction, pane: int, gap: int) -> None:
+        """`pane` and `gap` (how far apart candidates of one request may be) in ms."""
         self._settings = settings
         self._points = operating_points(settings)
         self.tallies = [one for name in tally_names(settings) for one in (name, through_name(name))]
-        self._pane, self._gap, self._ahead = pane, gap, ahead
+        self._pane, self._gap = pane, gap
         self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
         self._shown: list[Impressions] = []
         self._others: list[Impressions] = []
@@ -76,15 +76,8 @@ class LiveAuctions:
         """New impressions that are not late."""
         self._wait(self._shown, impressions)
 
-    def candidates(self, impressions: Impressions, watermark: int) -> None:
-        """Candidates that were not shown."""
-        end = _EVER if watermark == _NEVER else max(watermark, self._done) + self._ahead
-        late, runaway = impressions.ts < self._done, impressions.ts > end
-        lates, runaways = int(np.count_nonzero(late)), int(np.count_nonzero(runaway))
-        self.skipped["late_candidates"] += lates
-        self.skipped["runaway_candidates"] += runaways
-        if lates or runaways:
-            impressions = _taken(impressions, np.flatnonzero(~late & ~runaway))
+    def candidates(self, impressions: Impressions) -> None:
+        """New candidates that were not shown, and that are not late."""
         self._wait(self._others, impressions)
 
     def label(

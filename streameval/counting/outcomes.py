@@ -60,7 +60,7 @@ class OutcomePropensities:
             if on_time.any():
                 self._begin(hour)
             out[part] = np.where(at_random[part], np.nan, self._table_of(hour)[rows.label[part]])
-            kind = 2 * at_random[part][on_time] + rows.label[part][on_time]
+            kind = 2 * at_random[part][on_time] + rows.due[part][on_time]
             self._counts += np.bincount(kind, minlength=4).reshape(2, 2)
         return out
 

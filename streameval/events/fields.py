@@ -134,7 +134,7 @@ _ROWS = (
     Field("model", "text", (IMPRESSION,), "the model that computed `pclick`", default="default"),
     Field("model_version", "text", (IMPRESSION,), "its version", default="unknown"),
     Field("pclick", "number", (IMPRESSION,), "required unless `predictions` are given, or a model here learns from `features`", low=0.0, high=1.0),
-    Field("clicked", "label", (IMPRESSION,), "the label, where it is already known: the impression then waits for no click"),
+    Field("clicked", "label", (IMPRESSION,), "the label, where it is already known: it matures with the attribution window as any other, but waits for no clicks"),
     Field("position", "integer", (IMPRESSION,), "in the list, 0 is the top; a dimension of `[slices]`, as is `block`", low=0.0, high=float((1 << 31) - 1), needs=(ALWAYS,)),
     Field("propensity", "number", (IMPRESSION,), "the probability that this item was shown; a dimension of `[slices]`", low=0.0, high=1.0, above=True, needs=(Need("compare.more", "log_loss_snips"), Need("compare.more", "policy_value"), Need("exposure.propensity", "logged"), Need("strata.by", "propensity"), Need("slices.dimensions", "propensity"))),
     Field("shown", "label", (IMPRESSION,), "false: a candidate that was considered and not shown; it has no label and is in no metric of impressions", default=True),

@@ -27,9 +27,9 @@ class Monitor:
     """Takes impressions and clicks as they arrive, joins them in event time, and reports at any moment how good each
     version is.
 
-    Works like `streameval run` with two topics: labels mature when both impressions and clicks have passed the
-    attribution window, or immediately if impressions carry their label; online models of `settings` score before they
-    learn; new versions are detected and compared. Not thread-safe.
+    Works like `streameval run` with two topics: labels mature when both impressions and clicks have passed the end of the
+    attribution window; those that impressions carry mature at the same time, but wait for no clicks. Online models of
+    `settings` score before they learn; new versions are detected and compared. Not thread-safe.
     """
 
     def __init__(

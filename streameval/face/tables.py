@@ -5,11 +5,12 @@ pandas, Polars, DuckDB and others hand over their columns by the Arrow C stream,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
@@ -35,12 +36,12 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
     """The columns of a table that are in `wanted` (None: all), without a copy where the maker allows it.
 
     Takes an Arrow table, batch or reader, whatever speaks the Arrow C stream (pandas, Polars, DuckDB) or the dataframe
-    protocol, and a mapping of names to arrays. Raises TypeError for anything else.
+    protocol, and a mapping of names to arrays. Raises TypeError for anything else, ValueError for a column that is none.
     """
     names = column_names(data)
     some = None if names is None or wanted is None else [name for name in names if name in wanted]
     if isinstance(data, Mapping):
-        return pa.table({name: data[name] for name in (data if some is None else some)})
+        return _of_columns(data, list(data) if some is None else some)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
@@ -49,17 +50,56 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
         if some is not None and hasattr(data, "__getitem__") and hasattr(data, "__arrow_c_stream__"):
             data = data[some]  # before they are handed over: what is not wanted may not even be possible in Arrow
         if hasattr(data, "__arrow_c_stream__"):
-            data = pa.RecordBatchReader.from_stream(data).read_all()
+            data = _handed_over(data)
         elif hasattr(data, "__dataframe__"):
             from pyarrow.interchange import from_dataframe
 
             data = from_dataframe(data)
         else:
-            lazy = "; collect() it first" if hasattr(data, "collect") else ""
+            lazy = next((f"; {name}() it first" for name in ("collect", "to_table") if hasattr(data, name)), "")
             raise TypeError(
                 f"{type(data).__name__} is not a table; give a pandas, Polars or Arrow table, a mapping of columns, or a path{lazy}"
             )
     return without_views(data if wanted is None else data.select([n for n in data.column_names if n in wanted]))
+
+
+def _handed_over(data: Any) -> pa.Table:
+    try:
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    except (pa.ArrowException, NotImplementedError):  # which of the columns is the trouble?
+        if not hasattr(data, "columns") or not hasattr(data, "__getitem__"):
+            raise
+        return _of_columns(data, list(data.columns))
+
+
+def _of_columns(data: Any, names: Sequence[Any]) -> pa.Table:
+    """A table of columns that are given one by one."""
+    columns = {name: _column(name, data[name]) for name in names}
+    for name, column in columns.items():
+        if len(column) != len(columns[names[0]]):
+            raise ValueError(
+                f"column {names[0]!r} has {len(columns[names[0]])} rows, column {name!r} has {len(column)}: "
+                "columns must have one value for each row"
+            )
+    return pa.table(columns)
+
+
+def _column(name: Any, values: Any) -> pa.ChunkedArray:
+    shape, dtype = getattr(values, "shape", None), getattr(values, "dtype", None)
+    if isinstance(shape, tuple) and len(shape) != 1:
+        raise ValueError(
+            f"column {name!r} has the shape {shape}: must have one value for each row"
+            + (", so name one of its columns, such as [:, 1]" if len(shape) == 2 else "")
+        )
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise ValueError(f"column {name!r} is {values!r}: must have one value for each row")
+    if isinstance(dtype, np.dtype) and not dtype.isnative:
+        values = np.asarray(values).astype(dtype.newbyteorder("="))
+    try:
+        return pa.table({name: values}).column(0)
+    except (pa.ArrowException, NotImplementedError) as error:
+        kind = type(values).__name__ if dtype is None else str(dtype)
+        raise ValueError(f"column {name!r} ({kind}) cannot be read: {error}") from None
 
 
 def is_table_file(path: Path) -> bool:

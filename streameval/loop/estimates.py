@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from streameval.counting.estimates import Maturing, Propensities, field_of_estimate, hours_of
 from streameval.counting.scoreboard import Labelled
-from streameval.events.batch import Batch, Impressions
-from streameval.events.columns import take_impressions
+from streameval.events.batch import Impressions
 from streameval.join.joiner import Joiner
-from streameval.join.policy import CLICKED, LATE, NEVER
+from streameval.join.policy import CLICKED, CORRECTED, LATE
 
 
 class RowPropensities:
@@ -24,14 +23,10 @@ class RowPropensities:
         self._by_source = dict(by_source)
         self._pane = pane
 
-    def considered(self, batch: Batch, joiner: Joiner) -> None:
-        """The candidates of a batch that the joiner has not taken in yet."""
-        if len(batch.candidates):
-            some = on_time(
-                batch, int(joiner.progress.newest[0]), joiner.policy.allowed_lateness, joiner.policy.correction_horizon
-            )
-            for one in self._by_source.values():
-                one.considered(some)
+    def considered(self, candidates: Impressions) -> None:
+        """Candidates that are on time, and that the joiner has not taken in yet."""
+        for one in self._by_source.values():
+            one.considered(candidates)
 
     def mature(self, joiner: Joiner, rows: NDArray[np.int64]) -> None:
         """Gives rows that have just matured, in order of time, their propensities."""
@@ -44,6 +39,7 @@ class RowPropensities:
             table.user[rows],
             table.slices[rows].astype(np.int64, copy=False),
             (state & CLICKED).astype(np.int8),
+            ((state & (CLICKED | CORRECTED)) == CLICKED).astype(np.int8),
             (state & LATE) == 0,
         )
         for source, one in self._by_source.items():
@@ -63,7 +59,13 @@ class RowPropensities:
         """Fields of impressions that were never joined, in order of time; of no item."""
         nobody = np.zeros(labelled.ts.size, np.uint64)
         some = Maturing(
-            hours_of(labelled.ts, self._pane), nobody, labelled.user, labelled.slices, labelled.label, labelled.fresh
+            hours_of(labelled.ts, self._pane),
+            nobody,
+            labelled.user,
+            labelled.slices,
+            labelled.label,
+            labelled.label,
+            labelled.fresh,
         )
         return {field_of_estimate(source): one.of(some) for source, one in self._by_source.items()}
 
@@ -76,26 +78,3 @@ class RowPropensities:
         for source, one in self._by_source.items():
             if state.get(source) is not None:
                 one.restore(state[source])
-
-
-def on_time(batch: Batch, newest: int, lateness: int, ahead: int) -> Impressions:
-    """The candidates of a batch that are not behind the newest event before them in their log by more than the lateness.
-
-    What becomes of them must not depend on where a batch ends. `newest`: event before the batch; what is further than
-    `ahead` beyond it says nothing of the others. All in ms.
-    """
-    candidates, clicks = batch.candidates, batch.clicks
-    ts, order = batch.impressions.ts, batch.impressions.order
-    if batch.shared:
-        ts, order = np.concatenate((ts, clicks.ts)), np.concatenate((order, clicks.order))
-    arrival = np.argsort(order, kind="stable")
-    ts = ts[arrival]
-    if newest != NEVER:
-        ts = np.where(ts > newest + ahead, NEVER, ts)
-    reached = np.maximum.accumulate(np.concatenate((np.array([newest]), ts)))
-    before = reached[np.searchsorted(order[arrival], candidates.order)]
-    good = (candidates.ts >= before - lateness) & ((candidates.ts <= before + ahead) | (before == NEVER))
-    if good.all():
-        return candidates
-    rows = np.flatnonzero(good)
-    return take_impressions(candidates, rows, candidates.order[rows])

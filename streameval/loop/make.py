@@ -65,8 +65,7 @@ def auctions(settings: Settings) -> LiveAuctions | None:
     """The auctions of one partition; None: none are replayed."""
     if not settings.auction.points:
         return None
-    join = settings.join
-    return LiveAuctions(settings.auction, settings.windows.pane, join.request_gap, join.correction_horizon)
+    return LiveAuctions(settings.auction, settings.windows.pane, settings.join.request_gap)
 
 
 def objectives_of(settings: Settings, catalog: Catalog) -> Objectives | None:

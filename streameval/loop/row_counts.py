@@ -34,6 +34,7 @@ from streameval.join.fates import Flips
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED, LATE, SHOWN, JoinPolicy
 from streameval.join.sampled import copies, tell_unread
+from streameval.loop.candidates import candidates_of
 from streameval.loop.estimates import RowPropensities
 from streameval.process.background import Background
 
@@ -85,10 +86,15 @@ class RowCounts:
 
     def considered(self, batch: Batch) -> None:
         """Candidates of a batch, before its other events: what was not shown."""
-        if self.auctions is not None and len(batch.candidates):
-            self.auctions.candidates(batch.candidates, self.joiner.progress.firm)
+        if not len(batch.candidates) or (self.auctions is None and self.estimates is None):
+            return
+        newest, policy = int(self.joiner.progress.newest[0]), self.policy
+        found = candidates_of(batch, newest, policy.allowed_lateness, policy.correction_horizon)
+        if self.auctions is not None:
+            self.auctions.candidates(found.on_time)
+            self.auctions.skipped.update(late_candidates=found.late, runaway_candidates=found.runaway)
         if self.estimates is not None:
-            self.estimates.considered(batch, self.joiner)
+            self.estimates.considered(found.on_time)
 
     def arrived(self, impressions: Impressions, rows: NDArray[np.int64]) -> None:
         """Impressions that the joiner has just taken in, as `rows`; those that are late are in no auction."""
@@ -145,7 +151,10 @@ class RowCounts:
         if self.auctions is not None:
             fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
             marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
-            self.auctions.label(marks, labelled.label[fresh], final, labelled.user[fresh])
+            due = np.where(
+                labelled.corrected, np.int8(0), labelled.label
+            )  # a click that came too late may be of this batch
+            self.auctions.label(marks, due[fresh], final, labelled.user[fresh])
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
         self.counted.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)
         if self.listener is not None:

@@ -98,7 +98,8 @@ def _place(threshold: float, bits: int) -> tuple[int, bool, bool]:
         at = int(np.searchsorted(edges[: middle + 1], threshold, side="right")) - 1
         return at, threshold - edges[at] <= edges[at + 1] - threshold, bool(threshold == edges[at])
     at = middle + 1 + int(np.searchsorted(edges[middle + 2 :], threshold, side="left"))
-    return at, bool(threshold - edges[at] < edges[at + 1] - threshold), False  # closed above: something may lie below
+    # closed above: something may lie below. No score is above 1, so whatever a threshold of 1 selects is in the last bin
+    return at, bool(threshold - edges[at] < edges[at + 1] - threshold or threshold == 1.0), False
 
 
 _Of = Callable[[float, float], float | None]  # of clicks and non-clicks that are selected

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from streameval.metrics.auc import binned_auc
 from streameval.metrics.metric import Cells, Column, Gauge, Metric, OfCells, OfUsers
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, VALUES_NOT_KEPT, Ranked, Undefined, View
+from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, VALUES_NOT_KEPT, Ranked, Undefined, View
 from streameval.sketches.blocks import PHI0, PHI1
 from streameval.sketches.layout import BLOCK_PLACED0, BLOCK_PLACED1, BLOCK_REQUEST_W, BLOCK_REQUEST_WA
 from streameval.sketches.weightings import SQUARE_SCALE, TERM_SCALE, Weighted
+from streameval.sketches.yield_cells import VALUES
 
 
 def auc(view: View) -> float | Undefined:
@@ -55,7 +56,7 @@ def gauc_value(view: View) -> float | Undefined:
 
 
 def _gauc_by(view: View, terms_of: Callable[[Ranked], Weighted | None]) -> float | Undefined:
-    """GAUC by one of the weightings, from the same ranks; None: its values are not kept."""
+    """GAUC by one of the weightings, from the same ranks; None: its values are not kept, for ranges even where they are."""
     missing = view.need_impressions()
     if missing:
         return missing
@@ -65,7 +66,7 @@ def _gauc_by(view: View, terms_of: Callable[[Ranked], Weighted | None]) -> float
         return Undefined("no_eligible_user")
     terms = terms_of(view.ranked)
     if terms is None:
-        return VALUES_NOT_KEPT
+        return VALUES_NOT_KEPT if view.tally(VALUES.name) is None else NOT_KEPT_FOR_RANGES
     return terms.weighted_auc / terms.weight if terms.weight else Undefined("no_weight")
 
 

@@ -41,6 +41,7 @@ class Undefined:
 NOT_KEPT_FOR_SLICES = Undefined("not_kept_for_slices")
 WEIGHTS_NOT_SUPPORTED = Undefined("weights_not_supported")  # it needs every impression, and these are a sample
 VALUES_NOT_KEPT = Undefined("values_not_kept")  # no setting asks for the value of clicks
+NOT_KEPT_FOR_RANGES = Undefined("not_kept_for_ranges")  # neither values of users, nor means over their lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,6 @@ class UserMeans:
         return UserMeans(self.users + other.users, self.total + other.total, self.squares + other.squares)
 
 
-NOT_KEPT_FOR_RANGES = Undefined("not_kept_for_ranges")  # means over users, where users are not kept, or only a sample
-
-
 @dataclass(frozen=True, slots=True)
 class View:
     """Read-only inputs of every metric."""
@@ -114,9 +112,8 @@ class View:
     blocks: NDArray[np.int64] | None  # sums by block of users (see `layout.read_blocks`); None: not kept, or not read
     layout: Layout
     vector: NDArray[np.int64]  # of which all this is
-    by_user: Mapping[str, UserMeans] | Undefined = (
-        NOT_KEPT_FOR_RANGES  # by metric of lists; Undefined: why there are none
-    )
+    # by metric of lists; Undefined: why there are none
+    by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES
     made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @classmethod

@@ -28,7 +28,7 @@ from streameval.testing import ManualClock, readers_see
 HOUR = 3_600_000
 T0 = 1_700_002_800_000  # on the hour
 ADS, REQUESTS, STEP = 6, 240, 60_000  # four hours of a request a minute
-WINDOW = 600_000
+WINDOW, LATENESS = 600_000, 30_000
 Event = dict[str, Any]
 
 
@@ -201,6 +201,62 @@ def test_order_within_the_lateness_and_batches_change_nothing(
     rng = random.Random(seed)
     shuffled = sorted(log(), key=lambda event: event["ts"] + rng.uniform(0, 25_000))
     assert sums_of(fed(shuffled, size)) == expected
+
+
+def test_a_backlog_longer_than_the_horizon_loses_no_candidates(expected: dict[tuple[str, int], list[Any]]) -> None:
+    """A batch of four hours after one of a few seconds: its candidates are as far ahead of that as its impressions."""
+    events = log()
+    pipeline = Pipeline(settings(), ManualClock(T0 / 1000 + 36_000))
+    for batch in [*batches(events[:10], pipeline, 10), *batches(events[10:], pipeline, 5_000)]:
+        pipeline.take(batch)
+    assert sums_of(pipeline) == expected
+
+
+@pytest.mark.parametrize("size", [1, 5_000])
+def test_candidates_behind_the_lateness_are_late_wherever_a_batch_ends(
+    expected: dict[tuple[str, int], list[Any]], size: int
+) -> None:
+    events = log()
+    late = [
+        {**event, "impression_id": f"late{i}", "ts": event["ts"] - 1_000 - LATENESS, "shown": False}
+        for i, event in enumerate(events[100:1_000:100])
+        if event["type"] == "impression"
+    ]
+    for event in late:
+        event.pop("position", None)
+        reached = event["ts"] + 1_000 + LATENESS
+        at = next(i for i, one in enumerate(events) if one["ts"] > reached and one.get("shown", True))
+        events.insert(at + 1, event)
+    pipeline = fed(events, size)
+    assert sums_of(pipeline) == expected
+    (part,) = pipeline.partitions.values()
+    assert part.auctions is not None
+    assert part.auctions.skipped["late_candidates"] == len(late) > 3
+
+
+def test_a_click_that_comes_too_late_is_in_no_table_wherever_a_batch_ends(
+    expected: dict[tuple[str, int], list[Any]],
+) -> None:
+    """It corrects the label; but the tables have labels as they were when due, also when it comes in the same batch."""
+    events = log()
+    clicked = {event["impression_id"] for event in events if event["type"] == "click"}
+    late = [
+        {
+            "type": "click",
+            "impression_id": event["impression_id"],
+            "ts": event["ts"] + 1_000,
+            "user_id": event["user_id"],
+        }
+        for event in events[:: len(events) // 50]
+        if event["type"] == "impression" and event.get("shown", True) and event["impression_id"] not in clicked
+    ]
+    assert len(late) > 10
+    for click in late:  # after the label was due
+        due = click["ts"] + WINDOW + 2 * LATENESS
+        at = next((i for i, one in enumerate(events) if one["ts"] > due and one.get("shown", True)), len(events) - 1)
+        events.insert(at + 1, click)
+    for size in (1, 5_000):
+        assert sums_of(fed(events, size)) == expected
 
 
 def test_a_restart_changes_nothing(expected: dict[tuple[str, int], list[Any]], tmp_path: Path) -> None:

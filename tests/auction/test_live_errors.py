@@ -102,7 +102,7 @@ class World:
 def sums_of(world: World, seed: int, users: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Of the whole run, labels final at once; requests of the first hour have no history, and are left out."""
     rows, shown, clicked = world.requests(seed, users)
-    live = LiveAuctions(AUCTION, PANE, GAP, 1 << 40)
+    live = LiveAuctions(AUCTION, PANE, GAP)
     assert live.tallies == [one for name in tally_names(AUCTION) for one in (name, through_name(name))]
     found = np.zeros((VERSIONS, len(RESERVES), CELLS_OF_A_POINT), np.int64)
     hour = rows.ts // HOUR
@@ -114,7 +114,7 @@ def sums_of(world: World, seed: int, users: int) -> tuple[NDArray[np.int64], NDA
                 live.shown(some)
                 live.label(keys_of(some, SLOTS), clicked[at], some.ts, some.user)
             else:
-                live.candidates(some, (one + 1) * HOUR)
+                live.candidates(some)
         for panes in live.run_due((one + 1) * HOUR + GAP):
             found[panes.series] += panes.cells.sum(axis=0).reshape(-1, *found.shape[1:])
     sums, through = np.split(found, [BLOCKS * len(AUCTION_CELLS)], axis=2)

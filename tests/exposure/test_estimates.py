@@ -249,7 +249,7 @@ def test_labels_shown_while_an_input_is_silent_weigh_once_they_are_mature() -> N
 def maturing(hour: int, item: np.ndarray, user: np.ndarray) -> Maturing:
     n = item.size
     return Maturing(
-        np.full(n, hour), item, user, np.zeros(n, np.int64), np.zeros(n, np.int8), np.ones(n, np.bool_)
+        np.full(n, hour), item, user, np.zeros(n, np.int64), np.zeros(n, np.int8), np.zeros(n, np.int8), np.ones(n, np.bool_)
     )  # fmt: skip
 
 

@@ -123,15 +123,16 @@ def test_batches_and_order_within_the_lateness_change_no_bit() -> None:
     assert whole(run(shuffled, 500))["exposure_ess"] == whole(expected)["exposure_ess"]
 
 
-def test_corrections_come_with_the_weights_of_their_hour() -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_corrections_come_with_the_weights_of_their_hour(at_once: bool) -> None:
     events = traffic(9_000)
     late = [event for event in events if event.get("type") == "click" and event["ts"] % 7 == 0]
     on_time = [event for event in events if event not in late]
     process = Process()
     split = next(i for i, event in enumerate(on_time) if event["ts"] > events[-1]["ts"] - 1_000)
-    process.take(on_time[:split])
-    process.take(late)
-    process.take(on_time[split:])
+    parts = [on_time[:split], late, on_time[split:]]
+    for part in [[*parts[0], *parts[1], *parts[2]]] if at_once else parts:
+        process.take(part)
     found = process.end()
     assert found["events"]["corrected"] > 20
     n, snips, _ = brute_force(on_time, late)

@@ -380,6 +380,35 @@ def test_what_cannot_be_used_is_named(change: dict[str, Any], options: dict[str,
         streameval.evaluate(pa.table({"pclick": [0.1, 0.2], "clicked": [0, 1], **change}), **options)
 
 
+@pytest.mark.parametrize(
+    ("pclick", "words"),
+    [
+        (np.array([[0.9, 0.1], [0.8, 0.2]]), r"column 'pclick' has the shape \(2, 2\): .*such as \[:, 1\]"),
+        (np.array(0.5), r"column 'pclick' has the shape \(\): must have one value for each row"),
+        (0.5, "column 'pclick' is 0.5: must have one value for each row"),
+        ("de", "column 'pclick' is 'de': must have one value for each row"),
+        (
+            [0.1, 0.2, 0.3],
+            "column 'clicked' has 2 rows, column 'pclick' has 3: columns must have one value for each row",
+        ),
+        (np.array([0.1, 0.2], complex), r"column 'pclick' \(complex128\) cannot be read"),
+        ([0.1, "x"], r"column 'pclick' \(list\) cannot be read: .*'x'"),
+    ],
+)
+def test_a_column_that_is_none_is_named(pclick: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        streameval.evaluate({"clicked": [0, 1], "pclick": pclick})
+
+
+@pytest.mark.parametrize("kind", ["mapping", "pandas"])
+def test_numbers_of_another_byte_order_are_the_same_numbers(kind: str) -> None:
+    make: Any = dict if kind == "mapping" else pytest.importorskip("pandas").DataFrame
+    p, y = np.array([0.1, 0.25, 0.4]), np.array([0, 1, 1])
+    swapped = make({"clicked": y.astype(">i4"), "pclick": p.astype(">f8"), "country": ["de", "us", "de"]})
+    of_native = streameval.evaluate({"clicked": y, "pclick": p, "country": ["de", "us", "de"]}, slices=["country"])
+    assert streameval.evaluate(swapped, slices=["country"]).report()["results"] == of_native.report()["results"]
+
+
 def test_what_is_no_table_or_no_setting_is_refused() -> None:
     table = {"pclick": [0.1, 0.2], "clicked": [0, 1]}
     with pytest.raises(TypeError, match="int is not a table"):

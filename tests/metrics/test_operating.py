@@ -275,6 +275,13 @@ def test_at_an_edge_of_a_bin_precision_recall_f1_and_cost_are_exact(threshold: f
         assert value(view, f"{name}_error") == 0.0
 
 
+def test_a_threshold_of_one_selects_what_is_certain() -> None:
+    p, y = np.array([1.0, 1.0, 1.0, 0.9, 0.5, 0.0]), np.array([True, True, False, True, False, False])
+    view = view_of(p, y, Options(EDGES, threshold=1.0, cost_ratio=7.5), 10)
+    for name, exact in exact_at(p, y, 1.0, 7.5).items():
+        assert value(view, name) == pytest.approx(exact, abs=1e-15), name
+
+
 @given(rows=SCORES, threshold=st.one_of(st.floats(0, 1), st.sampled_from([k / 20 for k in range(21)])),
        ratio=st.floats(0.01, 100), bits=st.integers(0, 4))  # fmt: skip
 def test_anywhere_else_they_are_within_their_certified_errors(

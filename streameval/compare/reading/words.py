@@ -171,10 +171,12 @@ def _in_percent(metric: str) -> bool:
 
 
 def _places(of: MetricReading | Estimate, metric: str) -> int:
-    """As many as the bounds make sense of."""
+    """As many as the bounds make sense of, and enough that a bound which shows a direction is not 0."""
     lower, upper = _bounds(of)
     wide = (upper - lower) / 2 if lower is not None and upper is not None else abs(of.difference or 0.0) / 4
     percent = _in_percent(metric)
+    if lower is not None and upper is not None and lower * upper > 0:
+        wide = min(wide, 2 * abs(lower), 2 * abs(upper))  # rounds to something from half a unit of the last place on
     wide *= 100.0 if percent else 1.0
     return min(6, max(0, math.ceil(-math.log10(wide)))) if wide > 0 else 2 if percent else 4
 

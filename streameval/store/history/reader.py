@@ -202,9 +202,7 @@ class HistoryReader:
         wanted = set(series)
         first, last = whole_steps(start, end, step)
         with self._reading() as db:
-            coverage, parts = cover(db, self._form.lengths, first, None if last is None else last + 1)
-            lengths = self._form.lengths
-            steps = Steps(((at, at + lengths[level]) for level, at in slots(parts, lengths).values()), step)
+            coverage, steps = self._steps_of(db, first, last, step)
             where_id = next((number for number, name in slices_by_id(db).items() if name == where), None)
             chosen: list[tuple[int, Series, list[Interval], bool]] = []
             rows = size = without_scores = 0
@@ -275,6 +273,22 @@ class HistoryReader:
         return (ranked if self._form.keeps_users else NOT_KEPT_FOR_RANGES), error
 
     # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _steps_of(
+        self, db: sqlite3.Connection, first: int | None, last: int | None, step: int | None
+    ) -> tuple[Coverage, Steps]:
+        """The steps that hold the parts beginning in [first, last], and what they cover.
+
+        An hour that crosses a border makes one of two steps: where that reaches beyond what was asked for, its other parts are read too.
+        """
+        lengths = self._form.lengths
+        while True:
+            coverage, parts = cover(db, lengths, first, None if last is None else last + 1)
+            steps = Steps(((at, at + lengths[level]) for level, at in slots(parts, lengths).values()), step)
+            low, high = (steps.intervals[0][0], steps.intervals[-1][1]) if steps.intervals else (first or 0, last or 0)
+            if (first is None or low >= coverage.start) and (last is None or high <= coverage.end):
+                return coverage, steps
+            first, last = None if first is None else min(first, low), None if last is None else max(last, high - 1)
 
     def _step(
         self, db: sqlite3.Connection, series: int, where: int, metric: str, at: Interval, scores: bool

@@ -122,6 +122,14 @@ def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
         ("log_loss", 1.47, -1973.0, 1958.0, "log loss +147%"),
         ("log_loss", 0.5, -3.0, 0.9, "log loss +50% (95% per metric: at most +90%)"),
         ("calibration", 1.41, 1.2, 1.6, "calibration +141% (95% per metric: +120% to +160%)"),
+        (
+            "auc",
+            -0.3,
+            -0.6,
+            -0.04,
+            "AUC -0.30 (95% per metric: -0.60 to -0.04)",
+        ),  # not "to 0.0", of a version found worse
+        ("log_loss", 0.4, 0.002, 0.8, "log loss +40.0% (95% per metric: +0.2% to +80.0%)"),
         ("auc", -0.02, None, -0.01, "AUC -0.020 (95% per metric: at most -0.010)"),
         ("log_loss", 0.02, 0.01, None, "log loss +2.0% (95% per metric: at least +1.0%)"),
         ("auc", -0.02, None, None, "AUC -0.020"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -54,8 +56,14 @@ def partition_of(user: str) -> int:
     return sum(map(ord, user)) % 2
 
 
-def run(events: list[Shown | Tap], weighting: str = "impressions", size: int = 700) -> Pipeline:
+def run(
+    events: list[Shown | Tap],
+    weighting: str = "impressions",
+    size: int = 700,
+    metrics: Mapping[str, object] = MappingProxyType({}),
+) -> Pipeline:
     tree = {
+        "metrics": dict(metrics),
         "join": {"attribution_window": "2m", "allowed_lateness": "1m", "request_gap": "1m"},
         "users": {"weighting": weighting},
     }
@@ -157,6 +165,16 @@ def test_the_same_events_in_other_batches_give_the_same_history_to_the_last_byte
         contents.append(history_content(writer.path))
     assert contents[0] == contents[1] == contents[2]
     assert len(contents[0]["samples"]) == 2 * 2 * 60  # versions, partitions, minutes
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_gauc_by_value_of_a_range_says_whether_a_setting_is_missing_or_the_values_of_the_past(path, kept: bool) -> None:
+    pipeline = run(traffic(500, 1, seed=1, users=40), metrics={"value": kept})
+    writer, reader = store(pipeline, path)
+    for result in reader.range(reader.series_names(), None, None).results:
+        assert result.metrics["gauc_value"] is None
+        assert result.reasons["gauc_value"] == ("not_kept_for_ranges" if kept else "values_not_kept")
+    writer.close()
 
 
 @pytest.mark.parametrize("weighting", ["clicks", "uniform", "value"])

@@ -126,6 +126,22 @@ def test_an_hour_that_was_folded_stays_whole(reader: HistoryReader, writer: Hist
         assert sum(p.impressions for p in points) == before
 
 
+@pytest.mark.parametrize("step", [40, 90])
+def test_a_step_is_the_same_wherever_a_question_about_folded_hours_begins_and_ends(
+    reader: HistoryReader, writer: HistoryWriter, step: int
+) -> None:
+    """Hours that cross the borders of steps make one of several steps; it said that it began at 40 minutes, and lacked the 20 of the hour before."""
+    assert writer.fold({0: START + DAY}, START + 3 * DAY) == 3
+    everything = reader.steps("ctr", [V1], None, None, step * MINUTE)[V1].points
+    for start, end in ((85, 90), (70, 75), (0, 5), (130, 140), (10, 170)):
+        asked = START + start * MINUTE, START + end * MINUTE
+        points = reader.steps("ctr", [V1], *asked, step * MINUTE)[V1].points
+        assert set(points) <= set(everything), (start, end)
+        for point in points:
+            (result,) = reader.range([V1], point.start, point.start + point.length, [None]).results
+            assert (point.value, point.impressions) == (result.metrics["ctr"], result.totals.impressions)
+
+
 def test_steps_never_overlap_and_never_cut_a_part() -> None:
     steps = Steps([(60, 120), (120, 130), (130, 140), (300, 360)], 50)
     assert steps.intervals == [(50, 150), (300, 400)]
