@@ -1,4 +1,6 @@
-"""The comparisons of all partitions of this process: passes what they have counted to the board, in event time."""
+"""The comparisons of all partitions of this process: passes what the partitions have counted to the board, in event
+time.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,15 @@ from streameval.settings.tree import Join
 
 log = logging.getLogger(__name__)
 
-_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what happens to a pane, in this order
-RESTART = 6 * HOUR  # ms: windows of comparisons start over
+_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what can be due for a pane, in the order in which it is processed
+RESTART = 6 * HOUR  # ms: the minimum time between the starts of two windows of a comparison
 MOST_COMPARISONS = 64
 
 
 class Comparisons:
-    """Deploys and comparisons over the partitions of a process. Used by the loop's thread, when nothing is being counted."""
+    """Deploys and comparisons over the partitions of a process. Used by the loop's thread, while nothing is being
+    counted.
+    """
 
     def __init__(
         self,
@@ -59,9 +63,9 @@ class Comparisons:
         guard_cut: int | None = None,
         weighed: Weighed = "",
     ) -> None:
-        """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. In further metrics: `least`, the
-        smallest propensity that is believed; `operating_range`, false positive rates of the partial AUC. `guard_cut`: see `shape_of`.
-        `weighed`: see `Rule`.
+        """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. For further
+        metrics: `least` is the smallest propensity that is believed, `operating_range` the false positive rates of the
+        partial AUC. `guard_cut`: see `shape_of`. `weighed`: see `Rule`.
         """
         s = settings
         shape = shape_of(s.more, least, operating_range, guard_cut)
@@ -69,7 +73,7 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._join, self._edges = pane, join, edges
         self._min_propensity = min_propensity
-        # rows are held this much longer: never more than doubled
+        # rows are held this much longer, so the window is at most as long as the correction horizon
         self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
         self._announcements = announcements
         restart = max(RESTART, s.horizon // rule.windows)
@@ -77,9 +81,9 @@ class Comparisons:
         self._board = Board(rule, limits, pane, self._shape)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
-        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
+        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
         self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
-        self._said: dict[str, str] = {}  # verdicts that the log has had
+        self._said: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property
     def deploys(self) -> tuple[Deploy, ...]:
@@ -87,7 +91,7 @@ class Comparisons:
         return tuple(self._board.deploys)
 
     def counted(self) -> Counted:
-        """For a partition that is new."""
+        """Returns empty sums for a new partition."""
         pane, catalog, s, join = self._pane, self._catalog, self._settings, self._join
         out = Counted(
             Ledger(
@@ -114,7 +118,7 @@ class Comparisons:
         return out
 
     def advance(self, partitions: Sequence[Counted]) -> None:
-        """Takes in everything that has arrived, and every look that is due."""
+        """Processes all new arrivals, and takes every look that is due."""
         for announcement in self._announcements.take():
             deploy = self._board.announce(announcement)
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
@@ -144,7 +148,7 @@ class Comparisons:
         for _, kind, pane in sorted(due):
             if kind == _SILENT:
                 self._board.withhold((pane + 1) * self._pane, "no clicks where many were expected")
-            elif kind == _HEARD:  # clicks of impressions just before were held up, too
+            elif kind == _HEARD:  # the clicks of impressions just before the stretch were delayed, too
                 self._board.retract(first[pane] * self._pane - self._join.attribution_window, (pane + 1) * self._pane)
             elif kind == _ARRIVALS:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -161,9 +165,9 @@ class Comparisons:
             one.gauc.forget_before(keep * self._pane)
 
     def _look(self, pane: int, partitions: Sequence[Counted], over: bool) -> None:
-        """Takes a look at a pane; `over`: nothing can be corrected any more."""
+        """Takes the look at the end of a pane; `over`: nothing can be corrected any more."""
         end, until = pane + 1, (pane + 1) * self._pane
-        if over:  # what is late counts too
+        if over:  # late events count too
             end, until = FOREVER // self._pane, FOREVER
         gains = [
             (segment, named(self._catalog.series, rows.items()))
@@ -188,7 +192,9 @@ class Comparisons:
     def readings(
         self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None
     ) -> tuple[Comparison, ...]:
-        """For the readers, with what partitions and users add. `users` None: without the breakdown by user."""
+        """Returns the comparisons for readers, with what partitions and users add; without the breakdown by user if
+        `users` is None.
+        """
         self._board.place(self._placing(partitions))
         if users is None:
             out = self._board.readings(self._with_roles)
@@ -203,12 +209,12 @@ class Comparisons:
         return out
 
     def roles(self) -> dict[Series, Role]:
-        """What every series that is known is there for."""
+        """Returns the role of every known series."""
         known = (series for series in self._catalog.series if series != RETIRED and not series.objective)
         return {series: self._board.role(series) for series in known}
 
     def _finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
-        """Adds what the sums do not contain."""
+        """Adds what cannot be read from the sums."""
         if tracked.explained:
             reading = self._explanations.finish(tracked, reading)
         return self._with_roles(tracked, reading)
@@ -218,12 +224,16 @@ class Comparisons:
         return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
 
     def state(self) -> dict[str, Any]:
-        """For `restore`; every partition's checkpoint has it, so that none is needed."""
+        """Returns the state for `restore`. Every partition's checkpoint contains it, so no particular partition is
+        needed.
+        """
         strata = self._strata.state(lambda code: list(self._catalog.series[code]))
         return {**self._board.state(), "strata": strata, "silence": self._silence.state()}
 
     def restore(self, state: Mapping[str, Any], partitions: Sequence[Counted]) -> None:
-        """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        """Restores a checkpoint's state if it is ahead of the current one; then recomputes the sums from all
+        partitions' ledgers.
+        """
         before = self._board.looked, self._board.arrived
         for anew in self._board.restore(state):
             log.warning("comparison %s restarts: the settings in [compare] have changed", anew)
@@ -235,17 +245,17 @@ class Comparisons:
         self.rebuild(partitions)
 
     def rebuild(self, partitions: Sequence[Counted]) -> None:
-        """A partition has come or gone."""
+        """Recomputes the sums after a partition was assigned or revoked."""
         self._strata.settle([one.ledger for one in partitions], self._board.looked, close=False)
         self._board.rebuild(lambda: self._segments(partitions), lambda: self._gauc(partitions))
         self._explanations.forget()
 
     def clear(self, code: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         self._strata.clear(code)
 
     def _cut(self, partitions: Sequence[Counted]) -> None:
-        """Segments begin where comparisons do."""
+        """Makes the ledgers start a segment wherever a comparison starts."""
         for one in partitions:
             for pane in self._board.cuts():
                 one.ledger.cut(pane)
@@ -254,7 +264,7 @@ class Comparisons:
         return {series: code for code, series in enumerate(self._catalog.series) if series != RETIRED}
 
     def _placing(self, partitions: Sequence[Counted]) -> Placing:
-        """Gives what the open strata of some versions and pairs come to so far."""
+        """Returns a function that places the scores of strata that are still open, for given versions and pairs."""
 
         def placing(keys: Collection[RowName]) -> dict[tuple[int, RowName], Ints]:
             codes = self._codes()
@@ -274,15 +284,16 @@ class Comparisons:
                 yield start // self._pane, named(self._catalog.series, rows.items())
 
     def _segments(self, partitions: Sequence[Counted]) -> Iterator[tuple[int, Mapping[RowName, Ints]]]:
-        """Everything that has been looked at."""
+        """Yields (segment, rows by name) of all panes evaluated so far."""
         for one in partitions:
             for segment, rows in one.ledger.segments():
                 yield segment, named(self._catalog.series, rows.items())
 
     def _make_up(self, partitions: Sequence[Counted]) -> None:
-        """Partitions that were restored from before the last look: what they have counted again since was looked at then.
+        """Brings restored partitions up to the last look: what they have counted since their checkpoint was already
+        evaluated.
 
-        Once all of it is there, or a window of GAUC would be taken in two pieces.
+        Waits until a partition has counted all of it; otherwise a window of GAUC would be added in two pieces.
         """
         looked = self._board.looked
         put_off = self._silence.put_off
@@ -296,7 +307,7 @@ class Comparisons:
             self.rebuild(partitions)
 
     def _silent(self, partitions: Sequence[Counted], complete: int, over: bool) -> Due:
-        """Which complete panes may be looked at."""
+        """Returns which complete panes may be evaluated."""
         waiting = sorted({p for one in partitions for p in one.ledger.waiting(complete, start=self._board.looked)})
         counts = []
         for pane in waiting:
@@ -307,7 +318,9 @@ class Comparisons:
         return silence
 
     def _reached(self, partitions: Sequence[Counted]) -> tuple[int, int]:
-        """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
+        """Returns (first pane that may still get arrivals, first pane whose labels are not complete), over all
+        partitions.
+        """
         speaking = [one for one in partitions if one.speaks]
         watermark = min((one.firm for one in speaking or partitions), default=NEVER)
         if watermark == NEVER:

@@ -1,4 +1,4 @@
-"""A comparison in one line of words, the same for the page, the commands and the log."""
+"""A comparison as one line of words, the same for the page, the commands and the log."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from streameval.compare.reading.further import further_metric, further_words
 from streameval.compare.reading.reading import COMPARED, Comparison, Estimate, MetricReading, shows
 
 NAMES = {"log_loss": "log loss", "auc": "AUC", "gauc": "GAUC", "calibration": "calibration"}
-RATIOS = ("log_loss", "calibration")  # their differences are ratios less 1, and said in percent
+RATIOS = ("log_loss", "calibration")  # their differences are ratios less 1, and written in percent
 WARNING_ONLY = "before/after cannot tell the deploy from drift: a warning only"
 ONLY_SHADOW = "it only scores in shadow"
 NO_LONGER = "which no longer supports it"
-MUCH = 0.3  # of the whole difference, for a part to be named
+MUCH = 0.3  # share of the total difference from which a part is named
 MUCH_MORE = 2.0  # times its share of the impressions
 _LONGEST_NAME = 80
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def headline(comparison: Comparison) -> str:
-    """For example "v2 is worse than v1: decided 12:03 UTC on AUC -0.012 (99% per metric: -0.016 to -0.008), now -0.011 (-0.013
-    to -0.009); mostly country=DE".
+    """For example "v2 is worse than v1: decided 12:03 UTC on AUC -0.012 (99% per metric: -0.016 to -0.008), now -0.011
+    (-0.013 to -0.009); mostly country=DE".
 
-    The metric is the one that the verdict fell on. When what is known now does not show the verdict any more, it says so.
+    The metric is the one that the verdict was decided on. If current numbers no longer show the verdict, the line says
+    so.
     """
     c = comparison
     parts = [_evidence(c)]
@@ -35,7 +36,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def claim(comparison: Comparison) -> str:
-    """What the headline says without its evidence: "v2 is worse than v1"."""
+    """Returns the headline without its evidence: "v2 is worse than v1"."""
     c = comparison
     candidate, baseline = plain(c.candidate.version), plain(c.baseline.version)
     if c.candidate.model != "default":
@@ -49,17 +50,19 @@ def claim(comparison: Comparison) -> str:
 
 
 def remarks(comparison: Comparison) -> list[str]:
-    """What the headline says beside claim and evidence: other metrics, where it is worse, what to be careful about."""
+    """Returns what the headline says besides claim and evidence: other metrics, where it is worse, and caveats."""
     return [*_beside(comparison), *_reservations(comparison)]
 
 
 def _clicks_known(c: Comparison) -> bool:
-    """Whether `clicks` says anything: before/after counts those of hours with a counterpart alone, as the page has it too."""
+    """Whether `clicks` means anything: before/after counts only those of hours with a counterpart. The page does the
+    same.
+    """
     return c.setup != "before_after" or c.clicks > 0
 
 
 def _whose(c: Comparison) -> str:
-    """Of split arms, those of the one that has fewer."""
+    """Says that split arms give the clicks of the arm with fewer."""
     return " in the arm with fewer" if c.setup == "split" else ""
 
 
@@ -89,7 +92,7 @@ def _reservations(c: Comparison) -> list[str]:
 
 
 def _opposed(c: Comparison) -> str:
-    """What the Simpson guard of a paired comparison has found; "" when it is silent."""
+    """Returns what the Simpson guard of a paired comparison has found; "" if nothing."""
     opposed = [name_of(m.metric) for m in c.mixes if m.simpson and c.setup == "paired" and m.dimension == "propensity"]
     if not opposed:
         return ""
@@ -97,10 +100,11 @@ def _opposed(c: Comparison) -> str:
 
 
 def mostly(comparison: Comparison) -> str:
-    """The parts of the traffic to look at first, for example "country=DE and pClick 0.5-1"; "" when it is everywhere.
+    """Returns the parts of the traffic to look at first, for example "country=DE and pClick 0.5-1"; "" if it is worse
+    everywhere.
 
-    Of `worse` alone: proven parts (never single users) that carry much of the difference, and much more than they have
-    of the impressions; one of a dimension, the two that carry most.
+    Only for `worse`: significant parts (never single users) that carry much of the difference, and much more than their
+    share of the impressions; one per dimension, and the two that carry most.
     """
     c = comparison
     if c.verdict != "worse" or not c.impressions:
@@ -116,9 +120,9 @@ def mostly(comparison: Comparison) -> str:
 
 
 def telling(comparison: Comparison) -> MetricReading | None:
-    """The metric to name: of `worse` the one with the most evidence, of `not_worse` the one with the least.
+    """Returns the metric to name: for `worse` the one with the most evidence, for `not_worse` the one with the least.
 
-    A further metric only where nothing else is known: as a rule it has no part in the verdict.
+    A further metric only if nothing else is known, because it usually has no part in the verdict.
     """
     every = [m for m in comparison.metrics if m.difference is not None and math.isfinite(m.difference)]
     known = [m for m in every if m.metric in COMPARED] or every
@@ -129,17 +133,19 @@ def telling(comparison: Comparison) -> MetricReading | None:
 
 
 def difference(of: MetricReading | Estimate, alpha: float, metric: str, places: int | None = None) -> str:
-    """For example "AUC -0.012 (99% per metric: -0.016 to -0.008)", with as many places as the bounds make sense of."""
+    """For example "AUC -0.012 (99% per metric: -0.016 to -0.008)", by default with as many decimals as the bounds
+    justify.
+    """
     return f"{name_of(metric)} {_numbers(of, metric, f'{100 * (1 - alpha):.6g}% per metric: ', places)}"
 
 
 def name_of(metric: str) -> str:
-    """A metric's name for people."""
+    """Returns a metric's name for people."""
     return NAMES.get(metric) or further_words(metric) or plain(metric)
 
 
 def _numbers(of: MetricReading | Estimate, metric: str, level: str = "", places: int | None = None) -> str:
-    """A difference and its bounds."""
+    """Formats a difference and its bounds."""
     scale, unit = (100.0, "%") if _in_percent(metric) else (1.0, "")
     lower, upper = _bounds(of)
     digits = _places(of, metric) if places is None else places
@@ -160,7 +166,7 @@ def _numbers(of: MetricReading | Estimate, metric: str, level: str = "", places:
 
 
 def _bounds(of: MetricReading | Estimate) -> tuple[float | None, float | None]:
-    """No difference is beyond -1; a bound that is, or more than tenfold, says nothing."""
+    """Returns the bounds, without those that say nothing: no difference is below -1, and one beyond 10 is meaningless."""
     lower, upper = (None if b is None or not -1 <= b <= 10 else b for b in (of.lower, of.upper))
     return lower, upper
 
@@ -171,7 +177,7 @@ def _in_percent(metric: str) -> bool:
 
 
 def _places(of: MetricReading | Estimate, metric: str) -> int:
-    """As many as the bounds make sense of."""
+    """Returns as many decimals as the bounds justify."""
     lower, upper = _bounds(of)
     wide = (upper - lower) / 2 if lower is not None and upper is not None else abs(of.difference or 0.0) / 4
     percent = _in_percent(metric)
@@ -180,7 +186,9 @@ def _places(of: MetricReading | Estimate, metric: str) -> int:
 
 
 def _still(c: Comparison) -> bool:
-    """Whether what is known now shows the verdict; without a record of what it fell on, by the metric that decided it."""
+    """Whether current numbers show the verdict; if it is not on record what decided it, judged by the metric of
+    `telling`.
+    """
     if c.decided_on is not None:
         return c.supported_now is not False
     reading = telling(c)
@@ -190,7 +198,7 @@ def _still(c: Comparison) -> bool:
 
 
 def _evidence(c: Comparison) -> str:
-    """The metric that decided it: of a verdict as it was when it fell, and as it is now."""
+    """Formats the deciding metric: for a verdict as it was when it was reached, and as it is now."""
     on, reading = c.decided_on, telling(c)
     ended = "" if _still(c) or c.verdict == "undecided" else f", {NO_LONGER}"
     if on is None:
@@ -203,7 +211,7 @@ def _evidence(c: Comparison) -> str:
     now = c.decided_now if c.looked != c.decided_at else None
     if now is not None and now.difference is None:
         now = None
-    places = max(_places(one, on.metric) for one in (on.then, now) if one is not None)  # one beside the other
+    places = max(_places(one, on.metric) for one in (on.then, now) if one is not None)  # the same for both
     text = f"decided {when}{by}{difference(on.then, c.alpha, on.metric, places)}"
     if on.since is not None and on.since != c.start:
         text += f" of the traffic since {clock_time(on.since, c.looked)}"
@@ -213,7 +221,7 @@ def _evidence(c: Comparison) -> str:
 
 
 def _by_themselves(c: Comparison) -> str:
-    """Metrics that are worse at their own level, beside the one that tells the verdict."""
+    """Names metrics that are worse at their own level, other than the one that decided the verdict."""
     named = c.decided_on.metric if c.decided_on is not None else None
     worse = [m for m in c.metrics if m.verdict == "worse" and m.supported_now is not False and m.metric != named]
     if named is None and c.verdict == "worse":
@@ -225,7 +233,7 @@ def _by_themselves(c: Comparison) -> str:
 
 
 def clock_time(ms: int, now: int | None) -> str:
-    """ "12:03 UTC", with its date when that is not the day of `now`; "an unknown time" for a time without a date."""
+    """ "12:03 UTC", with the date if it is not on the day of `now`; "an unknown time" if it is outside the calendar."""
     try:
         when = _EPOCH + timedelta(milliseconds=ms)
         today = None if now is None else (_EPOCH + timedelta(milliseconds=now)).date()
@@ -235,11 +243,11 @@ def clock_time(ms: int, now: int | None) -> str:
 
 
 def reason_words(reason: str | None) -> str:
-    """A reason as words: "too_few_clicks" becomes "too few clicks"."""
+    """Returns a reason as words: "too_few_clicks" becomes "too few clicks"."""
     return (reason or "no reason given").replace("_", " ")
 
 
 def plain(name: str) -> str:
-    """A foreign name made safe for a line: printable, and not too long."""
+    """Makes a foreign name safe for a line: printable, and not too long."""
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
     return clean if len(clean) <= _LONGEST_NAME else clean[: _LONGEST_NAME - 3] + "..."
