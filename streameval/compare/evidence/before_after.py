@@ -48,7 +48,9 @@ ADVICE = "score a few percent of the traffic with the old version too, in shadow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """A metric's level and its deviation per block: value [...], devs [..., G] (summing to about 0). Higher is worse."""
+    """A metric's level and its deviation per block: value [...], devs [..., G] (summing to about 0). Higher is
+    worse.
+    """
 
     value: Reals
     devs: Reals

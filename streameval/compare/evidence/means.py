@@ -104,7 +104,9 @@ def is_enough(sums: MeanSums, fewest: float) -> NDArray[np.bool_]:
 
 
 def relative(sums: MeanSums) -> Statistic:
-    """Returns M_new / M_old - 1, [...], with errors clustered by users and items; undefined where an arm has nothing."""
+    """Returns M_new / M_old - 1, [...], with errors clustered by users and items; undefined where an arm has
+    nothing.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         known = (sums.om > 0.0) & (sums.means.min(axis=-1) > 0.0)
         level = np.where(known[..., None], sums.means, np.nan)

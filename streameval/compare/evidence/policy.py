@@ -78,7 +78,9 @@ def statistic(piece: Ints) -> Statistic:
 
 
 def is_enough(piece: Ints) -> NDArray[np.bool_]:
-    """Whether both policies have enough effective samples, and none of their weights is too large a share; bool[...]."""
+    """Whether both policies have enough effective samples, and none of their weights is too large a share;
+    bool[...].
+    """
     totals, moments = _terms(_cells(piece, L_USERS)).sum(axis=-2), _moments(piece)
     out = np.ones(piece.shape[:-1], np.bool_)
     for term in range(TERMS):

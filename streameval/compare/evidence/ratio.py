@@ -178,7 +178,9 @@ def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
 
 
 def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statistic) -> Statistic:
-    """Returns `two_way` where `on` (bool[...]) and there are enough items to estimate what they share, else `by_user`."""
+    """Returns `two_way` where `on` (bool[...]) and there are enough items to estimate what they share, else
+    `by_user`.
+    """
     on = on & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
     if not on.any():
         return by_user

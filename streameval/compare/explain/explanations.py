@@ -340,7 +340,9 @@ class Explanations:
 
 
 def _fewest(rule: Rule, reading: Comparison, clicks: int) -> int:
-    """Returns the floor of clicks; for a weighted log it is multiplied by the ratio of all `clicks` to effective ones."""
+    """Returns the floor of clicks; for a weighted log it is multiplied by the ratio of all `clicks` to
+    effective ones.
+    """
     if not rule.weighed or not reading.clicks:
         return rule.min_clicks
     return math.ceil(rule.min_clicks * max(int(clicks) / reading.clicks, 1.0))

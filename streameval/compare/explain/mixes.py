@@ -34,7 +34,9 @@ _OPTIMUM = 2_000.0  # clicks at which the guard's intervals are tightest
 
 
 def split_mixes(parts: SplitParts, blocks: Ints, terms: Terms, candidate: str) -> tuple[Mix, ...]:
-    """Returns a `Mix` per dimension and metric. `blocks`: int64[2, G, 8], what the arms served (see `sketches.blocks`)."""
+    """Returns a `Mix` per dimension and metric. `blocks`: int64[2, G, 8], what the arms served (see
+    `sketches.blocks`).
+    """
     whole = of_dimension(parts.names, PCLICK)
     hours = parts.sums[:, :, whole].sum(axis=2)  # [2, S, 6]
     both = (hours[..., SERVED_N] > 0).all(axis=0)

@@ -100,7 +100,9 @@ def uniform_exposure(exposed: Ints) -> dict[str, Statistic]:
 
 
 def uniform_exposure_of_lists(sums: Ints) -> tuple[Statistic, Statistic]:
-    """Returns candidate minus baseline in NDCG, as shown and weighted by inverse propensity, from int64[EXPOSED_LISTS]."""
+    """Returns candidate minus baseline in NDCG, as shown and weighted by inverse propensity, from
+    int64[EXPOSED_LISTS].
+    """
     by_block = _blocks_of_lists(sums)
     n = by_block[:, xl.XL_N].astype(np.float64)
     d = by_block[:, xl.XL_D] / SCALE

@@ -82,7 +82,9 @@ def of_dimension(names: Sequence[_Name], dimension: str) -> NDArray[np.int64]:
 
 
 def paired_findings(parts: PairedParts, terms: Terms, baseline_loss: float) -> tuple[Finding, ...]:
-    """Returns up to `MOST_FINDINGS` parts, largest contribution first. `baseline_loss`: nats per impression, overall."""
+    """Returns up to `MOST_FINDINGS` parts, largest contribution first. `baseline_loss`: nats per impression,
+    overall.
+    """
     whole = of_dimension(parts.names, PCLICK)
     impressions = int(parts.n[whole].sum())
     total = float(parts.d[whole].sum()) / SCALE

@@ -1,4 +1,6 @@
-"""Panes waiting for their look, in order: the cost of a look depends on what is due, not on everything that is waiting."""
+"""Panes waiting for their look, in order: the cost of a look depends on what is due, not on everything that is
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ class DuePanes:
     """The panes of one partition; those of late labels are kept separately."""
 
     def __init__(self, defer: int, end_of: Callable[[int], int]) -> None:
-        """`defer`: panes after which late labels count; `end_of`: returns the first pane after the segment of a pane."""
+        """`defer`: panes after which late labels count; `end_of`: returns the first pane after the segment of a
+        pane.
+        """
         self._defer, self._end_of = defer, end_of
         self._waiting: list[int] = []  # on time, sorted; without deferred ones
         self._put_off: list[tuple[int, int]] = []  # heap of (when it is due, pane), for deferred panes

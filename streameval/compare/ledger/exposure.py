@@ -99,7 +99,9 @@ def place_exposed(out: _Ints, at: int, block: int, code: int, phi: float, sign: 
 
 
 def turned(exposed: _Ints) -> _Ints:
-    """Converts sums of (candidate served, baseline scored) to (baseline, candidate), int64[EXPOSED]; its own inverse."""
+    """Converts sums of (candidate served, baseline scored) to (baseline, candidate), int64[EXPOSED]; its own
+    inverse.
+    """
     out = exposed.copy()
     out[_TURNED] *= -1
     return out

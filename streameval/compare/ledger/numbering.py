@@ -72,7 +72,9 @@ class Numbering:
                 self.parts[LEVELS].append(name)
 
     def clear(self, series: int) -> tuple[list[int], list[list[int]]]:
-        """Forgets the keys that contain a series; returns the rows, and the parts by kind, that no longer have a key."""
+        """Forgets the keys that contain a series; returns the rows, and the parts by kind, that no longer have
+        a key.
+        """
         gone = [i for i, key in enumerate(self.rows) if series in key]
         for i in gone:
             served, other = self.rows[i]

@@ -58,7 +58,9 @@ class PartSums:
         return out
 
     def of_pair(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
-        """Returns (values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start` and before `end`."""
+        """Returns (values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start` and before
+        `end`.
+        """
         values, segments = self._between(PAIRS, served, other, start, end)
         out = np.zeros((len(values), PART_WIDTH), np.int64)
         for _, sums in segments:

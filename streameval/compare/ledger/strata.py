@@ -133,7 +133,9 @@ class Strata:
         }
 
     def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
-        """Replaces everything by what `state` returned; `code`: returns a series' code, or None if it no longer exists."""
+        """Replaces everything by what `state` returned; `code`: returns a series' code, or None if it no longer
+        exists.
+        """
 
         def key_of(names: Sequence[Any]) -> Key | None:
             served, other = (-1 if name is None else code(name) for name in names)

@@ -249,7 +249,9 @@ def _add_pair(
     cells: tuple[int, int, int, int, int, int],
     scalars: tuple[int, int, int, int, int],
 ) -> None:
-    """Adds one score to a pair's sums from column `base` on; without loops, which would cost more than the additions."""
+    """Adds one score to a pair's sums from column `base` on; without loops, which would cost more than the
+    additions.
+    """
     _add_cells(sums, r, base + np.int64(block) * PAIR_CELLS, cells)
     if item != NO_ITEM:
         _add_cells(sums, r, base + ITEMS + np.int64(item) * PAIR_CELLS, cells)
@@ -277,7 +279,9 @@ def add_pairs(
     sign: int,
     out: LedgerTarget,
 ) -> int:
-    """Adds scores start .. end - 1 of versions that did not serve to the sums of their pairs; returns where it stopped."""
+    """Adds scores start .. end - 1 of versions that did not serve to the sums of their pairs; returns where it
+    stopped.
+    """
     row, series, p, loss, placed, logged_at = scores
     label, block, item, value, apart, weight, times, weighed = impressions
     row_of, part_of, _, _, full = numbers

@@ -166,7 +166,9 @@ def _numbers(of: MetricReading | Estimate, metric: str, level: str = "", places:
 
 
 def _bounds(of: MetricReading | Estimate) -> tuple[float | None, float | None]:
-    """Returns the bounds, without those that say nothing: no difference is below -1, and one beyond 10 is meaningless."""
+    """Returns the bounds, without those that say nothing: no difference is below -1, and one beyond 10 is
+    meaningless.
+    """
     lower, upper = (None if b is None or not -1 <= b <= 10 else b for b in (of.lower, of.upper))
     return lower, upper
 

@@ -127,7 +127,9 @@ class FurtherMetrics:
         return [worse for worse, _ in pairs], [not_worse for _, not_worse in pairs]
 
     def differences(self, clicks: Ints, window: int = 0, sides: int = 2) -> dict[str, Difference]:
-        """Returns (difference, lower, upper) by metric for one window, in the metrics' own signs; `clicks` int64[1, J]."""
+        """Returns (difference, lower, upper) by metric for one window, in the metrics' own signs; `clicks`
+        int64[1, J].
+        """
         out = {}
         for name, alone in self._alone.items():
             statistic = self._sums[name].statistic()

@@ -1,4 +1,6 @@
-"""The sums of further metrics over the windows of a comparison: for pairs, and for two arms hour by hour (see `sums`)."""
+"""The sums of further metrics over the windows of a comparison: for pairs, and for two arms hour by hour (see
+`sums`).
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,9 @@ class Record:
     def note(
         self, at: int, was: Verdict, now: Verdict, before: float | None, worse: float, not_worse: float = 0.0
     ) -> None:
-        """Records what a look has changed; `before` and `worse`: log e for worse at the previous look and at this one."""
+        """Records what a look has changed; `before` and `worse`: log e for worse at the previous look and at
+        this one.
+        """
         evidence = {"log_e_worse": worse, "log_e_not_worse": not_worse}
         if now != was:
             text = f"{was} -> {now}".replace("_", " ")

@@ -1,4 +1,6 @@
-"""The sums behind a comparison of versions that serve disjoint users, over the windows of its e-processes (see `sums`)."""
+"""The sums behind a comparison of versions that serve disjoint users, over the windows of its e-processes (see
+`sums`).
+"""
 
 from __future__ import annotations
 
