@@ -38,7 +38,7 @@ from streameval.settings.tree import Join
 
 log = logging.getLogger(__name__)
 
-_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what can be due for a pane, in the order in which it is processed
+_ARRIVALS, _SILENT, _RESUMED, _LOOK = range(4)  # what can be due for a pane, in the order in which it is processed
 RESTART = 6 * HOUR  # ms: the minimum time between the starts of two windows of a comparison
 MOST_COMPARISONS = 64
 
@@ -83,7 +83,7 @@ class Comparisons:
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
         self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
-        self._said: dict[str, str] = {}  # the last verdict logged, by comparison
+        self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property
     def deploys(self) -> tuple[Deploy, ...]:
@@ -122,7 +122,7 @@ class Comparisons:
         for announcement in self._announcements.take():
             deploy = self._board.announce(announcement)
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
-        self._make_up(partitions)
+        self._catch_up(partitions)
         arrived, complete = self._reached(partitions)
         arrivals: dict[int, dict[Series, int]] = {}
         for one in partitions:
@@ -140,7 +140,7 @@ class Comparisons:
         for kind, panes in (
             (_LOOK, looks),
             (_SILENT, [s.found for s in silence.silent] + ([] if silence.waiting is None else [silence.waiting])),
-            (_HEARD, [s.end - 1 for s in silence.silent]),
+            (_RESUMED, [s.end - 1 for s in silence.silent]),
         ):
             due += [((pane + 1) * self._pane + self._join.attribution_window, kind, pane) for pane in panes]
         first = {s.end - 1: s.first for s in silence.silent}
@@ -148,7 +148,7 @@ class Comparisons:
         for _, kind, pane in sorted(due):
             if kind == _SILENT:
                 self._board.withhold((pane + 1) * self._pane, "no clicks where many were expected")
-            elif kind == _HEARD:  # the clicks of impressions just before the stretch were delayed, too
+            elif kind == _RESUMED:  # the clicks of impressions just before the stretch were delayed, too
                 self._board.retract(first[pane] * self._pane - self._join.attribution_window, (pane + 1) * self._pane)
             elif kind == _ARRIVALS:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -172,7 +172,7 @@ class Comparisons:
         gains = [
             (segment, named(self._catalog.series, rows.items()))
             for one in partitions
-            for segment, rows in one.ledger.advance(end, self._silence.put_off)
+            for segment, rows in one.ledger.advance(end, self._silence.deferred)
         ]
         placed = self._strata.settle([one.ledger for one in partitions], pane + 1, over=over)
         gains += [(segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()]
@@ -182,11 +182,11 @@ class Comparisons:
             for start, rows in one.gauc.take(until)
         ]
         why = broken([one.joins for one in partitions], pane)
-        if pane in self._silence.put_off:
+        if pane in self._silence.deferred:
             why = "no clicks at the end, where many were expected"
         past, placing = partial(self._segments, partitions), self._placing(partitions)
-        for anew in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
-            log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
+        for restarted in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
+            log.info("comparison %s restarts: %s", restarted.id, restarted.reading().changes[-1].text)
             self._cut(partitions)
 
     def readings(
@@ -202,8 +202,8 @@ class Comparisons:
             self._explanations.begin(partitions, users, [t for t in self._board.tracked if t.explained])
             out = self._board.readings(self._finish)
         for comparison in out:
-            if comparison.verdict != self._said.get(comparison.id, "undecided"):
-                self._said[comparison.id] = comparison.verdict
+            if comparison.verdict != self._logged.get(comparison.id, "undecided"):
+                self._logged[comparison.id] = comparison.verdict
                 level = logging.INFO if serves_nobody(comparison) else logging.WARNING
                 log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
         return out
@@ -235,8 +235,8 @@ class Comparisons:
         partitions' ledgers.
         """
         before = self._board.looked, self._board.arrived
-        for anew in self._board.restore(state):
-            log.warning("comparison %s restarts: the settings in [compare] have changed", anew)
+        for restarted in self._board.restore(state):
+            log.warning("comparison %s restarts: the settings in [compare] have changed", restarted)
         if before != (self._board.looked, self._board.arrived):
             codes = self._codes()
             self._silence.restore(state["silence"])
@@ -289,19 +289,19 @@ class Comparisons:
             for segment, rows in one.ledger.segments():
                 yield segment, named(self._catalog.series, rows.items())
 
-    def _make_up(self, partitions: Sequence[Counted]) -> None:
+    def _catch_up(self, partitions: Sequence[Counted]) -> None:
         """Brings restored partitions up to the last look: what they have counted since their checkpoint was already
         evaluated.
 
         Waits until a partition has counted all of it; otherwise a window of GAUC would be added in two pieces.
         """
         looked = self._board.looked
-        put_off = self._silence.put_off
+        deferred = self._silence.deferred
         behind = [
-            one for one in partitions if one.ledger.waiting(looked, put_off) and self._reached([one])[1] >= looked
+            one for one in partitions if one.ledger.waiting(looked, deferred) and self._reached([one])[1] >= looked
         ]
         for one in behind:
-            one.ledger.advance(looked, put_off)
+            one.ledger.advance(looked, deferred)
             one.gauc.take(looked * self._pane)
         if behind:
             self.rebuild(partitions)

@@ -18,7 +18,7 @@ class DuePanes:
         """
         self._defer, self._end_of = defer, end_of
         self._waiting: list[int] = []  # on time, sorted; without deferred ones
-        self._put_off: list[tuple[int, int]] = []  # heap of (when it is due, pane), for deferred panes
+        self._deferred: list[tuple[int, int]] = []  # heap of (when it is due, pane), for deferred panes
         self._late: list[int] = []  # heap
 
     def add(self, pane: int, late: int) -> None:
@@ -35,27 +35,27 @@ class DuePanes:
         first = bisect_left(self._waiting, start)
         return [pane for pane in self._waiting[first : bisect_left(self._waiting, end)] if pane not in but]
 
-    def take(self, end: int, put_off: Collection[int]) -> list[tuple[int, int]]:
+    def take(self, end: int, deferred: Collection[int]) -> list[tuple[int, int]]:
         """Removes and returns what is due before `end`: (pane, late), sorted. A deferred pane is due once its segment
         can no longer change.
         """
         out = []
         cut = bisect_left(self._waiting, end)
         for pane in self._waiting[:cut]:
-            until = self._end_of(pane) - 1 + self._defer if pane in put_off else pane
+            until = self._end_of(pane) - 1 + self._defer if pane in deferred else pane
             if until < end:
                 out.append((pane, 0))
             else:
-                heapq.heappush(self._put_off, (until, pane))
+                heapq.heappush(self._deferred, (until, pane))
         del self._waiting[:cut]
-        while self._put_off and self._put_off[0][0] < end:
-            out.append((heapq.heappop(self._put_off)[1], 0))
+        while self._deferred and self._deferred[0][0] < end:
+            out.append((heapq.heappop(self._deferred)[1], 0))
         while self._late and self._late[0] + self._defer < end:
             out.append((heapq.heappop(self._late), 1))
         return sorted(out)
 
     def cut(self) -> None:
         """Handles a change of segments: when deferred panes are due is determined again at the next look."""
-        for _, pane in self._put_off:
+        for _, pane in self._deferred:
             insort(self._waiting, pane)
-        self._put_off = []
+        self._deferred = []

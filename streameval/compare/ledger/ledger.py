@@ -197,17 +197,17 @@ class Ledger:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
+    def advance(self, end: int, deferred: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
         """Moves the panes before `end` into their segments. Returns (segment, added sums by row), oldest first.
 
-        This includes late labels of panes whose correction horizon ended before it. Panes in `put_off` are moved only
+        This includes late labels of panes whose correction horizon ended before it. Panes in `deferred` are moved only
         then, together with the rest of their segment, and set apart.
         """
         out = []
-        for pane, late in self._due.take(end, put_off):
+        for pane, late in self._due.take(end, deferred):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
-            leaves = not late and pane in put_off
+            leaves = not late and pane in deferred
             if leaves and self._cap is not None:
                 self._set_apart(gained)
             for row, codes, clicks in self._waiting_codes.pop(pane, late):

@@ -40,7 +40,7 @@ class Silence:
     def __init__(self) -> None:
         self._impressions = 0
         self._clicks = 0
-        self.put_off: set[int] = set()
+        self.deferred: set[int] = set()
 
     def due(self, panes: Iterable[tuple[int, int, int]], over: bool) -> Due:
         """`panes`: complete panes that have not been evaluated, in order, as (pane, impressions, clicks); `over`: they
@@ -69,16 +69,16 @@ class Silence:
 
     def forget_before(self, pane: int) -> None:
         """Forgets deferred panes before `pane`, whose corrections have been added."""
-        self.put_off = {one for one in self.put_off if one >= pane}
+        self.deferred = {one for one in self.deferred if one >= pane}
 
     def state(self) -> dict[str, Any]:
         """Returns everything, for `restore`."""
-        return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.put_off)}
+        return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.deferred)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self._impressions, self._clicks = state["impressions"], state["clicks"]
-        self.put_off = set(state["put_off"])
+        self.deferred = set(state["put_off"])
 
     def _expected(self, impressions: int) -> float:
         return impressions * self._clicks / self._impressions if self._impressions else 0.0
@@ -87,7 +87,7 @@ class Silence:
         """Ends a stretch without clicks: its panes are deferred if it was silent, else evaluated."""
         if found is not None:
             out.silent.append(Stretch(quiet[0][0], quiet[-1][0] + 1, found))
-            self.put_off |= {pane for pane, _ in quiet}
+            self.deferred |= {pane for pane, _ in quiet}
             return
         for pane, impressions in quiet:
             out.looks.append(pane)
