@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
+from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, ListScores
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of

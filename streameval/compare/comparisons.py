@@ -12,9 +12,9 @@ from typing import Any
 
 from streameval.compare.announce import Announcements
 from streameval.compare.counted import Counted
-from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
+from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.explain.explanations import Explanations
 from streameval.compare.explain.who import UserSums
 from streameval.compare.ledger.gauc_rows import GaucRows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.reading.further import further_metric
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.told import Told, Untold
+from streameval.compare.reading.notified import Told, Untold
 from streameval.events.batch import Series
 
 Time = Annotated[int, "ms"]  # event time; written in an answer as its reader writes times
