@@ -1,9 +1,9 @@
 """Estimated propensities, for logs without them: what all estimators have in common, and what rows of the joiner keep.
 
-A label that matures on time gets a propensity, by what was known at the start of the hour of its impression: of labels
-that matured on time before that hour's first one, and of candidates of the hours before it. That is a function of the
-partition's own events, in any order within the lateness. The row keeps the number, so whatever is removed again later
-is what was put in.
+A label that matures on time gets a propensity from what was known at the start of its impression's hour: labels that
+matured on time before the first one of that hour, and candidates of the hours before it. So it depends only on the
+partition's own events, in any order within the allowed lateness. The row keeps the number, so a later retraction
+subtracts exactly what was added.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ LOGGED = "propensity"  # the field of events
 
 
 def field_of_estimate(source: str) -> str:
-    """By which name rows keep the propensities of an estimator."""
+    """Returns the name under which rows keep an estimator's propensities."""
     return f"{LOGGED}_{source}"
 
 
 def estimated(source: str) -> Field:
-    """What rows of the joiner keep of them; no event has it."""
+    """Returns the field that rows of the joiner keep for an estimator; no event has it."""
     need = Need("exposure.propensity", source)
     name = field_of_estimate(source)
     return Field(name, "number", (IMPRESSION,), "estimated here", low=0.0, high=1.0, above=True, needs=(need,))
 
 
 class Maturing(NamedTuple):
-    """n impressions whose labels are final, in order of time."""
+    """n impressions whose labels are final, in time order."""
 
-    hour: NDArray[np.int64]  # since the epoch, of their panes
+    hour: NDArray[np.int64]  # hours of their panes, since the epoch
     item: NDArray[np.uint64]  # 0: none
     user: NDArray[np.uint64]
     slices: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Maturing(NamedTuple):
     fresh: NDArray[np.bool_]  # on time
 
     def fresh_hours(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Those on time that have an item, by hour."""
+        """Yields (hour, rows) of the impressions on time that have an item."""
         on = np.flatnonzero(self.fresh)
         hour = self.hour[on]
         cuts = np.flatnonzero(np.diff(hour, prepend=hour[:1] - 1, append=hour[-1:] + 1)).tolist()
@@ -55,26 +55,30 @@ class Maturing(NamedTuple):
 
 
 def hours_of(ts: NDArray[np.int64], pane: int) -> NDArray[np.int64]:
-    """The hour that the pane of a time begins in; both in ms."""
+    """Returns the hour in which a time's pane begins; both in ms."""
     return ts // pane * pane // HOUR
 
 
 class Propensities(Protocol):
-    """One way to estimate them, for one partition."""
+    """An estimator of propensities, for one partition."""
 
     def of(self, rows: Maturing) -> NDArray[np.float64]:
-        """The propensity of every impression, float64[n] in (0, 1]; NaN: not known. Counts those that are on time."""
+        """Returns the propensity of every impression, float64[n] in (0, 1]; NaN if not known. Counts the impressions on
+        time.
+        """
 
     def relabelled(
         self, hour: NDArray[np.int64], label: NDArray[np.int8], given: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """What `of` gave impressions whose labels have changed since, by their new labels."""
+        """Returns the propensities by new labels, for impressions whose labels have changed since `of` returned
+        `given`.
+        """
 
     def considered(self, candidates: Impressions) -> None:
-        """Candidates that were not shown, and are not late."""
+        """Adds candidates that were not shown, and are not late."""
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""

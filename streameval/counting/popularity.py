@@ -1,7 +1,7 @@
-"""Propensities by how often items were shown: the counts of labels that matured on time, as of every hour's start.
+"""Propensities by how often items were shown: counts of labels that matured on time, as of the start of every hour.
 
-A count costs 16 bytes. There are at most `_MOST` of them: beyond, items are sampled by their id, and those left out have
-no propensity. Nor has an item that was never shown before the hour.
+A count costs 16 bytes. Up to `_MOST` are kept: beyond that, items are sampled by their id, and those left out have no
+propensity. Items that were never shown before the hour have none either.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from streameval.events.batch import Impressions
 from streameval.exposure.popularity import propensities
 
 _MOST = 1 << 20  # items
-_AT_ONCE = 1 << 20  # impressions that wait to be counted
+_AT_ONCE = 1 << 20  # impressions waiting to be counted
 _NEVER = -(1 << 62)
 _NO_IDS = np.empty(0, np.uint64)
 
 
 def sampled(ids: NDArray[np.uint64], level: int) -> NDArray[np.bool_]:
-    """Which ids, hashes, are among one in 2**level."""
+    """Returns which ids, hashes, are in a sample of one in 2**level."""
     return np.ones(ids.size, np.bool_) if level == 0 else (ids >> np.uint64(64 - level)) == 0
 
 
 def places_in(ids: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(where each wanted one is in `ids`, ascending; whether it is there)."""
+    """Returns (the index of each wanted id in `ids`, ascending; whether it is there)."""
     at = np.minimum(np.searchsorted(ids, wanted), max(ids.size - 1, 0))
     return at, ids[at] == wanted if ids.size else np.zeros(wanted.size, np.bool_)
 
@@ -37,7 +37,7 @@ class ItemPopularity:
     """The counts of one partition."""
 
     def __init__(self) -> None:
-        self._hour = _NEVER  # whose table it is
+        self._hour = _NEVER  # the hour of the table
         self._level = 0
         self._items, self._counts = _NO_IDS, np.empty(0, np.int64)
         self._waiting: list[NDArray[np.uint64]] = []
@@ -65,14 +65,14 @@ class ItemPopularity:
         label: NDArray[np.int8],
         given: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Items are shown whatever becomes of them."""
+        """Returns `given`: items are shown independently of the outcome."""
         return given
 
     def considered(self, candidates: Impressions) -> None:
-        """What was not shown is in no count."""
+        """Does nothing: what was not shown is not counted."""
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         self._merge()
         return {
             "hour": self._hour,
@@ -90,7 +90,7 @@ class ItemPopularity:
         self._table = state["table_items"].copy(), state["table"].copy()
 
     def _merge(self) -> None:
-        """Counts what waits. The level follows from the items that there are, whenever this is called."""
+        """Counts what is waiting. The level depends only on the items so far, not on when this is called."""
         if not self._waiting:
             return
         new, times = np.unique(np.concatenate(self._waiting), return_counts=True)

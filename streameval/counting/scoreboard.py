@@ -33,8 +33,8 @@ from streameval.sketches.sparse import SparseVector
 from streameval.sketches.tally import PaneSums
 from streameval.sketches.yield_cells import IMPRESSIONS_SERVED, VALUES, add_worth
 
-# Panes kept when nobody forgets them (a replay, or event times scattered over centuries between two snapshots): about
-# 4 kB each at least. Three months of minutes; never fewer than four of the longest windows.
+# The number of panes kept if none are forgotten (in a replay, or with event times scattered over centuries between two
+# snapshots): each takes about 4 kB or more. Three months of minutes; at least four of the longest windows.
 _MOST_PANES = 1 << 17
 
 
@@ -50,14 +50,14 @@ class Labelled:
     slices: NDArray[np.int64]
     label: NDArray[np.int8]
     corrected: NDArray[np.bool_]
-    fields: Mapping[str, NDArray[np.float64]]  # what rows keep of their events' numbers, see `events.fields.needed`
+    fields: Mapping[str, NDArray[np.float64]]  # numeric fields that rows keep, see `events.fields.needed`
     fresh: NDArray[np.bool_]  # on time, and counted for the first time
-    item: NDArray[np.int8] | None = None  # the item's block, see `sketches.blocks`; None: not known of any
-    policies: ScoreList | None = None  # probabilities by version, by ascending row; None: of none
-    copies: Copies | None = None  # what they stand for, where the log is a sample; None: for themselves
+    item: NDArray[np.int8] | None = None  # the item's block, see `sketches.blocks`; None: no item is known
+    policies: ScoreList | None = None  # probabilities by version, by ascending row; None: there are none
+    copies: Copies | None = None  # weights, if the log is a sample; None: each counts once
 
     def times(self, sign: int) -> NDArray[np.int64]:
-        """How often they count, int64[n], below 0 when they are taken out."""
+        """Returns how often they count, int64[n], negative if they are subtracted."""
         return np.full(self.ts.size, sign, np.int64) if self.copies is None else self.copies.now * sign
 
 
@@ -71,10 +71,10 @@ def _slice_rows(
     divisor: int,
     out: NDArray[np.int32],
 ) -> int:
-    """Numbers (series, value) pairs of one dimension, giving new ones the next numbers."""
+    """Numbers (series, value) pairs of one dimension; new ones get the next numbers."""
     by, radix = np.uint64(divisor), np.uint64(table.shape[1])
     for i in range(series.size):
-        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: half the time
+        value = np.int64((np.uint64(slices[row[i]]) // by) % radix)  # unsigned: takes half the time
         known = table[series[i], value]
         if known < 0:
             known = np.int32(next_row)
@@ -85,13 +85,13 @@ def _slice_rows(
 
 
 class _Layer(NamedTuple):
-    """Scores of some impressions, by one label."""
+    """Scores of some impressions, with one kind of label."""
 
     scored: Scored
     measured: Measured
     slice_row: NDArray[np.int32]  # [dimensions, scores]
     labels: LabelColumns
-    value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
+    value: NDArray[np.float64] | None  # values of the impressions' clicks, if they are counted
     weighed: bool  # the log is a sample
 
 
@@ -104,7 +104,7 @@ class SliceRows:
         self.count = 0
 
     def rows(self, dimension: int, scored: Scored, slices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The row of every score in one dimension."""
+        """Returns the row of every score in one dimension."""
         have = self._table.shape[1]
         if len(self._catalog.series) > have:
             more = np.full((self._table.shape[0], len(self._catalog.series) - have, self._catalog.radix), -1, np.int32)
@@ -115,7 +115,9 @@ class SliceRows:
         return out
 
     def adopt(self, rows: Sequence[tuple[int, int, int, int]], codes: Codes) -> NDArray[np.int64]:
-        """What the rows that `known` gave in another process are called here, by their number there."""
+        """Returns this process's row numbers of the rows that `known` returned in another process, by their numbers
+        there.
+        """
         mapping = np.zeros(max((row for row, *_ in rows), default=-1) + 1, np.int64)
         for row, series, dimension, value in sorted(rows):
             here = Scored((0, 1), _ONE, codes.series[[series]], np.zeros(1), np.zeros(1, np.bool_))
@@ -124,14 +126,14 @@ class SliceRows:
         return mapping
 
     def of(self, series: int) -> list[int]:
-        """The rows of one series; they stay those of its code."""
+        """Returns the rows of one series; they stay with its code."""
         if series >= self._table.shape[1]:
             return []
         mine = self._table[:, series]
         return [int(row) for row in mine[mine >= 0]]
 
     def known(self) -> list[tuple[int, int, int, int]]:
-        """(row, series, dimension, value code) of every row given out, by series, dimension and value."""
+        """Returns (row, series, dimension, value code) of every row in use, by series, dimension and value."""
         dimension, series, value = np.nonzero(self._table >= 0)
         row = self._table[dimension, series, value]
         found = zip(row.tolist(), series.tolist(), dimension.tolist(), value.tolist(), strict=True)
@@ -158,10 +160,10 @@ class Scoreboard:
         weighed: bool = False,
     ) -> None:
         """`pane` and `horizon` (of corrections) in ms, `windows` in panes, `users_budget` in bytes; `weigh_by` and
-        `strata_by`: fields that hold the propensities which impressions weigh by, and strata are made of.
+        `strata_by`: fields with the propensities used for weights, and for strata.
 
-        `values`: what clicks are worth is counted, and kept by user; weighting "value" needs it anyway; `weighed`: the log is a
-        sample, whose impressions have `Labelled.copies`.
+        `values`: the values of clicks are counted, and kept by user; weighting "value" needs that anyway; `weighed`:
+        the log is a sample, whose impressions have `Labelled.copies`.
         """
         self.pane = pane
         self.weighting = weighting
@@ -194,11 +196,12 @@ class Scoreboard:
         placed: bool = True,
         further: Sequence[tuple[Labelled, Scored]] = (),
     ) -> None:
-        """Adds (or with sign -1 takes out) the scores of labelled impressions, which are in order of time.
+        """Adds (or with sign -1 subtracts) the scores of labelled impressions, which are in time order.
 
-        `measured`: what `measured` gives of them, if the caller has it. `placed`: their pane's curves are known, as those
-        of earlier panes are mature; if not, standard errors of AUCs go without them. `further`: the same impressions with
-        other labels, by scores of other series; pane by pane with the first, as curves are made of what came before a pane.
+        `measured`: the result of `measured` for them, if the caller has it. `placed`: their pane's curves are known,
+        because those of earlier panes are mature; if not, standard errors of AUCs leave them out. `further`: the same
+        impressions with other labels, and scores of other series; added pane by pane with the first, because curves
+        come from what was before a pane.
         """
         if not scored.series.size:
             return
@@ -212,7 +215,7 @@ class Scoreboard:
         self.scratch.reserve(top, k)
         self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
         for j, number in enumerate(known.panes):
-            if placed:  # labels mature in order of time, late ones too: those of earlier panes have been counted
+            if placed:  # labels mature in time order, including late ones: those of earlier panes have been counted
                 self.references.begin(number)
             curves = self.references.at(number) if placed else self.references.none
             for layer in layers:
@@ -242,7 +245,7 @@ class Scoreboard:
         return _Layer(scored, measured, slice_row, labels, value, labelled.copies is not None)
 
     def _add(self, pane: int, layer: _Layer, part: slice, curves: Curves, sign: int, *, served: bool) -> None:
-        """One giver's scores of one pane; `served`: who gave them showed the impressions."""
+        """Adds one giver's scores of one pane; `served`: whether the impressions were shown by these scores."""
         scored, known = layer.scored, layer.measured
         scores = ScoreColumns(
             scored.p[part],
@@ -262,7 +265,9 @@ class Scoreboard:
         self._rank(pane, scored.series[part], entries, exact, value, stand_for, sign, served=served)
 
     def _add_values(self, pane: int, layer: _Layer, part: slice, sign: int) -> None:
-        """What the clicks on impressions are worth, of those that the series itself served: whose scores are the first ones."""
+        """Adds the values of clicks on impressions that the series itself served, which are those with the first
+        scores.
+        """
         series = layer.scored.series[part]
         if layer.value is None or not series.size:
             return
@@ -273,7 +278,7 @@ class Scoreboard:
         self.add_tally(pane, VALUES.name, code.astype(np.int32), block, sums[code, block])
 
     def measured(self, labelled: Labelled, scored: Scored) -> Measured:
-        """What this board and its ledger need to know of the scores."""
+        """Returns what this board and its ledger need to know about the scores."""
         return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane)
 
     def add_cells(
@@ -291,9 +296,10 @@ class Scoreboard:
         block: NDArray[np.integer[Any]],
         cells: NDArray[np.int64],
     ) -> None:
-        """Adds rows of a tally to a pane, `cells` int64[n, cells of the tally], signed: row i to series[i] in block[i] of users.
+        """Adds rows of a tally to a pane, `cells` int64[n, cells of the tally], signed: row i to series[i] in block[i]
+        of users.
 
-        Of a tally without blocks `block` is 0. Nothing happens when the tally is not kept.
+        For a tally without blocks, `block` is 0. Does nothing if the tally is not kept.
         """
         found = self.overall_layout.tally(name)
         if found is not None:
@@ -316,7 +322,7 @@ class Scoreboard:
                 self.overall.add(pane, SparseVector.of_pieces(first, size, own.ravel()))
 
     def retire(self, series: int) -> None:
-        """Forgets a series that no pane in memory holds (see `Panes.rows`); its code may be given to another."""
+        """Forgets a series that no pane in memory contains (see `Panes.rows`), so that its code can be reused."""
         self.overall.clear(series)
         for row in self._slice_rows.of(series):
             self.slices.clear(row)
@@ -331,12 +337,12 @@ class Scoreboard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the panes and windows, users apart."""
+        """Size of the panes and windows in bytes, without users."""
         scratch = self.scratch.target.cells.nbytes + self._slice_scratch.target.cells.nbytes
         return self.overall.nbytes + self.slices.nbytes + scratch
 
     def state(self) -> dict[str, Any]:
-        """Everything that was counted, for `restore`."""
+        """Returns everything that was counted, for `restore`."""
         return {
             "overall": self.overall.state(),
             "tallies": [[tally.name, tally.size] for tally in self.overall_layout.tallied],
@@ -346,7 +352,7 @@ class Scoreboard:
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
-        """Restores what `state` returned; `slice_rows[r]` is what row r of the slices is called here."""
+        """Restores what `state` returned; `slice_rows[r]` is this process's number of row r of the slices."""
         places = self.overall_layout.places(state.get("tallies", []))  # none: written before there were any
         self.overall.restore(state["overall"], codes.series.astype(np.int64), places)
         self.slices.restore(state["slices"], slice_rows)
@@ -354,7 +360,7 @@ class Scoreboard:
         self.references.restore(state["references"], codes.series)
 
     def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[_Layer], sign: int) -> None:
-        """What is counted by propensity, which is one for all labels of an impression."""
+        """Adds what is counted by propensity, which is the same for all labels of an impression."""
         fields = counted[0][0].fields
         stratum, given = fields.get(self.strata_by), fields.get(self.weigh_by)
         for (one, its), layer in zip(counted, layers, strict=True):
@@ -362,7 +368,7 @@ class Scoreboard:
                 self._strata.observe(self.overall, stratum, one.label, its, layer.measured, sign)
             if given is not None:
                 weighing = Weighing(one.label, given, one.fields.get("value"))
-                policies = one.policies if self.weigh_by == LOGGED else None  # theirs are of the log's
+                policies = one.policies if self.weigh_by == LOGGED else None  # policies use those of the log
                 self.exposure.observe(self.overall, weighing, its, policies, layer.measured, sign)
 
     def _rank(
@@ -377,7 +383,7 @@ class Scoreboard:
         *,
         served: bool,
     ) -> None:
-        """Gives rank entries to the users, each series its own."""
+        """Passes rank entries to the users, by series."""
         if not series.size:
             return
         if bool((series == series[0]).all()):

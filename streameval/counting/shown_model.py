@@ -1,9 +1,10 @@
-"""Propensities by who and what: a logistic regression of an item's and a user's bias, fitted at the start of every hour.
+"""Propensities by user and item: a logistic regression with an item's and a user's bias, fitted at the start of every
+hour.
 
-It is fitted to what was shown and to the candidates beside it that were not, of the 24 hours before: labels that matured on
-time, and candidates that came on time. At most `_MOST` of them, 25 bytes each, in an hour, and in a fit: beyond, users are
-sampled by their id, and those left out have no propensity. Nor has an item or user that the fit knows nothing of. A
-candidate that is delivered twice counts once, by its id.
+It is fitted to the impressions shown in the 24 hours before, and to the candidates that were not shown with them:
+labels that matured on time, and candidates that came on time. Up to `_MOST` of them, 25 bytes each, are used in an
+hour, and in a fit; beyond that, users are sampled by their id, and those left out have no propensity. Neither has an
+item or user that does not occur in the fit. A candidate that is delivered twice counts once, by its id.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _NO_BIASES = Biases(np.empty(0), np.empty(0), 0.0)
 
 
 class _Hour:
-    """What was shown and what was not, of the users of a level; the level follows from the rows, in any order."""
+    """What was shown and what was not, for the users of a sampling level; the level depends only on the rows, not on
+    their order.
+    """
 
     def __init__(self) -> None:
         self.level = 0
@@ -38,7 +41,7 @@ class _Hour:
         self._parts: list[tuple[_Ids, _Ids, _Flags, _Ids]] = []
 
     def add(self, item: _Ids, user: _Ids, ids: _Ids | None = None) -> None:
-        """Adds what was shown, or with `ids` candidates that were not, by those."""
+        """Adds what was shown or, with `ids`, candidates that were not shown, with their ids."""
         keep = sampled(user, self.level)
         n = int(np.count_nonzero(keep))
         self.put(item[keep], user[keep], np.full(n, ids is None), np.zeros(n, np.uint64) if ids is None else ids[keep])
@@ -53,9 +56,9 @@ class _Hour:
         self._size += item.size
 
     def rows(self, level: int) -> tuple[_Ids, _Ids, _Flags, _Ids]:
-        """(item, user, shown, id) of the users of a level that is at least the hour's own, every candidate once.
+        """Returns (item, user, shown, id) for the users of a level, at least the hour's own, with every candidate once.
 
-        The id is 0 of what was shown, and of candidates of a checkpoint that had none.
+        The id is 0 for what was shown, and for candidates from a checkpoint without ids.
         """
         item, user, ids = (np.concatenate([_NO_IDS, *(part[n] for part in self._parts)]) for n in (0, 1, 3))
         shown = np.concatenate([_NO_FLAGS, *(part[2] for part in self._parts)])
@@ -75,7 +78,7 @@ class ShownModel:
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
         self._pane = pane
-        self._hour = _NEVER  # whose model it is
+        self._hour = _NEVER  # the hour of the model
         self._hours: dict[int, _Hour] = {}
         self._items, self._users, self._biases = _NO_IDS, _NO_IDS, _NO_BIASES
 
@@ -90,7 +93,7 @@ class ShownModel:
             (i, item_known), (u, user_known) = places_in(self._items, item), places_in(self._users, user)
             known = item_known & user_known
             found = self._biases.propensity(i[known], u[known])
-            out[on[known]] = np.where(found > 0, found, np.nan)  # never shown before, as far as is known
+            out[on[known]] = np.where(found > 0, found, np.nan)  # 0: never shown before, as far as is known
             self._hours.setdefault(hour, _Hour()).add(item, user)
         return out
 
@@ -100,7 +103,7 @@ class ShownModel:
         label: NDArray[np.int8],
         given: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Items are shown whatever becomes of them."""
+        """Returns `given`: items are shown independently of the outcome."""
         return given
 
     def considered(self, candidates: Impressions) -> None:
@@ -112,7 +115,7 @@ class ShownModel:
                 self._hours.setdefault(one, _Hour()).add(candidates.item[on], candidates.user[on], candidates.id[on])
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         hours = []
         for hour, kept in sorted(self._hours.items()):
             item, user, shown, ids = _ordered(*kept.rows(kept.level))
@@ -132,7 +135,7 @@ class ShownModel:
             kept.put(saved["item"].copy(), saved["user"].copy(), saved["shown"].astype(np.bool_), ids)
 
     def _fit(self) -> None:
-        """Fits what came before the hour, and drops what the next one does not want."""
+        """Fits the hours before the current one, and drops those that the next one does not need."""
         before = [kept for hour, kept in sorted(self._hours.items()) if self._hour - _HOURS <= hour < self._hour]
         level = max((kept.level for kept in before), default=0)
         while True:
@@ -153,13 +156,13 @@ class ShownModel:
 
 
 def _again(ids: _Ids) -> _Flags:
-    """Ids that have stood there before, 0 never."""
+    """Returns which ids have occurred before; 0 never counts as such."""
     out = np.ones(ids.size, np.bool_)
     out[np.unique(ids, return_index=True)[1]] = False
     return out & (ids != 0)
 
 
 def _ordered(item: _Ids, user: _Ids, shown: _Flags, ids: _Ids) -> tuple[_Ids, _Ids, _Flags, _Ids]:
-    """Rows in a canonical order, so that sums of reals do not depend on the order of arrival."""
+    """Returns rows in a canonical order, so that sums of reals do not depend on the order of arrival."""
     order = np.lexsort((ids, shown, user, item))
     return item[order], user[order], shown[order], ids[order]
