@@ -1,4 +1,5 @@
-"""Auctions of a running stream: every request is replayed once it is complete, by what was known at the start of its hour.
+"""Auctions of a running stream: every request is replayed once it is complete, using what was known at the start of its
+hour.
 
 Candidates, shown or not, wait here until the watermark is `request_gap` past the last one of their request. The sums go
 to the pane of the first one. Labels count from the hour after the one in which they became final, so no click
@@ -38,18 +39,20 @@ from streameval.sketches.blocks import blocks_of
 from streameval.sketches.list_cells import GROUP_SHIFT
 from streameval.sketches.tally import PaneSums
 
-_MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
+_MOST_CANDIDATES = 10_000  # per request; larger requests are left out
 _MOST_WAITING = 1 << 21  # candidates; about 150 bytes each
-_FEW = 1 << 12  # candidates; a part of fewer is combined with those beside it
+_FEW = 1 << 12  # candidates; smaller parts are combined with their neighbours
 _NEVER, _EVER = -(1 << 62), 1 << 62
 
 
-# rows that may be of requests which are over, and those that cannot
+# rows that may belong to requests that are over, and those that cannot
 _Apart = tuple[Impressions | None, Impressions | None]
 
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
-    """What `LiveAuctions.label` is told of impressions that were shown: 0 of those that are no part of a history."""
+    """Returns the keys for `LiveAuctions.label` of impressions that were shown; 0 for those that do not enter the
+    history.
+    """
     pair = pair_of(query_of(impressions), impressions.item)
     keys = placed_keys(pair, field_of(impressions, "position"), slots)
     return np.where(impressions.item == 0, np.uint64(0), keys)
@@ -59,7 +62,7 @@ class LiveAuctions:
     """The auctions of one partition."""
 
     def __init__(self, settings: Auction, pane: int, gap: int, ahead: int) -> None:
-        """`pane`, `gap` (how far apart candidates of one request may be) and `ahead` (of the watermark) in ms."""
+        """`pane`, `gap` (the largest gap between candidates of one request) and `ahead` (of the watermark) in ms."""
         self._settings = settings
         self._points = operating_points(settings)
         self.tallies = [one for name in tally_names(settings) for one in (name, through_name(name))]
@@ -67,16 +70,16 @@ class LiveAuctions:
         self.history = PairHistory(settings.slots, settings.curve, max(1, settings.history // HOUR), settings.memory)
         self._shown: list[Impressions] = []
         self._others: list[Impressions] = []
-        self._codes = np.empty(0, np.int64)  # of the series that scored those that were run last
+        self._codes = np.empty(0, np.int64)  # of the series that scored the last requests run
         self._done = _NEVER  # ms, on a pane's boundary: requests that ended before it have been run
         self.skipped: Counter[str] = Counter()
 
     def shown(self, impressions: Impressions) -> None:
-        """New impressions that are not late."""
+        """Adds new impressions that are not late."""
         self._wait(self._shown, impressions)
 
     def candidates(self, impressions: Impressions, watermark: int) -> None:
-        """Candidates that were not shown."""
+        """Adds candidates that were not shown."""
         end = _EVER if watermark == _NEVER else max(watermark, self._done) + self._ahead
         late, runaway = impressions.ts < self._done, impressions.ts > end
         lates, runaways = int(np.count_nonzero(late)), int(np.count_nonzero(runaway))
@@ -89,7 +92,7 @@ class LiveAuctions:
     def label(
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], user: NDArray[np.uint64]
     ) -> None:
-        """Labels, when they became final (ms), and whose they are."""
+        """Adds labels, with the time when they became final (ms) and their users."""
         self.history.add(key, label, final, blocks_of(user).astype(np.int64) >> GROUP_SHIFT)
 
     def run_due(self, watermark: int) -> list[PaneSums]:
@@ -104,7 +107,7 @@ class LiveAuctions:
         return out
 
     def series_in_use(self) -> set[int]:
-        """The series that candidates which wait were scored by."""
+        """Returns the series that scored waiting candidates."""
         parts = [*self._shown, *self._others]
         columns = [part.series for part in parts] + [part.shadow.series for part in parts if part.shadow is not None]
         return set(np.unique(np.concatenate([np.empty(0, np.int32), *columns])).tolist())
@@ -115,7 +118,7 @@ class LiveAuctions:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`: columns that nobody changes."""
+        """Returns everything, for `restore`: columns that no longer change."""
         waiting = (concat_impressions(parts or [NO_IMPRESSIONS]) for parts in (self._shown, self._others))
         return {
             "done": self._done,
@@ -125,7 +128,7 @@ class LiveAuctions:
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self._done, self.skipped = state["done"], Counter(state["skipped"])
         self.history.restore(state["history"])
         self._shown, self._others = ([_unpacked(one, codes)] if len(one["id"]) else [] for one in state["waiting"])
@@ -135,7 +138,7 @@ class LiveAuctions:
     def _wait(self, parts: list[Impressions], impressions: Impressions) -> None:
         many = int(np.count_nonzero(impressions.request))
         self.skipped["no_request"] += len(impressions) - many
-        if len(self) + many > _MOST_WAITING:  # of a stream whose watermark stands still
+        if len(self) + many > _MOST_WAITING:  # if the watermark of a stream stands still
             self.skipped["no_room"] += many
             return
         if many:
@@ -158,7 +161,7 @@ class LiveAuctions:
         if not due:
             return []
         pane = begin // self._pane
-        rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane stand together
+        rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane are adjacent
         rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
         position = np.concatenate([field_of(part, "position") for part in near])
         item, request = _column(near, "item"), renumbered(number, rank)
@@ -167,7 +170,9 @@ class LiveAuctions:
         return self._run(near, stand, item[order], position, np.sort(pane))
 
     def _groups(self, apart: Sequence[Sequence[_Apart]]) -> ByRequest | None:
-        """Of the near rows; None: it takes all rows to tell, for an id comes again after the gap, or has too many, which all go."""
+        """Groups the near rows by request; None if that takes all rows, because an id recurs after the gap, or has too
+        many rows.
+        """
         near, far = ([part for some in apart for one in some if (part := one[side]) is not None] for side in (0, 1))
         groups, table, ids = grouped(_column(near, "request"), _column(near, "ts"))
         for part in far:
@@ -182,7 +187,9 @@ class LiveAuctions:
         first: NDArray[np.int64],
         last: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
-        """(number of each row's request, -1: not complete, when each request began; whether a row waits; is any complete?)."""
+        """Returns (number of each row's request, -1: not complete; when each request began; whether a row waits;
+        whether any is complete).
+        """
         crowded, over = size > _MOST_CANDIDATES, last < self._done
         self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
         waits = told_apart(number, ~over & ~crowded, over & ~crowded)
@@ -196,7 +203,7 @@ class LiveAuctions:
         position: NDArray[np.float64],
         panes: NDArray[np.int64],
     ) -> list[PaneSums]:
-        """Rows as they are arranged, with their items and positions; request r is of panes[r]."""
+        """Runs arranged rows, with their items and positions; request r belongs to panes[r]."""
         bid = stand.column([field_of(part, "bid") for part in parts])
         pair = stand.column([pair_of(query_of(part), part.item) for part in parts])
         stays = self._stay(stand, item, bid, position, pair, panes * self._pane // HOUR)
@@ -231,7 +238,9 @@ class LiveAuctions:
         pair: NDArray[np.uint64],
         hours: NDArray[np.int64],
     ) -> NDArray[np.int64] | None:
-        """The requests that can be run, None: all; the others are counted by reason. `hours`: of requests, ascending."""
+        """Returns the requests that can be run, None: all; counts the others by reason. `hours`: by request,
+        ascending.
+        """
         sizes, slots = np.diff(stand.indptr), self._settings.slots
         asked = np.unique(hours[sizes > 0])
         unknown = [hour for hour in asked.tolist() if not self.history.at(hour).curves.shown.any()]
@@ -257,13 +266,13 @@ def _column(parts: Sequence[Impressions], name: str) -> NDArray[Any]:
 
 
 def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(first, one beyond the last) of equal values that stand together."""
+    """Returns (start, end) of every run of equal values."""
     ends = [*(np.flatnonzero(np.diff(values)) + 1).tolist(), values.size]
     return [*zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _fewer(parts: list[Impressions]) -> list[Impressions]:
-    """The same rows in parts of which no two in a row have few."""
+    """Merges parts so that no two small ones are adjacent."""
     out: list[Impressions] = []
     for few, some in groupby(parts, lambda part: len(part) < _FEW):
         together = [*some]
@@ -272,7 +281,7 @@ def _fewer(parts: list[Impressions]) -> list[Impressions]:
 
 
 def _by_time(part: Impressions, end: int) -> _Apart:
-    """(rows before a time, those that follow; None: none). Out of order they are all near."""
+    """Returns (rows before a time, the others; None: none). All rows are in the first part if they are not in order."""
     first = apart_at(part.ts, end)
     if first == len(part):
         return part, None
@@ -282,7 +291,7 @@ def _by_time(part: Impressions, end: int) -> _Apart:
 
 
 def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressions]:
-    """Some of the near rows of parts and all far ones; those that stand together are not copied."""
+    """Returns some of the near rows of parts and all far ones; contiguous ones are not copied."""
     out, start = [], 0
     for near, far in parts:
         if near is not None:
@@ -297,7 +306,7 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
 
 
 def _plain(rows: Impressions) -> Impressions:
-    """Without what auctions do not read."""
+    """Returns the rows without what auctions do not read."""
     return replace(rows, features=None, names=None, policies=None)
 
 

@@ -81,9 +81,7 @@ class References:
         self.counting: _Counts = np.zeros((0, 2, _BINS), np.int64)  # its labels on time, for `add_scores` to add to
         self._total: _Counts = self.counting.copy()
         self._hours: dict[int, _Counts] = {}  # of the last day
-        self._stage = np.zeros(
-            0, np.int8
-        )  # 0: no curves, 1: implied, 2: from `_ENOUGH[0]` labels, 3: from `_ENOUGH[1]`
+        self._stage = np.zeros(0, np.int8)  # 0: no curves, 1: implied, 2: by `_ENOUGH[0]` labels, 3: by `_ENOUGH[1]`
 
     def reserve(self, series: int) -> None:
         """Makes room for series 0 .. series - 1."""
