@@ -17,7 +17,7 @@ from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
-# Options of the reader, which the same client_options may hold: a producer warns of each.
+# Options of the reader that the same client_options may contain: a producer warns about each.
 CONSUMER_ONLY = (
     "group.", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.", "queued.",
     "isolation.level", "check.crcs",
@@ -33,10 +33,10 @@ class ConfluentSender(Sender):
         options = {
             "client.id": "streameval",
             "linger.ms": 20,
-            "partitioner": "murmur2_random",  # as Java's and kafka-python's: equal keys, equal partitions
+            "partitioner": "murmur2_random",  # like Java's and kafka-python's: equal keys, equal partitions
             "queue.buffering.max.kbytes": 65_536,
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
-            "enable.idempotence": True,  # no duplicate and no change of order when a broker goes away
+            "enable.idempotence": True,  # no duplicates and no reordering when a broker goes away
             "reconnect.backoff.max.ms": 2_000,
             **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "delivery.report.only.error": True,

@@ -25,8 +25,8 @@ class KafkaPythonSender(Sender):
             "batch_size": 262_144,
             "max_request_size": 1_000_000_000,  # the topic's own limit decides
             "reconnect_backoff_max_ms": 2_000,
-            # 3.0.12's idempotent producer is of no use any more after one message was too large for its topic; one
-            # request at a time keeps the order too, and a message repeated after a lost answer is harmless to readers
+            # 3.0.12's idempotent producer is unusable after one message was too large for its topic; with one request
+            # at a time the order is kept as well, and a message repeated after a lost response is harmless to readers
             "enable_idempotence": False,
             "max_in_flight_requests_per_connection": 1,
             **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
@@ -75,7 +75,7 @@ class KafkaPythonSender(Sender):
 
     @property
     def _producer(self) -> Any:
-        """Made when first needed: kafka-python connects as it is made."""
+        """Created on first use: kafka-python connects when it is created."""
         if self._made is None:
             self._made = self._make(START_TIMEOUT)
         return self._made
