@@ -23,7 +23,7 @@ from streameval.sources.formats.times import as_ms, in_ms
 
 
 class SchemaError(ValueError):
-    """A stream or file whose columns cannot be ours."""
+    """A stream or file whose columns cannot contain events."""
 
     def __init__(self, problem: Rejection) -> None:
         super().__init__(problem[2])
@@ -31,7 +31,7 @@ class SchemaError(ValueError):
 
 
 def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool, text: bool) -> RawEvents:
-    """Raw columns of a table. Raises SchemaError when a required column is missing or has an impossible type."""
+    """Returns raw columns of a table. Raises SchemaError if a required column is missing or has an impossible type."""
     n = table.num_rows
     problems: dict[int, Rejection] = {}
     columns: dict[str, pa.Array] = {}
@@ -44,7 +44,7 @@ def to_raw(table: pa.Table, kind: int, dimensions: Sequence[str], hashed: bool, 
 
 
 def raw_of(get: Getter, kind: int, dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
-    """Raw columns of what `get` has. Raises SchemaError as `to_raw`."""
+    """Returns raw columns of what `get` provides. Raises SchemaError like `to_raw`."""
     for name in required_of_all():
         if name not in get.names:
             raise SchemaError(("wrong_schema", name, f"column {name}: is missing; there are {sorted(get.names)[:30]}"))
@@ -64,7 +64,7 @@ def raw_of(get: Getter, kind: int, dimensions: Sequence[str], hashed: bool, dict
 
 
 class Getter:
-    """Takes contract columns out of a table, by the type each must have."""
+    """Takes the contract's columns from a table, by the type that each must have."""
 
     def __init__(self, columns: dict[str, pa.Array], n: int, text: bool, problems: dict[int, Rejection]) -> None:
         self._columns = columns
@@ -74,11 +74,11 @@ class Getter:
 
     @property
     def names(self) -> Collection[str]:
-        """Of all columns."""
+        """The names of all columns."""
         return self._columns
 
     def features(self, hashed: bool, dicts: bool) -> tuple[Features | None, NDArray[np.bool_]]:
-        """(features in the form that is wanted, where there are any)."""
+        """Returns (features in the form needed, whether each row has any)."""
         given, has = _feature_columns(self._columns, self._n, dicts, self.problems, hashed)
         if not (hashed or dicts):
             return None, has
@@ -86,15 +86,15 @@ class Getter:
         return feature_columns.from_columns([], self._n, True) if dicts and features.dicts is None else features, has
 
     def by_version(self, field: str) -> ByVersion:
-        """The numbers of a field that gives them to versions."""
+        """Returns the values of a field that has one per version."""
         return _by_version(field, self._columns, self._n, self._text, self.problems)
 
     def slice(self, dimension: str) -> pa.Array | Words:
-        """The values of a dimension of slices."""
+        """Returns the values of a slice dimension."""
         return _slice(self._columns, self._n, dimension, self.problems)
 
     def scalar(self, field: Field) -> pa.Array | Ids | Words | NDArray[Any]:
-        """The column of a field, as `RawEvents.columns` has it."""
+        """Returns the column of a field in the form of `RawEvents.columns`."""
         if field.type == "text":
             return self.text(field.name)
         if field.type == "label":
@@ -102,7 +102,7 @@ class Getter:
         return self.integers(field) if field.type == "integer" else self.numbers(field.name)
 
     def text(self, name: str) -> pa.Array | Ids | Words:
-        """A string column; integers become their decimal text."""
+        """Returns a string column; integers become their decimal text."""
         column = self._columns.get(name)
         if column is None:
             return pa.nulls(self._n, pa.string())
@@ -121,7 +121,7 @@ class Getter:
         raise SchemaError(("wrong_schema", name, f"column {name} is {kind}: must be a string"))
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """A float column; NaN: absent. A value that is no finite number becomes a problem."""
+        """Returns a float column; NaN: absent. A value that is not a finite number becomes a problem."""
         column = self._columns.get(name)
         if column is None:
             return np.full(self._n, np.nan)
@@ -142,7 +142,9 @@ class Getter:
         return out
 
     def integers(self, field: Field) -> NDArray[np.float64]:
-        """A column of whole numbers; NaN: absent. Others, and those out of the field's range, become problems."""
+        """Returns a column of integers; NaN: absent. Other numbers, and those out of the field's range, become
+        problems.
+        """
         out = self.numbers(field.name)
         wrong = (out < field.low) | (out != np.floor(out)) | (out > field.high)
         least = f" >= {field.low:g}" if np.isfinite(field.low) else ""
@@ -153,7 +155,7 @@ class Getter:
         return out
 
     def labels(self, name: str) -> NDArray[np.int8]:
-        """A column of labels; -1: absent."""
+        """Returns a column of labels; -1: absent."""
         column = self._columns.get(name)
         if column is None:
             return np.full(self._n, -1, np.int8)
@@ -169,7 +171,7 @@ class Getter:
         return np.where(np.isnan(values), -1, values).astype(np.int8)
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(`ts` in ms, where it is given)."""
+        """Returns (`ts` in ms, whether it is given)."""
         column = self._columns["ts"]
         kind = column.type
         if pa.types.is_timestamp(kind):
@@ -186,7 +188,7 @@ class Getter:
         return np.array(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64), np.asarray(has, bool)
 
     def _parse(self, name: str, column: pa.Array, kind: pa.DataType, one: Callable[[str], Any]) -> pa.Array:
-        """Text as numbers; a text that is none becomes a problem of its row."""
+        """Parses text as numbers; any other text becomes a problem of its row."""
         try:
             return pc.cast(column, kind)
         except pa.ArrowInvalid:
@@ -204,7 +206,7 @@ class Getter:
 
 
 def _cast(value: str, kind: pa.DataType) -> Any:
-    """What Arrow alone takes for a number (0x1F): then it is one beside a text that is none, too."""
+    """Parses what only Arrow accepts as a number (0x1F), so that it is one even if other rows contain other text."""
     try:
         return pc.cast(pa.scalar(value), kind).as_py()
     except pa.ArrowInvalid:
@@ -212,7 +214,7 @@ def _cast(value: str, kind: pa.DataType) -> Any:
 
 
 def flat(name: str, column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece; of a dictionary, a value that is null is a null of the column."""
+    """Returns the column in one piece; null values of a dictionary become nulls of the column."""
     whole = column.combine_chunks()
     whole = whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
     if pa.types.is_dictionary(whole.type):
@@ -229,7 +231,7 @@ def flat(name: str, column: pa.ChunkedArray) -> pa.Array:
     return whole
 
 
-_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text and a byte a row would be any number of them
+_MOST_TEXT = 1 << 28  # bytes; a dictionary of one long text with a byte per row could expand to any size
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -242,7 +244,7 @@ def _blank_to_null(column: pa.Array) -> pa.Array:
 
 
 def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Array]]:
-    """The members of a map-like field: dotted columns, or the children of a struct."""
+    """Returns the members of a map-like field: dotted columns, or the children of a struct."""
     whole = columns.get(prefix)
     out = [(name[len(prefix) + 1 :], column) for name, column in columns.items() if name.startswith(prefix + ".")]
     if whole is not None and pa.types.is_struct(whole.type):
@@ -252,14 +254,14 @@ def _dotted(columns: dict[str, pa.Array], prefix: str) -> list[tuple[str, pa.Arr
 
 
 def _objects(column: pa.Array, field: str, problems: dict[int, Rejection]) -> list[dict[str, Any] | None]:
-    """A map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
+    """Returns a map column, or a column of JSON objects as text, row by row. Raises SchemaError for any other."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_map = pa.types.is_map(kind) and _is_text(kind.key_type)
     if not (is_map or _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
         raise _must_be(field, column, "a struct, a map from strings, or JSON objects as text")
     try:
         values = column.to_pylist()
-    except (ValueError, OverflowError):  # a map to times that Python does not have
+    except (ValueError, OverflowError):  # a map to times that Python cannot represent
         raise _must_be(field, column, "a map to numbers, texts or booleans") from None
     out: list[dict[str, Any] | None] = []
     for row, value in enumerate(values):
@@ -287,7 +289,7 @@ def _must_be(field: str, column: pa.Array, what: str) -> SchemaError:
 
 
 def _of_map(column: pa.Array | None, read: Callable[[pa.Array], Any]) -> Any:
-    """What a map column gives a column at a time; None when it must be read row by row, or is no map."""
+    """Returns a map column read as a column; None if it must be read row by row, or is not a map."""
     return read(column) if column is not None and map_columns.is_plain_map(column) else None
 
 

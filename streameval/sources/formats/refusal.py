@@ -1,4 +1,4 @@
-"""What is wrong with a JSON event, in words: the field, the value that it has, and what it must be."""
+"""What is wrong with a JSON event, in words: the field, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MUST_BE = {
 
 
 def of_json(error: Exception, event: bytes) -> Rejection:
-    """Why msgspec refused these bytes with that error."""
+    """Returns why msgspec rejected these bytes with that error."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return "malformed", "", f"not JSON: {text[:200]}"
