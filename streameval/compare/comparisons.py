@@ -321,8 +321,8 @@ class Comparisons:
         """Returns (first pane that may still get arrivals, first pane whose labels are not complete), over all
         partitions.
         """
-        speaking = [one for one in partitions if one.speaks]
-        watermark = min((one.firm for one in speaking or partitions), default=NEVER)
+        active = [one for one in partitions if one.is_active]
+        watermark = min((one.firm for one in active or partitions), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

@@ -29,7 +29,7 @@ class Counted:
         self.joiner, self.online = joiner, online
 
     @property
-    def speaks(self) -> bool:
+    def is_active(self) -> bool:
         """Whether events are arriving, so that other partitions wait for this one."""
         return self.joiner.progress.newest_event > NEVER and not self.joiner.progress.idle
 

@@ -245,8 +245,8 @@ class Window:
         """Moves the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
         start = end - self.length
         self._fit()
-        begins_anew = start >= self.end or end <= self.start or self.start == self.end  # no overlap
-        if begins_anew:
+        is_disjoint = start >= self.end or end <= self.start or self.start == self.end  # no overlap
+        if is_disjoint:
             self.dense[:] = 0
             entering: list[int] = list(self._panes.between(start, end))
             leaving: list[int] = []
@@ -256,7 +256,7 @@ class Window:
                 *self._panes.between(max(end, self.start), self.end),
             ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
-        if begins_anew or leaving or entering:
+        if is_disjoint or leaving or entering:
             self.change = next(_changes)
         for panes, sign in ((leaving, -1), (entering, 1)):
             for pane in panes:

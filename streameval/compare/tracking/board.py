@@ -142,9 +142,9 @@ class Board:
             if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
-        anew = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
+        restarted = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
         self._freeze_expired()
-        return anew
+        return restarted
 
     def retract(self, since: int, at: int) -> None:
         """Retracts verdicts reached at looks from `since` on (ms), as became known at `at` (ms)."""
@@ -207,9 +207,9 @@ class Board:
         A running comparison whose rule differs from the board's starts over, from the first pane that has not been
         evaluated; returns the ids of those. One that has ended keeps its results, and its own rule.
         """
-        anew: list[str] = []
+        restarted: list[str] = []
         if (state["looked"], state["arrived"]) <= (self.looked, self.arrived):
-            return anew
+            return restarted
         self.arrived, self.looked = state["arrived"], state["looked"]
         self._watch.restore(state["watch"])
         self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
@@ -232,8 +232,8 @@ class Board:
                 self.tracked.append(tracked)
             else:
                 self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
-                anew.append(self.tracked[-1].id)
-        return anew
+                restarted.append(self.tracked[-1].id)
+        return restarted
 
     def add_past(self, segments: _Past) -> None:
         """Adds the rows evaluated earlier to new comparisons that need them."""
@@ -326,13 +326,13 @@ class Board:
                     )
         self._roles.look(scored, served_by)
         learned = self._learning.look(at, partitions)
-        return self._anew(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
+        return self._restart(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 
     def _judge_again(self, at: int) -> list[Tracked]:
         least = self._limits.learning
-        return self._anew(at, "it does not serve, and is evaluated again", lambda t: t.lapsed(at, least))
+        return self._restart(at, "it does not serve, and is evaluated again", lambda t: t.lapsed(at, least))
 
-    def _anew(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
+    def _restart(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
         """Restarts the running comparisons that `which` selects, with the pane that begins at `at`."""
         out = [t for t in self.tracked if t.start < at <= t.start + self._limits.horizon and which(t)]
         for tracked in out:

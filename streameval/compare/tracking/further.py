@@ -138,7 +138,7 @@ class FurtherMetrics:
             out[name] = (sign * theta, low, high) if sign > 0 else (sign * theta, -high, -low)
         return out
 
-    def told(self, metric: str) -> tuple[float, float]:
+    def harm(self, metric: str) -> tuple[float, float]:
         """Returns (harm, its variance) of one of its metrics over the first window; NaN where unknown."""
         statistic = self._sums[metric].statistic()[0, 0]
         return float(statistic.theta), float(statistic.variance())

@@ -144,7 +144,7 @@ class CellGetter(Getter):
             rows = unsure[:left]
             rest = self._rest("ts", rows)
             out[rows], has[rows] = rest.times()
-            self._tell(rest, rows)
+            self._record_problems(rest, rows)
         return out, has
 
     def by_version(self, field: str) -> ByVersion:
@@ -235,14 +235,14 @@ class CellGetter(Getter):
                 out[rows] = np.where(found < 0, np.nan, found)
             else:
                 out[rows] = rest.numbers(name)
-            self._tell(rest, rows)
+            self._record_problems(rest, rows)
         return out
 
     def _rest(self, name: str, rows: NDArray[np.int64]) -> Getter:
         """Returns the cells of some rows, for Arrow."""
         return Getter({name: self._cells.texts(self._of[name], rows)}, rows.size, True, {})
 
-    def _tell(self, rest: Getter, rows: NDArray[np.int64]) -> None:
+    def _record_problems(self, rest: Getter, rows: NDArray[np.int64]) -> None:
         """Records the problems of these rows."""
         for k, problem in rest.problems.items():
             self.problems.setdefault(int(rows[k]), problem)

@@ -50,10 +50,10 @@ class Unread:
         for name in names.keys() - FIELDS.keys() - self._told:
             if len(self._told) < MOST_NAMES:
                 self._told.add(name)
-                self._tell(name, names.keys())
+                self._log_name(name, names.keys())
 
     @staticmethod
-    def _tell(name: str, beside: Iterable[str]) -> None:
+    def _log_name(name: str, beside: Iterable[str]) -> None:
         absent = sorted(FIELDS.keys() - beside)
         other = _OTHER_WORDS.get(name.lower())
         meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)

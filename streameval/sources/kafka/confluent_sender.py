@@ -58,7 +58,7 @@ class ConfluentSender(Sender):
                 self._producer.poll(0)  # serves error_cb, which knows more than "timed out"
                 if time.monotonic() >= deadline:
                     why = f"{error.args[0].str()}; {self._last_error or 'no answer'}"
-                    raise no_broker(self._bootstrap_servers, timeout, self._said(why)) from None
+                    raise no_broker(self._bootstrap_servers, timeout, self._redacted(why)) from None
                 time.sleep(0.1)  # a refused connection answers at once
 
     def send(
@@ -115,5 +115,5 @@ class ConfluentSender(Sender):
         self._producer.flush(1.0)
 
     def _on_error(self, error: KafkaError) -> None:
-        self._last_error = self._said(error.str())
+        self._last_error = self._redacted(error.str())
         log.warning("kafka: %s", self._last_error)

@@ -88,7 +88,7 @@ class GroupReader(KafkaReader):
         member = self._of_group
         member.check()
         if self._watch is not None and self._watch.known is not None:
-            self._gaps |= member.made_anew(self._watch.known)
+            self._gaps |= member.find_recreated(self._watch.known)
         if member.given is not None:
             self._begin(member.given)
         else:

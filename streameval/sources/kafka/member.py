@@ -130,7 +130,7 @@ class Member:
             return
         self.given = None
         self.open -= places
-        self._tell(self._owner.revoked, places & self._held)
+        self._notify(self._owner.revoked, places & self._held)
 
     def lose(self, places: frozenset[Place]) -> None:
         """These are lost."""
@@ -140,7 +140,7 @@ class Member:
         self.positions.forget(places)
         lost = places & self._held
         self._held -= places
-        self._tell(self._owner.lost, lost)
+        self._notify(self._owner.lost, lost)
 
     def starts(
         self,
@@ -160,21 +160,21 @@ class Member:
         self._held = places
         kept = {place: offset for place, offset in self._owner.assigned(places).items() if place not in starts}
         ids = {**self._owner.topic_ids(), **self.positions.ids}
-        anew = self._made_anew(places, ids, topics)
-        fresh = sorted(place for place in places if place not in starts or place in anew)
+        recreated = self._recreated_ids(places, ids, topics)
+        fresh = sorted(place for place in places if place not in starts or place in recreated)
         known = {place: ends(place) for place in fresh}
-        unknown = [place for place in fresh if place not in kept and place not in anew]
+        unknown = [place for place in fresh if place not in kept and place not in recreated]
         kept |= self._begun(unknown, committed, lambda place: known.get(place) or ends(place), topics)
         for place, (low, high) in known.items():
-            if place in anew:
-                starts[place] = self.positions.after_recreation(place, *anew[place], low, high, self._recreated)
+            if place in recreated:
+                starts[place] = self.positions.after_recreation(place, *recreated[place], low, high, self._recreated)
             else:
                 starts[place] = self.positions.go_on(place, kept[place], low, high)
         self.positions.look({topic: topics[topic] for topic, _ in places if topic in topics})
         self.positions.ids = {place: one for place in places if (one := _id(topics, place) or ids.get(place))}
         return starts
 
-    def made_anew(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
+    def find_recreated(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
         """Returns open places whose topic is no longer the one that their position belongs to; once per answer."""
         if topics is self._looked:
             return frozenset()
@@ -184,16 +184,16 @@ class Member:
             if now is not None and self.positions.moved(place[0]) in (None, now):
                 self.positions.ids[place] = now
                 self._begins(place)
-        return frozenset(self._made_anew(self.open, self.positions.ids, topics))
+        return frozenset(self._recreated_ids(self.open, self.positions.ids, topics))
 
     def go_on(self, place: Place, low: int, high: int, topics: Mapping[str, Topic] | None) -> int:
         """Returns where to continue a place whose position has become invalid; Kafka has [low, high). Raises
         SourceError.
         """
-        anew = self._made_anew([place], self.positions.ids, topics or {}).get(place)
-        if anew:
-            start = self.positions.after_recreation(place, *anew, low, high, self._recreated)
-            self.positions.ids[place] = anew[1]
+        recreated = self._recreated_ids([place], self.positions.ids, topics or {}).get(place)
+        if recreated:
+            start = self.positions.after_recreation(place, *recreated, low, high, self._recreated)
+            self.positions.ids[place] = recreated[1]
         else:
             start = self.positions.go_on(place, self.positions.next[place], low, high)
         self.positions.next[place] = start
@@ -220,7 +220,7 @@ class Member:
         offset, topic_id = self.positions.next[place], self.positions.ids.get(place)
         self._beginnings[place] = Beginning(place, offset, topic_id, gap)
 
-    def _made_anew(
+    def _recreated_ids(
         self, places: Iterable[Place], ids: Mapping[Place, str], topics: Mapping[str, Topic]
     ) -> dict[Place, tuple[str, str]]:
         """Returns (id before, id now) of places whose topic is not the one that their position belongs to.
@@ -290,7 +290,7 @@ class Member:
         if failure is not None:
             raise failure
 
-    def _tell(self, word: Callable[[frozenset[Place]], None], places: frozenset[Place]) -> None:
+    def _notify(self, word: Callable[[frozenset[Place]], None], places: frozenset[Place]) -> None:
         if places:
             try:
                 word(places)

@@ -59,7 +59,7 @@ class KafkaPythonSender(Sender):
         try:
             self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
         except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
-            raise SourceError(f'topic "{topic}": not sent: {self._said(error)}') from None
+            raise SourceError(f'topic "{topic}": not sent: {self._redacted(error)}') from None
 
     def flush(self, timeout: float) -> None:
         if self._made is None:
@@ -69,7 +69,7 @@ class KafkaPythonSender(Sender):
         except kafka_errors.KafkaError as error:
             raise SourceError(
                 f"{self._bootstrap_servers}: messages not delivered within {timeout:.0f} s "
-                f"({self._said(error)}); check that the brokers run"
+                f"({self._redacted(error)}); check that the brokers run"
             ) from None
         self._check()
 
@@ -85,7 +85,7 @@ class KafkaPythonSender(Sender):
         try:
             return make_client(KafkaProducer, options, self._client_options)
         except kafka_errors.KafkaError as error:
-            raise no_broker(self._bootstrap_servers, timeout, self._said(error)) from None
+            raise no_broker(self._bootstrap_servers, timeout, self._redacted(error)) from None
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
         options = {

@@ -67,11 +67,11 @@ class Sender(ABC):
         if refused is not None:
             refused()
         elif not self._failed:
-            self._failed = f'topic "{topic}": not delivered: {self._said(why)}'
+            self._failed = f'topic "{topic}": not delivered: {self._redacted(why)}'
 
     def _not_created(self, topic: str, why: object) -> SourceError:
-        return SourceError(f'topic "{topic}" could not be created: {self._said(why)}')
+        return SourceError(f'topic "{topic}" could not be created: {self._redacted(why)}')
 
-    def _said(self, why: object) -> str:
+    def _redacted(self, why: object) -> str:
         """Returns the client's message, without the secrets of its options."""
         return redacted(why, self._client_options)

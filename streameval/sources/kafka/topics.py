@@ -59,7 +59,7 @@ class TopicWatch:
         self._asked = 0  # requests made
         self._done = 0  # requests that have ended
         self._changed = threading.Condition()
-        self._wanted = self._closed = self._said = False
+        self._wanted = self._closed = self._warned = False
         self._say_at = time.monotonic() + _PATIENCE
         self._thread = threading.Thread(target=self._run, name="kafka-topics", daemon=True)
         self._thread.start()
@@ -111,16 +111,16 @@ class TopicWatch:
 
     def _say_unknown(self, found: Mapping[str, Topic] | None) -> None:
         """Logs once that a recreated topic would not be noticed."""
-        if self._said:
+        if self._warned:
             return
         if found is None and self._known is None and time.monotonic() > self._say_at:
             log.warning(
                 "kafka: the brokers do not describe the topics (is this user allowed to?): a topic that is "
                 "deleted and recreated will not be noticed"
             )
-            self._said = True
+            self._warned = True
         elif found and all(topic.id is None for topic in found.values()):
             log.info(
                 "kafka: the brokers report no topic ids: a topic that is deleted and recreated will not be noticed"
             )
-            self._said = True
+            self._warned = True

@@ -210,7 +210,7 @@ def test_what_is_taken_away_before_it_was_told_is_not_told(member):
     assert told(member).keys() == FIRST
 
 
-def test_a_state_of_a_topic_that_was_made_anew_goes_on_at_the_new_ones_beginning(member, keeper):
+def test_a_state_of_a_recreated_topic_continues_at_the_beginning_of_the_new_one(member, keeper):
     keeper.ids = {I0: "old", C0: "c"}
     start(member, BOTH, NEW)
     assert member.positions.next == {I0: 0, C0: 20, I1: 0, C1: 0}
@@ -230,7 +230,7 @@ def test_an_id_that_nobody_tells_changes_nothing(member, keeper):
     keeper.ids = {I0: "old"}
     start(member, FIRST, {"i": Topic(None, 2), "c": Topic(None, 2)})
     assert member.positions.next[I0] == 7
-    assert member.made_anew({}) == frozenset()
+    assert member.find_recreated({}) == frozenset()
 
 
 def test_a_states_id_is_kept_while_nobody_tells_and_counts_when_somebody_does(member, keeper):
@@ -238,24 +238,24 @@ def test_a_states_id_is_kept_while_nobody_tells_and_counts_when_somebody_does(me
     start(member, FIRST, {})
     assert member.positions.next[I0] == 7
     assert told(member)[I0] == (7, "old", "")
-    assert member.made_anew(NEW) == {I0}
+    assert member.find_recreated(NEW) == {I0}
 
 
 def test_an_id_that_is_told_later_is_adopted_and_told(member):
     start(member, FIRST, {})
     assert told(member)[I0] == (7, None, "")
-    assert member.made_anew(OLD) == frozenset()
+    assert member.find_recreated(OLD) == frozenset()
     assert told(member)[I0] == (7, "old", "")
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_found_once_and_moved_to(member):
+def test_a_topic_recreated_while_it_is_read_is_found_once_and_continued(member):
     start(member, FIRST, OLD)
     member.deliver([run(I0, 7)])
-    assert member.made_anew(OLD) == frozenset()
-    assert member.made_anew(NEW) == {I0}
+    assert member.find_recreated(OLD) == frozenset()
+    assert member.find_recreated(NEW) == {I0}
     assert member.go_on(I0, 0, 3, NEW) == 0
     assert member.positions.next == {I0: 0, C0: 20}
-    assert member.made_anew(dict(NEW)) == frozenset()
+    assert member.find_recreated(dict(NEW)) == frozenset()
     assert member.positions.recreated == {"i": 1}
 
 
