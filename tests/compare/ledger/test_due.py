@@ -36,7 +36,7 @@ events = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(events)
-def test_what_is_due_is_what_a_walk_through_all_panes_finds(happening: list[tuple[str, int]]) -> None:
+def test_due_panes_equal_those_of_a_walk_through_all_panes(happening: list[tuple[str, int]]) -> None:
     slow = Slow([])
     fast = DuePanes(DEFER, slow.end_of)
     deferred: set[int] = set()

@@ -135,7 +135,7 @@ def test_users_with_few_impressions_are_all_under_the_cap() -> None:
         assert not any(sums[WIDTH:]), key
 
 
-def test_placements_under_the_cap_are_those_of_what_is_under_it() -> None:
+def test_placements_under_the_cap_are_those_of_impressions_under_it() -> None:
     """By the curves of all: over blocks of users and of items they add up alike, and squares are of the same scores."""
     traffic = traffic_of_few(2_000, 3)
     traffic.item = traffic.item % 64

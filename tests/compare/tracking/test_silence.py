@@ -37,7 +37,7 @@ def test_a_long_one_is_deferred_and_reported_while_it_lasts() -> None:
     assert some.deferred == {110, 111}
 
 
-def test_at_the_end_of_the_stream_one_look_takes_in_what_is_there() -> None:
+def test_at_the_end_of_the_stream_one_look_includes_everything() -> None:
     some = silence()
     found = some.due([(pane, 100, 0) for pane in range(100, 112)], over=True)
     assert (found.looks, found.silent) == ([111], [Stretch(100, 112, 109)])
