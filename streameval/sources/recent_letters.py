@@ -16,7 +16,7 @@ _SHOWN = 500  # characters of an explanation, a field or a path
 
 @dataclass(frozen=True, slots=True)
 class LetterSample:
-    """A dead letter as it is shown. `value`: the beginning of the event; bytes that are not UTF-8 are U+FFFD."""
+    """A dead letter, as users see it. `value`: the beginning of the event; bytes that are not UTF-8 are U+FFFD."""
 
     number: int  # increases with every letter
     at: float  # when it was rejected, wall clock, seconds since the epoch

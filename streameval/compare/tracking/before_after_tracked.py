@@ -50,7 +50,7 @@ _COMPARED = ("log_loss", "auc", "calibration")
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The result of a look, as it is shown."""
+    """The result of a look, as users see it."""
 
     impressions: int
     clicks: int

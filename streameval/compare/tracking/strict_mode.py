@@ -16,7 +16,7 @@ _MOST = 0.99  # nats: the largest margin that `strict.log_e` takes
 
 class StrictMode:
     """Its margin in nats is the relative margin times the baseline's log loss at the moment when the floors of clicks
-    and users are met. The error of that log loss is ignored: it is a few percent of what is a choice anyway.
+    and users are met. The error of that log loss is ignored: a few percent of a threshold that is a choice anyway.
     """
 
     def __init__(self, rule: Rule) -> None:

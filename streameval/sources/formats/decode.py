@@ -128,7 +128,7 @@ class Decoder:
         return self._wanted.kernel and not self._dicts
 
     def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
-        """Decodes rows of CSV text, the first of which is number `first_row` over all files.
+        """Decodes rows of CSV text; the first one has number `first_row` over all files.
 
         Raises ConfigError, decode_arrow.SchemaError, and NotPlainError if only Arrow can read the columns.
         """
@@ -140,7 +140,7 @@ class Decoder:
     def _rows(
         self, raw: RawEvents, as_json: Callable[[Sequence[int]], list[bytes]], topic: str, partition: int, first: int
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Decodes rows, of which the first is at offset `first`."""
+        """Decodes rows; the first one is at offset `first`."""
         found = assemble(raw, self._rules())
         offset = found.impressions.order.astype(np.int64) + first
         found = found._replace(impressions=_placed(found.impressions, offset))

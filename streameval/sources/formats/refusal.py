@@ -39,7 +39,7 @@ def of_json(error: Exception, event: bytes) -> Rejection:
         if field is None:
             return reason, "", f"{_json(value)}: {what}"
         return reason, field.name, _words(field, value[field.name], what)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # no value to show, such as a number beyond all floats
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # no value to show: say, a number beyond all floats
         return (reason, "", what) if field is None else (reason, field.name, f"{field.name}: must be {what}")
 
 
